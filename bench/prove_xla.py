@@ -25,6 +25,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import hloom
+from hloom.ir.graph.interfaces import Applies
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.graph.monoid import identity, reduction_monoid
 from hloom.ir.graph.op import Role
@@ -162,13 +163,13 @@ def fails(given: Module, xla: XlaPartitioner) -> Callable[[Module], str | None]:
 
 def _applied(module: Module) -> set[tuple[str, ...]]:
     """The computations that are applied to elements: a sum may not become a difference, which has no one result."""
-    found = [c for computation in module for i in computation if i.op.applies_calls for c in i.called()]
+    found = [c for computation in module for i in computation if i.op.interface(Applies) for c in i.called()]
     return {tuple(f"{i.opcode} {i.shape.without_layout()} {i.attributes}" for i in c) for c in found}
 
 
 def begins_elsewhere(module: Module) -> bool:
     """Whether a reduction begins with a constant that is not the identity of its monoid."""
-    for i in (i for computation in module for i in computation if i.op.applies_calls):
+    for i in (i for computation in module for i in computation if i.op.interface(Applies)):
         monoid = reduction_monoid(i.called()[0])
         if monoid is None:
             continue

@@ -82,6 +82,7 @@ class _Rewrite:
         self.attributes: Any = old.attributes
         groups, _ = grid.members(old)
         self.groups, self.size = ExplicitGroups(tuple(tuple(g) for g in groups)), len(groups[0])
+        self.scattered: tuple[int, ...] = getattr(self.attributes, "dimensions", ())  # of a reduce-scatter
         self.equal = len({len(g) for g in groups}) == 1
 
     def run(self) -> None:
@@ -104,8 +105,8 @@ class _Rewrite:
             return self._through_integers(monoid, operand)
         if not operand.shape.num_elements:
             return self._filled(0, result)
-        if isinstance(self.attributes, ReduceScatterAttributes):
-            return self._scattered(monoid, operand, self.attributes.dimensions[0])
+        if self.scattered:
+            return self._scattered(monoid, operand, *self.scattered)
         if operand.shape.num_elements % self.size:
             return self._gathered(monoid, operand)
         flat = self._add("reshape", operand, shape=operand.shape.with_dims((operand.shape.num_elements,)))
@@ -114,9 +115,7 @@ class _Rewrite:
 
     def _reduction(self, operand: Instruction, reducer: Computation) -> Instruction:
         """Reduces an operand as the old instruction does, by another function."""
-        extra = (
-            {"dimensions": self.attributes.dimensions} if isinstance(self.attributes, ReduceScatterAttributes) else {}
-        )
+        extra = {"dimensions": self.scattered} if self.scattered else {}
         return self._add(self.old.opcode, operand, replica_groups=self.groups, channel_id=next(self.channels),
                          use_global_device_ids=True, to_apply=reducer, **extra)  # fmt: skip
 

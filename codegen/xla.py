@@ -22,6 +22,7 @@ from ..ir.graph.attributes import Attributes, attribute_fields
 from ..ir.graph.clone import clone_computation, clone_instruction
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
+from ..ir.graph.interfaces import DeviceNumber
 from ..ir.graph.module import Module, Stage, shell_of
 from ..ir.graph.op import Role, op_named
 from ..ir.ops.calls.behaviour import CustomCallAttributes
@@ -56,7 +57,7 @@ def replica_module(local: Module) -> Module:
         for instruction in copy:
             instruction.sharding = None
             instruction.attributes = _without_channel(instruction.attributes)
-            if instruction.op.is_device_id:
+            if instruction.op.interface(DeviceNumber):
                 instruction.op = op_named("replica-id")
     return new
 

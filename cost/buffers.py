@@ -15,15 +15,16 @@ from typing import Any
 
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
+from ..ir.graph.interfaces import Memory, Movement, PassesOn, memory, sources_of
 from ..ir.graph.op import AnyOp, OpCall, Role
 from ..ir.graph.source import RowMajor
-from ..ir.ops.async_ops import AsyncDone, AsyncStart, AsyncStartAttributes, AsyncUpdate, form_of
+from ..ir.ops.async_ops import AsyncDone, AsyncStartAttributes, form_of
 from ..ir.ops.calls.behaviour import CustomCallAttributes
 from ..ir.ops.control import FusionAttributes, WhileAttributes
+from ..ir.ops.starts import Starts
 from ..ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ..ir.tools.aliases import aliases, leaf_number
 from ..ir.types.shape import Shape
-from .uses import describes
 
 Leaf = int | None
 """The number of a leaf of the operands; None for new memory."""
@@ -35,11 +36,12 @@ _NAME_MEMORY = (FusionAttributes, CustomCallAttributes, AsyncStartAttributes)  #
 @cache
 def makes_anew(op: AnyOp) -> bool:
     """Whether all uses of an op make arrays in memory of their own, as far as the op says without looking at them."""
-    if op.shares_memory or op.is_view or op.is_control or op.role in _PASS_ON:
+    if op.interface(Memory) or op.is_control or op.role in _PASS_ON:
         return False
-    if issubclass(op.attributes, _NAME_MEMORY) or isinstance(op, (AsyncStart, AsyncUpdate, AsyncDone)):
+    if issubclass(op.attributes, _NAME_MEMORY) or op.interface(Starts) or op.interface(PassesOn):
         return False
-    return not describes(op, "sources") and not describes(op, "overwritten")
+    moves = op.interface(Movement)
+    return moves is None or type(moves).sources is Movement.sources
 
 
 def shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf]]) -> Sequence[Leaf]:
@@ -48,13 +50,11 @@ def shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf
     `results` says the same of the roots of called computations and their parameters.
     """
     found = _shared(instruction, results)
-    attributes = instruction.attributes
-    if not isinstance(attributes, _NAME_MEMORY):
-        return found
-    if attributes.output_to_operand_aliasing is None:
+    aliasing = getattr(instruction.attributes, "output_to_operand_aliasing", None)
+    if aliasing is None:
         return found
     changed, firsts = list(found), _first_leaves(instruction)
-    for alias in aliases(str(attributes.output_to_operand_aliasing)):
+    for alias in aliases(str(aliasing)):
         result = leaf_number(instruction.shape, alias.result)
         if alias.operand < len(instruction.operands) and result is not None:
             part = leaf_number(instruction.operands[alias.operand].shape, alias.part)
@@ -64,14 +64,14 @@ def shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf
 
 def _shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf]]) -> Sequence[Leaf]:
     op, shape = instruction.op, instruction.shape
-    if op.shares_memory:
+    if memory(op).shares_memory:
         return range(shape.num_leaves)
     if op.role is Role.ELEMENT:
         firsts = first_leaves(instruction.operands[0].shape)
         index = instruction.attributes_as(GetTupleElementAttributes).index
         return range(firsts[index], firsts[index + 1])
-    if isinstance(op, AsyncStart):
-        return _started(op, instruction)
+    if (start := op.interface(Starts)) is not None:
+        return _started(start, instruction)
     if isinstance(op, AsyncDone):
         operand = instruction.operands[0].shape
         place = form_of(op.form, operand).result
@@ -81,7 +81,7 @@ def _shared(instruction: Instruction, results: Mapping[Computation, Sequence[Lea
     if op.role is Role.LOOP:
         passed = results[body_of(instruction)]
         return [n if passed[n] == n else None for n in range(shape.num_leaves)]
-    if instruction.operands and (op.is_view or _keeps_order(instruction)):
+    if instruction.operands and (memory(op).is_view or _keeps_order(instruction)):
         return (0,)
     return (None,) * shape.num_leaves
 
@@ -102,7 +102,7 @@ def first_leaves(shape: Shape) -> tuple[int, ...]:
     return tuple(accumulate((e.num_leaves for e in shape.elements), initial=0))
 
 
-def _started(op: AsyncStart, instruction: Instruction) -> Sequence[Leaf]:
+def _started(op: Starts, instruction: Instruction) -> Sequence[Leaf]:
     """Returns the leaves of a start's value: its operands where they lie, the result, contexts of the back end."""
     operands = [tuple[Leaf, ...](range(a, b)) for a, b in pairwise(_first_leaves(instruction))]
     form = op.form_of(instruction.shape)
@@ -120,7 +120,7 @@ def _keeps_order(instruction: Instruction) -> bool:
     operand, result = instruction.operands[0].shape, instruction.shape
     if len(instruction.operands) != 1 or not operand.is_array or operand.num_elements != result.num_elements:
         return False
-    sources = instruction.op.sources(instruction.call)
+    sources = sources_of(instruction)
     if sources is None or len(sources) != 1:
         return False
     (source,) = sources
@@ -140,10 +140,11 @@ def rewritten(instruction: Instruction) -> dict[int, int]:
     if op.role is Role.FUSION:
         firsts = _first_leaves(instruction)
         return {leaf: firsts[number] for leaf, number in _updated(instruction.called()[0])}
-    if not isinstance(op, AsyncStart):
-        return _overwritten(op, instruction.call) if describes(op, "overwritten") else {}
+    start = op.interface(Starts)
+    if start is None:
+        return _overwritten(op, instruction.call) if op.interface(Memory) else {}
     call = instruction.call
-    form, (started, attributes) = op.form_of(call.shape), op.unwrap(call.attributes)
+    form, (started, attributes) = start.form_of(call.shape), start.unwrap(call.attributes)
     inner = replace(call, attributes=attributes, shape=form.result_of(call.shape))
     first = 0 if form.result is None else call.shape.leaf_range(form.result)[0]
     return {first + leaf: operand for leaf, operand in _overwritten(started, inner).items()}
@@ -151,7 +152,7 @@ def rewritten(instruction: Instruction) -> dict[int, int]:
 
 def _overwritten(op: AnyOp, call: OpCall[Any]) -> dict[int, int]:
     """Returns the operands, all arrays, that the leaves of the result take over."""
-    taken = op.overwritten(call)
+    taken = memory(op).overwritten(call)
     return dict(enumerate(n for n in range(len(call.operands)) if n in taken))
 
 
@@ -170,7 +171,7 @@ def _updated(fused: Computation) -> Iterator[tuple[int, int]]:
 def _behind_views(value: Instruction) -> tuple[Instruction, bool]:
     """Returns the value of which this one is a view, and whether it has no other user on the way."""
     is_alone = len(value.users) == 1
-    while value.op.is_view and value.operands:
+    while memory(value.op).is_view and value.operands:
         value = value.operands[0]
         is_alone &= len(value.users) == 1
     return value, is_alone

@@ -16,7 +16,7 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import source_line
 from ..ir.ops.collective_groups import ALL, GroupAttributes
-from ..ir.ops.collectives import CollectivePermuteAttributes
+from ..ir.ops.collectives import pairs_of
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.replica_groups import ReplicaGroups, group_size
 from .formulas import Kind, received
@@ -74,9 +74,9 @@ def groups_of(instruction: Instruction) -> ReplicaGroups:
 
 def group_size_of(instruction: Instruction, devices: int) -> int:
     """Returns how many devices exchange data in a collective; 2 for a collective-permute, 1 if it moves nothing."""
-    attributes = instruction.attributes
-    if isinstance(attributes, CollectivePermuteAttributes):
-        return 2 if any(a != b for a, b in attributes.source_target_pairs) else 1
+    pairs = pairs_of(instruction)
+    if pairs is not None:
+        return 2 if any(a != b for a, b in pairs) else 1
     return group_size(groups_of(instruction), devices)
 
 

@@ -10,8 +10,8 @@ from functools import lru_cache
 
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
-from ..ir.ops.collective_groups import ALL, GroupAttributes
-from ..ir.ops.collectives import CollectivePermuteAttributes
+from ..ir.ops.collective_groups import ALL, groups_of
+from ..ir.ops.collectives import pairs_of
 from ..ir.sharding.digit import Digits, iota_digits, merge, recognise, split
 from ..ir.sharding.mesh import AxisRef, Mesh
 from ..ir.sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups, group_size
@@ -29,11 +29,10 @@ def named_mesh(module: Module) -> Mesh | None:
 
 def describe_groups(instruction: Instruction, devices: int, mesh: Mesh | None) -> str:
     """Returns `2 of 4 (y)` for two groups of four devices along axis y, or `8 pairs` for a collective-permute."""
-    attributes = instruction.attributes
-    if isinstance(attributes, CollectivePermuteAttributes):
-        pairs = attributes.source_target_pairs
+    pairs = pairs_of(instruction)
+    if pairs is not None:
         return f"{len(pairs)} pair{'s' * (len(pairs) != 1)}"
-    groups = attributes.replica_groups if isinstance(attributes, GroupAttributes) else ALL
+    groups = groups_of(instruction) or ALL
     size = group_size(groups, devices)
     axes = _axes(groups, devices, mesh)
     return f"{devices // size} of {size}" + (f" ({' '.join(a.text('') for a in axes)})" if axes else "")

@@ -21,8 +21,9 @@ from itertools import accumulate
 from ..ir.brief import brief
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
+from ..ir.graph.interfaces import PassesOn, memory
 from ..ir.graph.op import Role
-from ..ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
+from ..ir.ops.starts import Starts
 from ..ir.types.shape import Shape
 from .buffers import Leaf, body_of, makes_anew, rewritten, shared
 from .pending import InFlight
@@ -219,7 +220,8 @@ class _Scan:
         for instruction, time in self.times.items():
             for collective in flying.awaited(instruction):
                 self.until.setdefault(collective, time)
-            if not makes_anew(instruction.op) and isinstance(instruction.op, (AsyncStart, AsyncUpdate)):
+            op = instruction.op
+            if not makes_anew(op) and (op.interface(Starts) or op.role is Role.UPDATE):
                 starts.append(instruction)
             elif instruction.op.is_collective:
                 flying.start(instruction, instruction)
@@ -228,7 +230,7 @@ class _Scan:
             self.until.setdefault(collective, len(self.times) - 1)
         for instruction in reversed(starts):
             ends = [self.until.get(u, self.times[u]) for u in instruction.users
-                    if isinstance(u.op, AsyncDone | AsyncUpdate)]  # fmt: skip
+                    if u.op.role in (Role.UPDATE, Role.DONE)]  # fmt: skip
             self.until[instruction] = max(ends, default=self.times[instruction])
 
     def _new(self, instruction: Instruction, leaf: int, size: int) -> int:
@@ -333,7 +335,7 @@ class _Scan:
 def _reads_nothing(instruction: Instruction) -> bool:
     """Whether an instruction only passes on its operands."""
     op = instruction.op
-    return op.shares_memory or op.role is Role.ELEMENT or op.is_view or isinstance(op, AsyncDone)
+    return op.interface(PassesOn) is not None or memory(op).shares_memory or memory(op).is_view
 
 
 def _is_resident(instruction: Instruction) -> bool:

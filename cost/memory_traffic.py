@@ -10,15 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ..ir.graph.algebra import Algebra
-from ..ir.graph.attributes import ParameterAttributes
 from ..ir.graph.instruction import Instruction
+from ..ir.graph.interfaces import PassesOn, memory
 from ..ir.graph.op import Role
-from ..ir.ops.async_ops import AsyncDone, AsyncUpdate
 from ..ir.ops.conversion import Copy
-from ..ir.ops.structure import OptimizationBarrier
 from .uses import algebra, overwritten
 
-_FREE = (OptimizationBarrier, AsyncDone, AsyncUpdate)
 _STRUCTURE = frozenset({Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT})
 
 
@@ -30,7 +27,7 @@ def touched(instruction: Instruction, is_stored: Callable[[Instruction], bool] =
     op = instruction.op
     if op.role is Role.FUSION:
         return _fusion(instruction)
-    if op.role in _STRUCTURE or op.is_view or op.is_collective or op.is_control or isinstance(op, _FREE):
+    if op.role in _STRUCTURE or memory(op).is_view or op.is_collective or op.is_control or op.interface(PassesOn):
         return 0
     read = [n for n, operand in enumerate(instruction.operands) if is_stored(operand)]
     return _read(instruction, read) + (_written(instruction) if is_stored(instruction) else 0)
@@ -57,7 +54,7 @@ def _written(instruction: Instruction) -> int:
 def _fusion(fusion: Instruction) -> int:
     (computation,) = fusion.called()
     total = 0
-    for parameter in (i for i in computation if isinstance(i.attributes, ParameterAttributes)):
+    for parameter in (i for i in computation if i.op.role is Role.PARAMETER):
         read = sum(_read(user, numbers) for user, numbers in _users(parameter))
         total += min(parameter.shape.byte_size, read)
     root = computation.root
@@ -82,4 +79,4 @@ def _source(value: Instruction) -> Instruction:
 
 def _is_view(instruction: Instruction) -> bool:
     """Whether an instruction of a fusion costs nothing: a view, or a copy."""
-    return (instruction.op.is_view or isinstance(instruction.op, Copy)) and bool(instruction.operands)
+    return (memory(instruction.op).is_view or isinstance(instruction.op, Copy)) and bool(instruction.operands)

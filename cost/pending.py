@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from ..ir.graph.instruction import Instruction
+from ..ir.graph.interfaces import memory
 from ..ir.graph.op import Role
-from ..ir.ops.structure import GetTupleElementAttributes
+from ..ir.ops.structure import element_index
 from .buffers import first_leaves
 
 T = TypeVar("T")
@@ -43,11 +44,11 @@ class InFlight(Generic[T]):
 
     def _passed(self, instruction: Instruction) -> dict[int, T]:
         """Maps leaves of an instruction's value to their pending starts, taken from the leaves of its operands."""
-        attributes = instruction.attributes
-        if isinstance(attributes, GetTupleElementAttributes):  # one of perhaps many: looks at its own leaves alone
+        index = element_index(instruction)
+        if index is not None:  # one of perhaps many: looks at its own leaves alone
             (operand,) = instruction.operands
             of, firsts = self._by_leaf[operand], first_leaves(operand.shape)
-            low, high = firsts[attributes.index], firsts[attributes.index + 1]
+            low, high = firsts[index], firsts[index + 1]
             return {leaf - low: of[leaf] for leaf in range(low, high) if leaf in of}
         found: dict[int, T] = {}
         first = 0
@@ -60,4 +61,4 @@ class InFlight(Generic[T]):
 def _only_passes(instruction: Instruction) -> bool:
     """Whether an instruction hands its operands on without reading them."""
     op = instruction.op
-    return op.shares_memory or op.is_view or op.role is Role.ELEMENT
+    return memory(op).shares_memory or memory(op).is_view or op.role is Role.ELEMENT

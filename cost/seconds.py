@@ -18,7 +18,7 @@ from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.op import Role
-from ..ir.ops.collectives import CollectivePermuteAttributes, Pairs
+from ..ir.ops.collectives import Pairs, pairs_of
 from ..ir.sharding.digit import Digit, Digits
 from ..ir.sharding.replica_groups import ReplicaGroups
 from ..ir.tools.trip_count import trip_count
@@ -160,9 +160,8 @@ class Clock:
         return self._route(instruction).engine
 
     def _route(self, instruction: Instruction) -> _Route:
-        kind, attributes = kind_of(instruction), instruction.attributes
-        permutes = isinstance(attributes, CollectivePermuteAttributes)
-        key = kind, attributes.source_target_pairs if permutes else groups_of(instruction)
+        kind, pairs = kind_of(instruction), pairs_of(instruction)
+        key = kind, groups_of(instruction) if pairs is None else pairs
         found = self._routes.get(key)
         if found is None:
             machine = self.machine

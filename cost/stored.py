@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
+from ..ir.graph.interfaces import memory
 from .uses import has_windows
 
 _DEEPEST = 3  # ops that every reader computes anew, one after the other
@@ -57,7 +58,7 @@ def around(new: Iterable[Instruction]) -> set[Instruction]:
 
 def _viewed(value: Instruction) -> Instruction:
     """Returns the value of which this one is a view, or else itself."""
-    while value.op.is_view and value.operands:
+    while memory(value.op).is_view and value.operands:
         value = value.operands[0]
     return value
 
@@ -102,7 +103,7 @@ def _readers(value: Instruction) -> dict[tuple[Instruction, Instruction], None] 
         if source.parent is not None and source.parent.root is source:
             return None
         for user in source.users:
-            if user.op.is_view:
+            if memory(user.op).is_view:
                 stack.append(user)
             else:
                 found[user, source] = None
@@ -117,6 +118,6 @@ def _behind_views(values: Iterable[Instruction]) -> set[Instruction]:
         for user in stack.pop().users:
             if user not in found:
                 found.add(user)
-                if user.op.is_view:
+                if memory(user.op).is_view:
                     stack.append(user)
     return found

@@ -25,7 +25,7 @@ from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.op import Role
-from ..ir.ops.async_ops import AsyncStart
+from ..ir.ops.starts import Starts
 from .machine import Machine
 from .pending import InFlight
 from .presets import as_machine
@@ -256,6 +256,6 @@ def _communicates(instruction: Instruction) -> bool:
 
 def _collective_in(instruction: Instruction) -> Instruction:
     """Returns the collective that a start of a computation runs, else the instruction."""
-    if not (instruction.op.is_control and isinstance(instruction.op, AsyncStart)):
+    if not (instruction.op.is_control and instruction.op.interface(Starts)):
         return instruction
     return next((i for c in instruction.called() for i in c if i.op.is_collective), instruction)

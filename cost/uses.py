@@ -8,31 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Container
 from functools import cache
+from typing import Any
 
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.op import AnyOp, Op
-
-
-@cache
-def describes(op: AnyOp, fact: str) -> bool:
-    """Whether an op says something of its own in the method of this name."""
-    return getattr(type(op), fact) is not getattr(Op, fact)
+from ..ir.graph.interfaces import Memory, Movement
+from ..ir.graph.op import Op
 
 
 def overwritten(instruction: Instruction) -> Container[int]:
     """Returns the operands that the result takes over but for some elements."""
-    op = instruction.op
-    return op.overwritten(instruction.call) if describes(op, "overwritten") else ()
+    own = instruction.op.interface(Memory)
+    return () if own is None else own.overwritten(instruction.call)
 
 
 def algebra(instruction: Instruction) -> Algebra | None:
     """Returns the algebra of an instruction."""
     op = instruction.op
-    return op.algebra_of(instruction.call) if describes(op, "algebra_of") else op.algebra
+    return op.algebra if _is_of_class(type(op)) else op.algebra_of(instruction.call)
+
+
+@cache
+def _is_of_class(kind: type[Any]) -> bool:
+    """Whether all uses of an op of this class have one algebra."""
+    return kind.algebra_of is Op[Any].algebra_of
 
 
 def has_windows(instruction: Instruction) -> bool:
     """Whether an instruction moves elements of its first operand from computed places."""
-    op = instruction.op
-    return describes(op, "windows") and op.windows(instruction.call) is not None
+    moves = instruction.op.interface(Movement)
+    return moves is not None and moves.windows(instruction.call) is not None

@@ -21,6 +21,7 @@ sys.path[:0] = [str(ROOT / folder) for folder in (".import", "tests") if str(ROO
 from hloom.frontends import parse  # noqa: E402
 from hloom.ir.graph.attributes import AttributeField, attribute_fields  # noqa: E402
 from hloom.ir.graph.instruction import Instruction  # noqa: E402
+from hloom.ir.graph.interfaces import DeviceNumber, Draws, has_result_hint  # noqa: E402
 from hloom.ir.graph.op import OPS, AnyOp, NotEvaluable, Role  # noqa: E402
 from hloom.ir.graph.python_values import described  # noqa: E402
 from hloom.ir.tools.printer import value_text  # noqa: E402
@@ -106,9 +107,9 @@ def _sample(op: AnyOp, samples: dict[str, list[str]]) -> Instruction | None:
 
 def _entry(op: AnyOp, use: Instruction | None) -> str:
     lines = [f"### {op.opcode}\n", f"{_paragraph(type(op).__doc__)}\n", f"- operands: {_arity(op)}"]
-    fields = [_field(op, field) for field in attribute_fields(op.attributes).values()]
+    fields = [_field(field) for field in attribute_fields(op.attributes).values()]
     lines += ["- attributes:", *fields] if fields else []
-    if use is not None and not (op.is_collective or op.is_control or op.is_device_id):
+    if use is not None and not (op.is_collective or op.is_control or op.interface(DeviceNumber)):
         lines.append(f"- rule: `{op.sharding_rule(use.call)}`")
     lines.append(f"- numpy: {_evaluated(op, use)}")
     kinds = {
@@ -116,8 +117,8 @@ def _entry(op: AnyOp, use: Instruction | None) -> str:
         "calls computations that may hold collectives": op.is_control,
         "element-wise": op.is_elementwise,
         "has a side effect": op.side_effect,
-        "draws from the hidden random state of the device": op.is_stateful,
-        "the result shape must be written": op.result_hint,
+        "draws from the hidden random state of the device": op.interface(Draws),
+        "the result shape must be written": has_result_hint(op),
     }
     found = [words for words, holds in kinds.items() if holds]
     lines += [f"- {', '.join(found)}"] if found else []
@@ -129,8 +130,8 @@ def _arity(op: AnyOp) -> str:
     return str(least) if least == greatest else f"{least}..{'' if greatest is None else greatest}"
 
 
-def _field(op: AnyOp, field: AttributeField) -> str:
-    where = " (between the parentheses)" if field.name == op.inline else ""
+def _field(field: AttributeField) -> str:
+    where = " (between the parentheses)" if field.inline else ""
     if field.required:
         default = ""
     elif field.default is None:
@@ -141,7 +142,7 @@ def _field(op: AnyOp, field: AttributeField) -> str:
 
 
 def _evaluated(op: AnyOp, use: Instruction | None) -> str:
-    if op.is_collective or op.is_device_id or op.role is Role.PARAMETER:
+    if op.is_collective or op.interface(DeviceNumber) or op.role is Role.PARAMETER:
         return "runtime"
     if use is None:
         return "not known: no sample"

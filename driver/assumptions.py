@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
-from ..ir.ops.calls.behaviour import CustomCallAttributes
-from ..ir.ops.calls.custom_call import behaviour, target_of
+from ..ir.ops.calls.custom_call import behaviour_of, target_of
 from ..ir.tools.placement import Placement, placements
 
 
@@ -59,7 +58,7 @@ def remark_callbacks(module: Module, diagnostics: Diagnostics) -> None:
 
 
 def _is_left_out(instruction: Instruction) -> bool:
-    attributes = instruction.attributes
-    if not isinstance(attributes, CustomCallAttributes) or not behaviour(attributes).is_callback:
+    known = behaviour_of(instruction)
+    if known is None or not known.is_callback:
         return False
     return not any(leaf.is_array for leaf in instruction.shape.leaves())

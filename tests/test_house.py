@@ -17,8 +17,17 @@ from typing import Any
 
 import hloom
 import pytest
-from support.import_graph import ROOT, circles, import_graph, name_of, nodes_of, own_imports, parsed, rooms, without
-from support.opcode_comparisons import opcode_comparisons
+from support.import_graph import (
+    ROOT,
+    circles,
+    import_graph,
+    name_of,
+    nodes_of,
+    own_imports,
+    parsed,
+    rooms,
+    without,
+)
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGES = ("ir", "frontends", "passes", "cost", "codegen", "report", "runtime", "driver", "cli", "with_jax")
@@ -103,13 +112,6 @@ CLOSING: dict[tuple[str, str], str] = {
 # Imports that only register what belongs to a higher room: (importer, imported).
 REGISTERING: dict[tuple[str, str], str] = {
     ("ir/graph/__init__.py", "ir/ops/calls/__init__.py"): "importing the types of a program registers all ops",
-}
-
-# Outside of ir/ops nobody compares opcodes, but for these files, which are about the words themselves.
-ABOUT_OPCODES = {
-    "frontends/hlo_text/instruction_reader.py": "words that stand where an opcode should",
-    "frontends/proto/reader.py": "serialized modules have other opcodes for asynchronous ops than texts",
-    "ir/tools/pattern.py": "a pattern names opcodes",
 }
 
 # Late names that lead to a higher room: (importer, imported).
@@ -216,29 +218,6 @@ def test_circles_are_found() -> None:
     graph = {name: frozenset(others) for name, others in arrows.items()}
     assert circles(graph) == [["a", "b", "c"], ["d", "e"]]
     assert circles(without(graph, {("c", "a"): "", ("d", "e"): ""})) == []
-
-
-def test_no_opcode_is_compared_outside_ops() -> None:
-    found = {
-        name_of(path): lines
-        for path in SOURCES
-        if not name_of(path).startswith("ir/ops/")
-        and (lines := list(opcode_comparisons(nodes_of(path))))
-    }
-    assert {name: lines for name, lines in found.items() if name not in ABOUT_OPCODES} == {}
-    assert set(ABOUT_OPCODES) <= set(found), "these compare none by now"
-
-
-@pytest.mark.parametrize(
-    "line", ['i.opcode == "a"', '"a" != opcode', "i.opcode in _NAMES", 'opcode not in ("a",)', 'i.opcode.endswith("a")']
-)
-def test_comparisons_of_opcodes_are_found(line: str) -> None:
-    assert list(opcode_comparisons(ast.walk(ast.parse(line)))) == [1]
-
-
-@pytest.mark.parametrize("line", ["i.opcode == other.opcode", "i.opcode in OPS", "HANDLERS.get(i.opcode)"])
-def test_other_uses_of_opcodes_are_fine(line: str) -> None:
-    assert list(opcode_comparisons(ast.walk(ast.parse(line)))) == []
 
 
 def test_foreign_imports_are_few_and_heavy_ones_late() -> None:

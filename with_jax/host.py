@@ -15,8 +15,7 @@ from typing import Any
 from ..frontends.extras import INSTALL
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
-from ..ir.ops.calls.behaviour import CustomCallAttributes
-from ..ir.ops.calls.custom_call import behaviour
+from ..ir.ops.calls.custom_call import behaviour_of
 from ..ir.strings import BracedText
 
 _NUMBER = re.compile(r"index = (\d+)")
@@ -54,8 +53,8 @@ def number_calls(module: Module, first: int) -> None:
     """Adds `first` to the number of the function in each call of one, in place. Raises CompileError."""
     for computation in module:
         for instruction in computation:
-            attributes = instruction.attributes
-            if not isinstance(attributes, CustomCallAttributes) or not behaviour(attributes).is_callback:
+            known = behaviour_of(instruction)
+            if known is None or not known.is_callback:
                 continue
             text = str(instruction.backend_config or "")
             if _NUMBER.search(text) is None:

@@ -9,8 +9,8 @@ from ..ir.diagnostics import fail
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.op import Role
-from ..ir.ops.collective_groups import GroupAttributes
-from ..ir.ops.collectives import CollectivePermuteAttributes
+from ..ir.ops.collective_groups import groups_of
+from ..ir.ops.collectives import pairs_of
 from ..ir.ops.structure import GetTupleElementAttributes
 from ..ir.sharding.replica_groups import ExplicitGroups, IotaGroups
 from ..ir.sharding.sharding import AnySharding
@@ -35,12 +35,11 @@ def _of_sharding(sharding: AnySharding | None) -> list[int]:
 
 
 def _of_collective(instruction: Instruction) -> list[int]:
-    attributes = instruction.attributes
-    if isinstance(attributes, CollectivePermuteAttributes):
-        return [1 + max(pair) for pair in attributes.source_target_pairs]
-    if not isinstance(attributes, GroupAttributes):
+    pairs, groups = pairs_of(instruction), groups_of(instruction)
+    if pairs is not None:
+        return [1 + max(pair) for pair in pairs]
+    if groups is None:
         return []
-    groups = attributes.replica_groups
     if isinstance(groups, ExplicitGroups):
         return [1 + max(group) for group in groups.lists if group]
     return [groups.num_groups * groups.group_size] if isinstance(groups, IotaGroups) else [groups.mesh.size]

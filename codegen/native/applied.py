@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import takes_arrays
 from ...ir.graph.op import Role
 from ...ir.ops.elementwise import no_computation
 from ...ir.ops.structure import ParameterAttributes
@@ -27,7 +28,7 @@ def applied(computation: Computation, operands: Sequence[Traced]) -> list[Traced
             known[i] = operands[i.attributes_as(ParameterAttributes).number]
         elif i.op.role is Role.CONSTANT and i.shape.is_scalar:
             known[i] = literal(operands[0].builder, i)
-        elif i.op.maps_scalars(i.call):
+        elif takes_arrays(i.op, i.call):
             known[i] = i.op.kernel(i.call, no_computation)(*(known[o] for o in i.operands))
         elif i is not root or i.op.role is not Role.TUPLE:
             raise NotEvaluable(f"native kernels have no {i.opcode} in functions of scalars")

@@ -11,10 +11,9 @@ from ...ir.errors import NotEvaluable
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.monoid import exact_identity, reduction_monoid
-from ...ir.graph.op import Role
 from ...ir.ops.computations import accumulator
-from ...ir.ops.reduce import ReduceAttributes
-from ...ir.ops.structure import ConstantAttributes
+from ...ir.ops.reduce import Reduce, ReduceAttributes
+from ...ir.ops.structure import constant_array
 from ...ir.types.element_type import PRED, Kind, from_numpy
 from .loops import Do
 
@@ -40,6 +39,11 @@ def number(array: Any) -> int | float:
     return int(value) if from_numpy(array.dtype).is_integer or array.dtype == np.bool_ else float(value)
 
 
+def is_fold(i: Instruction) -> bool:
+    """Whether loops make an instruction as a fold over dimensions of its operands."""
+    return isinstance(i.op, Reduce)
+
+
 def fold_of(i: Instruction) -> FoldOf:
     """Returns the fold of a reduction of one array. Raises NotEvaluable for other computations than known monoids."""
     monoid = reduction_monoid(i.attributes_as(ReduceAttributes).to_apply) if len(i.operands) == 2 else None
@@ -52,7 +56,7 @@ def fold_of(i: Instruction) -> FoldOf:
     bits = int.from_bytes(identity.astype(wide.numpy).tobytes(), "little")
     init = i.operands[1]
     start = None
-    if init.op.role is Role.CONSTANT and init.shape.is_array:
-        array = init.attributes_as(ConstantAttributes).literal.array
-        start = None if array is None else number(array)
+    array = constant_array(init)
+    if array is not None:
+        start = number(array)
     return FoldOf(table[monoid], bits, start)

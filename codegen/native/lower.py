@@ -15,15 +15,17 @@ from ...ir.brief import brief
 from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import sources_of, updates_of
 from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import Role
 from ...ir.graph.source import RowMajor, Updates, lie_side_by_side
-from ...ir.ops.reduce import Reduce, ReduceAttributes
+from ...ir.ops.reduce import ReduceAttributes
 from ...ir.ops.structure import ParameterAttributes
 from ...ir.types.element_type import ElementType
 from ...ir.types.shape import Shape
 from .builder import Builder
 from .elements import memory
+from .folds import is_fold
 from .index import Index, SplitAxis, combined, counter, row_major
 from .loops import LOADS, Kernel, Lane, Nest, Strip
 from .nest import MoreAxes, NestLowering, Operand, Output, Result
@@ -92,10 +94,10 @@ def lower(computation: Computation, layouts: Sequence[Layout] | None = None) -> 
     if not all(s.is_array and not s.is_dynamic and s.num_elements for s in shapes):
         raise NotEvaluable("native kernels take arrays of known sizes that are not empty")
     found = tuple(Layout.dense(p.shape.dims) for p in parameters) if layouts is None else tuple(layouts)
-    updates = root.op.updates(root.call)
+    updates = updates_of(root)
     if updates is not None:
         return _updates(computation, updates, found)
-    if isinstance(root.op, Reduce) and reduction_monoid(root.attributes_as(ReduceAttributes).to_apply) is None:
+    if is_fold(root) and reduction_monoid(root.attributes_as(ReduceAttributes).to_apply) is None:
         return _reduced(computation, shapes, found)
     groups = _groups([part for n, o in enumerate(outputs, len(parameters)) for part in _parts(_output(n, o))])
     made = _Lowering(shapes)
@@ -213,7 +215,7 @@ def _parts(output: Output) -> list[Output]:
     ones, which have no loops, are left out.
     """
     i = output.instruction
-    sources = i.op.sources(i.call) or ()
+    sources = sources_of(i) or ()
     if not lie_side_by_side(sources, i.call.operands, i.shape):
         return [output]
     found: list[Output] = []
@@ -228,7 +230,7 @@ def _parts(output: Output) -> list[Output]:
 
 def _space(output: Instruction) -> tuple[int, ...]:
     """Returns the dimensions of the loops that make a result."""
-    return output.operands[0].shape.dims if isinstance(output.op, Reduce) else output.shape.dims
+    return output.operands[0].shape.dims if is_fold(output) else output.shape.dims
 
 
 def _groups(outputs: list[Output]) -> list[list[Output]]:
@@ -256,7 +258,7 @@ def _depends(one: Instruction, other: Instruction) -> bool:
             new = [o for o in stack.pop().operands if o not in reached]
             reached.update(new)
             stack += new
-        return {i for i in reached if isinstance(i.op, Reduce)}
+        return {i for i in reached if is_fold(i)}
 
     return bool(reductions(one) & reductions(other))
 
@@ -267,7 +269,7 @@ def _result(output: Output, axes: _Axes, combine_rows: bool) -> Result:
     """
     i = output.instruction
     index = axes.index(len(_space(i)))
-    if not isinstance(i.op, Reduce):
+    if not is_fold(i):
         return Result(output, index, False)
     sizes, reduced = i.operands[0].shape.dims, i.attributes_as(ReduceAttributes).dimensions
     kept = [d for d, n in enumerate(sizes) if d not in reduced and n > 1]

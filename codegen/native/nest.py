@@ -17,18 +17,19 @@ import numpy as np
 from ...ir.brief import brief
 from ...ir.errors import NotEvaluable
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import sources_of, takes_arrays, windows_of
 from ...ir.graph.monoid import MONOID_OPS, reduction_monoid
 from ...ir.graph.op import Role
 from ...ir.graph.source import Windows
 from ...ir.ops.computations import accumulator
 from ...ir.ops.elementwise import no_computation
-from ...ir.ops.reduce import Reduce, ReduceAttributes
+from ...ir.ops.reduce import ReduceAttributes
 from ...ir.ops.shaping import Iota, IotaAttributes
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import PRED, Kind, from_numpy
 from .builder import Builder
 from .elements import from_memory, memory, register, to_memory
-from .folds import fold_of
+from .folds import fold_of, is_fold
 from .index import Affine, Index, combined, counter, delinearized, row_major, through
 from .loops import Do, Lane, Nest, Node
 from .space import Space, Uses
@@ -135,19 +136,19 @@ class NestLowering:
         i, index = key
         if i.op.role in (Role.PARAMETER, Role.CONSTANT) or isinstance(i.op, Iota):
             return []
-        if isinstance(i.op, Reduce):
+        if is_fold(i):
             return [(i.operands[0], self.reduced_index(i, index)), (i.operands[1], ())]
-        windows = i.op.windows(i.call)
+        windows = windows_of(i)
         if windows is not None:
             sources = [windows.within, *(start.index for start in windows.starts)]
             operands = [i.operands[0], *(i.operands[start.operand] for start in windows.starts)]
             sizes = self.space.sizes
             return [(o, through(s, index, i.shape.dims, o.shape.dims, sizes)) for o, s in zip(operands, sources)]
-        sources = i.op.sources(i.call)
+        sources = sources_of(i)
         if sources is not None:
             sizes = self.space.sizes
             return [(o, through(s, index, i.shape.dims, o.shape.dims, sizes)) for o, s in zip(i.operands, sources)]
-        if not i.op.maps_scalars(i.call):
+        if not takes_arrays(i.op, i.call):
             raise NotEvaluable(f"native kernels have no {i.opcode}")
         return [(o, index if o.shape.rank else ()) for o in i.operands]
 
@@ -155,7 +156,7 @@ class NestLowering:
         """Returns how many folds must end before a value can be made, and notes all folds below it."""
         if key not in self.depths:
             depth = max((self.depth(part) for part in self.parts(key)), default=0)
-            if isinstance(key[0].op, Reduce) and not _is_trivial(key[0]):
+            if is_fold(key[0]) and not _is_trivial(key[0]):
                 self.folds[key] = depth
                 depth += 1
             self.depths[key] = depth
@@ -223,15 +224,15 @@ class NestLowering:
             return literal(self.builder, i)
         if isinstance(i.op, Iota):
             return self.iota(i, index)
-        if isinstance(i.op, Reduce):
+        if is_fold(i):
             if _is_trivial(i):
                 fold_of(i)
                 return self.finished(key, self.value(self.parts(key)[0], mask))
             raise NotEvaluable("native kernels reduce in every row, or into a result")
-        windows = i.op.windows(i.call)
+        windows = windows_of(i)
         if windows is not None:
             return self.windowed(key, windows, mask)
-        if i.op.sources(i.call) is not None:
+        if sources_of(i) is not None:
             return self.moved(key, mask)
         kernel, operands = i.op.kernel(i.call, no_computation), [self.value(part, mask) for part in self.parts(key)]
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import sources_of
 from ...ir.graph.source import RowMajor, Source
 from .step import Layout
 
@@ -11,7 +12,7 @@ View = tuple[int, Layout]  # the offset of the first element in the operand, in 
 
 def view_of(instruction: Instruction, operand: Layout) -> View | None:
     """Returns where the result of an op lies in its operand; None if it is no view of it."""
-    sources = instruction.op.sources(instruction.call)
+    sources = sources_of(instruction)
     if sources is None or len(sources) != 1 or len(instruction.operands) != 1:
         return None
     return _through(sources[0], operand, instruction.shape.dims)
@@ -19,7 +20,7 @@ def view_of(instruction: Instruction, operand: Layout) -> View | None:
 
 def layout_before(instruction: Instruction) -> Layout | None:
     """Returns the layout of the operand in which the result of a transposition is dense; None for other ops."""
-    sources = instruction.op.sources(instruction.call)
+    sources = sources_of(instruction)
     source = sources[0] if sources is not None and len(sources) == 1 else None
     if source is None or isinstance(source, RowMajor):
         return None

@@ -13,11 +13,12 @@ from functools import lru_cache
 from typing import Any
 
 from ...ir.diagnostics import Diagnostic, SourceFile
-from ...ir.graph.attributes import CALLEES, NONE, AttributeField, Attributes, Callee, attribute_fields
+from ...ir.graph.attributes import CALLEES, NONE, AttributeField, Attributes, Callee, attribute_fields, inline_field
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction, Metadata
+from ...ir.graph.interfaces import Applies
 from ...ir.graph.op import AnyOp
-from ...ir.ops.structure import GetTupleElementAttributes
+from ...ir.ops.structure import element_index
 from ...ir.sharding.mesh import Mesh
 from ...ir.sharding.sharding import AnySharding, Sharding, TupleSharding
 from ...ir.strings import ESCAPE, BracedText, unescape
@@ -86,7 +87,9 @@ class AttributeReader(Cursor):
             if name in seen:
                 self.error(f"{op.opcode}: attribute '{name}' is given twice", match.start(1), match.end(1))
             seen.add(name)
-            field = fields.get(name) if name != op.inline else None
+            field = fields.get(name)
+            if field is not None and field.inline:
+                field = None
             kind = field.type if field is not None else None
             setter = COMMON.get(name) if field is None else None
             if field is None and setter is None:
@@ -139,7 +142,7 @@ class AttributeReader(Cursor):
         return value_end(self.text, place)
 
     def _unknown_attribute(self, op: AnyOp, name: str, start: int) -> None:
-        own = [n for n in attribute_fields(op.attributes) if n != op.inline]
+        own = [f.name for f in attribute_fields(op.attributes).values() if not f.inline]
         allowed = f"{op.opcode} has {', '.join(own)}" if own else f"{op.opcode} has no attributes of its own"
         help = did_you_mean(name, [*own, *COMMON], f"{allowed}; every instruction may have {', '.join(COMMON)}")
         self.error(f"{op.opcode}: unknown attribute '{name}'", start, start + len(name), help)
@@ -150,15 +153,16 @@ class AttributeReader(Cursor):
         fields = attribute_fields(op.attributes)
         if not fields:
             return NONE
-        key = (op.opcode, declared if own and own[0][0] == op.inline and fields[own[0][0]].type is Literal else None,
+        inline = inline_field(op.attributes)
+        key = (op.opcode, declared if own and own[0][0] == inline and fields[own[0][0]].type is Literal else None,
                *[(name, text) for name, text, _ in own])
         known = self._known.get(key)
         if known is not None:
             return known
         warned = len(self.warnings)
-        values = {name: self._decode(fields[name], text, start, declared if name == op.inline else None)
+        values = {name: self._decode(fields[name], text, start, declared if name == inline else None)
                   for name, text, start in own}
-        if op.applies_calls:
+        if op.interface(Applies):
             values = {n: self.with_plain_result(v) if isinstance(v, Computation) else v for n, v in values.items()}
         for field in fields.values():
             if field.required and field.name not in values:
@@ -266,9 +270,9 @@ class AttributeReader(Cursor):
         if instruction.shape.is_tuple:
             return TupleSharding(found) if per_value else found[0]
         own = found
-        element = instruction.attributes
-        if isinstance(element, GetTupleElementAttributes) and len(found) == len(instruction.operands[0].shape.elements):
-            own = found[element.index : element.index + 1]  # each result of an op has the list of all of them
+        index = element_index(instruction)
+        if index is not None and len(found) == len(instruction.operands[0].shape.elements):
+            own = found[index : index + 1]  # each result of an op has the list of all of them
         if len(own) != 1:
             self.error(f"{key}: {len(found)} shardings for one value", start + quote_place)
         return own[0]

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from ...ir import ops as ops  # registers all ops
 from ...ir.diagnostics import SourceFile
-from ...ir.graph.attributes import NONE, Attributes, attribute_fields
+from ...ir.graph.attributes import NONE, Attributes, ParameterAttributes, attribute_fields, inline_field
 from ...ir.graph.dynamic_sizes import may_repeat, result_shape, same_bounds
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import Applies, TextForm, has_result_hint
 from ...ir.graph.op import OPS, AnyOp, ShapeError, find_op
 from ...ir.sharding.sharding import AnySharding, TupleSharding
 from ...ir.tools.mixed_precision import inferred_shape
@@ -62,8 +63,9 @@ class InstructionReader(AttributeReader):
         self._repeated = RepeatedLines(source, self._inline_attributes)
 
     def _inline_attributes(self, op: AnyOp, text: str, start: int) -> Attributes:
-        assert op.inline is not None
-        return self.own_attributes(op, [(op.inline, text, start)], None, start)
+        inline = inline_field(op.attributes)
+        assert inline is not None
+        return self.own_attributes(op, [(inline, text, start)], None, start)
 
     def repeated_lines(self, body: Body) -> None:
         """Reads the lines from the cursor on that are like earlier ones."""
@@ -104,7 +106,7 @@ class InstructionReader(AttributeReader):
                 self.error(error.message, head.start, head.inside[1] + 1, error.help)
         location = self.location(head.start, head.inside[1] + 1)
         op = head.op
-        if op.applies_calls and _is_tuple_of_result(op, operands, attributes, shape):
+        if op.interface(Applies) and _is_tuple_of_result(op, operands, attributes, shape):
             name = body.computation.unique_name(f"{head.name}.element")
             inner = Instruction(name, op, operands, attributes, shape.elements[0], location)
             body.computation.append(inner)
@@ -124,12 +126,13 @@ class InstructionReader(AttributeReader):
         instruction.parent = body.computation
         for setter, text, start in common:
             setter(self, instruction, text, start)
-        if instruction.op.lists_operands and isinstance(instruction.sharding, TupleSharding):
+        form = instruction.op.interface(TextForm)
+        if form is not None and form.lists_operands and isinstance(instruction.sharding, TupleSharding):
             instruction.sharding = _of_operands(instruction, instruction.sharding)
 
     @staticmethod
     def _inferred(op: AnyOp, operands: list[Instruction], attributes: object) -> Shape:
-        if op.result_hint:
+        if has_result_hint(op):
             raise ShapeError(f"{op.opcode}: the result shape must be written", "for example x = f32[8,16] ..")
         low, high = op.arity
         if len(operands) < low or (high is not None and len(operands) > high):
@@ -221,7 +224,7 @@ class InstructionReader(AttributeReader):
     def _inside(self, body: Body, head: Head) -> tuple[Own | None, list[Instruction]]:
         start, end = head.inside
         text = self.text[start:end]
-        inline = head.op.inline
+        inline = inline_field(head.op.attributes)
         if inline is None:
             return None, self._operands(body, text, start, end)
         if _holds_literal(head.op) and head.shape is None:
@@ -283,7 +286,7 @@ class InstructionReader(AttributeReader):
             raise Poisoned
         if body.implicit_parameters and declared is not None:
             op = OPS["parameter"]
-            attributes = op.attributes(**{str(op.inline): len(body.computation.parameters)})
+            attributes = ParameterAttributes(len(body.computation.parameters))
             parameter = Instruction(name, op, [], attributes, declared, self.location(place, self.place))
             body.computation.append(parameter)
             return parameter
@@ -297,8 +300,9 @@ class InstructionReader(AttributeReader):
             self.error(f"operands nested deeper than {NESTING_LIMIT} levels", start)
         op = find_op(call[1]) or self._unknown_opcode(body, "", call[1], call.start(1))
         end = self._bracket_end(call.end() - 1) - 1
-        if op.inline is not None:
-            inline: Own | None = (op.inline, self.text[call.end() : end], call.end())
+        name = inline_field(op.attributes)
+        if name is not None:
+            inline: Own | None = (name, self.text[call.end() : end], call.end())
             operands: list[Instruction] = []
         else:
             inline, operands = None, self._slow_operands(body, call.end(), end, depth + 1)
@@ -319,7 +323,7 @@ class InstructionReader(AttributeReader):
 
 def _holds_literal(op: AnyOp) -> bool:
     """Returns whether a literal stands between the parentheses."""
-    return op.inline is not None and attribute_fields(op.attributes)[op.inline].type is Literal
+    return any(field.inline and field.type is Literal for field in attribute_fields(op.attributes).values())
 
 
 def _of_operands(instruction: Instruction, sharding: TupleSharding) -> AnySharding:
@@ -334,7 +338,8 @@ def _of_operands(instruction: Instruction, sharding: TupleSharding) -> AnyShardi
 
 def _meant(op: AnyOp, operands: list[Instruction], declared: Shape | None) -> Shape | None:
     """Returns the shape that the op makes of the declared one; None if none is declared."""
-    return None if declared is None else op.meant_shape([o.shape for o in operands], declared)
+    form = op.interface(TextForm)
+    return declared if declared is None or form is None else form.meant_shape([o.shape for o in operands], declared)
 
 
 def _is_tuple_of_result(op: AnyOp, operands: list[Instruction], attributes: object, shape: Shape) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...ir.diagnostics import Location, SourceFile
-from ...ir.graph.attributes import Attributes
+from ...ir.graph.attributes import Attributes, inline_field
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import OPS, AnyOp, Role, find_op
@@ -79,7 +79,8 @@ class RepeatedLines:
             if op is None or name in _NOT_NAMES or find(name) is not None or name in body.poisoned:
                 return place
             operands: list[Instruction] = []
-            for operand in inside.split(", ") if inside and op.inline is None else ():
+            inline = inline_field(op.attributes)
+            for operand in inside.split(", ") if inside and inline is None else ():
                 found = find(operand.lstrip("%"))
                 if found is None:
                     return place
@@ -87,7 +88,7 @@ class RepeatedLines:
             if root and body.root_place is not None:
                 return place
             is_numbered = op.role is Role.PARAMETER and inside.isdigit() and len(inside) < 9
-            depends = [id(o.shape) for o in operands] if op.inline is None else [] if is_numbered else [inside]
+            depends = [id(o.shape) for o in operands] if inline is None else [] if is_numbered else [inside]
             key = (opcode, shape, attributes, rest, *depends)
             known = self._known.get(key)
             if known is None:

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...ir.diagnostics import SourceFile
-from ...ir.graph.attributes import CALLEES, AttributeField, Callee, attribute_fields
+from ...ir.graph.attributes import CALLEES, AttributeField, Callee, attribute_fields, inline_field
 from ...ir.graph.module import Module
 from ...ir.graph.op import AnyOp, find_op
-from ...ir.ops.async_ops import AsyncStart, AsyncStartComputation
+from ...ir.ops.async_ops import starts_computation
+from ...ir.ops.starts import Starts
 from ...ir.strings import quote
 from ...ir.types.literal import Literal
 from ..hlo_text.module_reader import ModuleReader
@@ -144,9 +145,9 @@ class ProtoText:
         taken: set[str] = set(_COMMON)
         inline = ", ".join(f"%{o.name}" for o in operands)
         parts: list[str] = []
-        element = _element(operands[0].record) if operands else ""
+        element, between = _element(operands[0].record) if operands else "", inline_field(op.attributes)
         for name, text in self._attributes(own, op, element, taken):
-            if name == op.inline:
+            if name == between:
                 inline = text
             else:
                 parts.append(f", {name}={text}")
@@ -187,7 +188,7 @@ class ProtoText:
                 if "literal" in record.values:
                     literal = record.sub("literal")
                     self.literals.append(literal)
-                    shape = "" if name == op.inline else shape_text(literal.values.get("shape", b"")) + " "
+                    shape = "" if kind.inline else shape_text(literal.values.get("shape", b"")) + " "
                     yield name, f"{shape}@{len(self.literals) - 1}"
                 continue
             found = codec(_base(op), name)
@@ -248,7 +249,8 @@ class ProtoText:
 
 def _base(op: AnyOp) -> AnyOp:
     """Returns the op whose attributes a derived start has."""
-    return op.wrapped if isinstance(op, AsyncStart) and not isinstance(op, AsyncStartComputation) else op
+    start = op.interface(Starts)
+    return op if start is None or starts_computation(op) else start.wrapped
 
 
 def _element(record: Record) -> str:
@@ -289,7 +291,7 @@ def _single_op(computation: Record, start: Record) -> Record | None:
     if (start.str("async_execution_thread") or "main") != (computation.str("execution_thread") or "main"):
         return None
     op = find_op(root.str("opcode") + "-start")
-    return root if isinstance(op, AsyncStart) else None
+    return root if op is not None and op.interface(Starts) else None
 
 
 class ProtoModuleReader(ModuleReader):

@@ -16,7 +16,8 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import EntryLayout, Module
 from ...ir.graph.op import OPS, AnyOp, Role
-from ...ir.ops.async_ops import MAIN_THREAD, AsyncDone, AsyncStart, AsyncUpdate, execution_thread
+from ...ir.ops.async_ops import MAIN_THREAD, execution_thread
+from ...ir.ops.starts import Starts, starts
 from ...ir.strings import BracedText
 from ...ir.tools.printer import value_text
 from ...ir.types.literal import Literal
@@ -134,7 +135,7 @@ class ModuleWriter:
         made = self._new_computation(name, shapes, computation.root.shape)
         made.set("is_fusion_computation", is_fused)
         made.set("execution_thread", computation.execution_thread or "main")
-        calls = [i for i in computation if _is_derived(i.op, AsyncStart)]
+        calls = [i for i in computation if i.op.interface(Starts) and i.opcode not in OPS]
         wrapped = {i: self._wrap(i) for i in calls}
         number = self._add(made)
         self.computations[computation] = number
@@ -155,8 +156,8 @@ class ModuleWriter:
             record.set("opcode", "async-start")
             record.set("called_computation_ids", [wrapped])
             record.set("async_execution_thread", execution_thread(instruction) or MAIN_THREAD)
-        elif _is_derived(op, AsyncUpdate) or _is_derived(op, AsyncDone):
-            record.set("opcode", "async-update" if isinstance(op, AsyncUpdate) else "async-done")
+        elif op.role in (Role.UPDATE, Role.DONE) and op.opcode not in OPS:
+            record.set("opcode", f"async-{op.role.value}")
         else:
             record.set("opcode", op.opcode)
             self._attributes(record, op, instruction.attributes, instruction.shape, instruction.operands)
@@ -182,7 +183,7 @@ class ModuleWriter:
             if kind.is_called:
                 called[name] = [] if value is None else [value] if isinstance(value, Computation) else list(value)
             elif isinstance(value, Literal):
-                record.values["literal"] = literal_record(value, shape if name == op.inline else value.shape)
+                record.values["literal"] = literal_record(value, shape if kind.inline else value.shape)
             elif kind.type is not Literal:
                 text = DEFAULTS.get(name, (None,))[0] if value is None else value_text(value)
                 if text is not None and not is_default_type(name, text, element):
@@ -193,8 +194,7 @@ class ModuleWriter:
 
     def _wrap(self, start: Instruction) -> int:
         """Creates the computation of the one op that a derived start begins."""
-        op = start.op
-        assert isinstance(op, AsyncStart)
+        op = starts(start)
         wrapped, attributes = op.unwrap(start.attributes)
         result = op.form_of(start.shape).result_of(start.shape)
         parameters = [o.shape for o in start.operands]
@@ -223,11 +223,6 @@ class ModuleWriter:
         made.values["instructions"] = [*instructions, root]
         made.set("root_id", root.int("id"))
         return number
-
-
-def _is_derived(op: AnyOp, kind: type[Any]) -> bool:
-    """Returns whether this is a start, update or done that serialized modules write as an async op."""
-    return isinstance(op, kind) and op.opcode not in OPS
 
 
 def _annotate(record: Record, instruction: Instruction, payloads: dict[str, int]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ...ir.diagnostics import SourceFile, fail
-from ...ir.graph.instruction import Metadata
+from ...ir.graph.instruction import Instruction, Metadata
 from ...ir.graph.module import Module, clone_module
 from ...ir.graph.op import op_named
 from ...ir.ops.conversion import Copy
@@ -91,14 +91,18 @@ def _without_copies(module: Module) -> Module:
     """Returns a module with reshapes to the same shape in the place of copies, which StableHLO lacks; the module itself
     if it has none.
     """
-    if not any(isinstance(i.op, Copy) for computation in module for i in computation):
+    if not any(_is_copy(i) for computation in module for i in computation):
         return module
     changed = clone_module(module)
     for computation in changed:
         for instruction in computation:
-            if isinstance(instruction.op, Copy) and instruction.shape.is_array:
+            if _is_copy(instruction) and instruction.shape.is_array:
                 instruction.op, instruction.attributes = op_named("reshape"), ReshapeAttributes()
     return changed
+
+
+def _is_copy(instruction: Instruction) -> bool:
+    return isinstance(instruction.op, Copy)
 
 
 def _donations(module: Module) -> dict[int, tuple[str, int | None]]:

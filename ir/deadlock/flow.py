@@ -15,13 +15,13 @@ from ..brief import brief
 from ..graph.attributes import Attributes, Callee, ParameterAttributes
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
+from ..graph.interfaces import DeviceNumber, Draws, Exchange, PassesOn
 from ..graph.module import Module, Stage
 from ..graph.op import AnyOp, Kernel, Role
-from ..ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
-from ..ops.collectives import AllGather, AllReduce, CollectiveBroadcast
+from ..ops.collectives import CollectiveBroadcast
 from ..ops.control import ConditionalAttributes, WhileAttributes
 from ..ops.ragged_all_to_all import RaggedAllToAll
-from ..ops.structure import AddDependency, DeviceNumber, GetTupleElement, OptimizationBarrier, Tuple
+from ..ops.starts import Starts
 from ..sharding.sharding import Sharding, leaf_shardings
 from ..tools.process_grid import ProcessGrid
 from ..types.shape import Shape
@@ -32,8 +32,6 @@ Tree = Any  # a variation, or the tuple of the trees of a tuple's elements
 Calls = tuple[tuple[Instruction, int], ...]  # callers from the entry on, and the argument that they pass on; -1: all
 
 # The kernels of these ops work on trees as on values.
-_MOVES = (Tuple, GetTupleElement, OptimizationBarrier, AddDependency, AsyncUpdate, AsyncDone)
-_SAME_IN_GROUP = (AllReduce, AllGather, CollectiveBroadcast)  # all members get the same result
 
 
 @brief
@@ -82,19 +80,19 @@ class Flow:
         self, instruction: Instruction, operands: list[Tree], arguments: tuple[Tree, ...], calls: Calls
     ) -> Tree:
         op, attributes = instruction.op, instruction.attributes
-        if isinstance(attributes, ParameterAttributes):
-            return arguments[attributes.number]
-        if isinstance(op, _MOVES):
+        if op.role is Role.PARAMETER:
+            return arguments[instruction.attributes_as(ParameterAttributes).number]
+        if op.interface(PassesOn):
             return op.kernel(instruction.call, _refuse)(*operands)
-        if isinstance(attributes, WhileAttributes):
-            return self._loop(instruction, attributes, operands[0], calls)
-        if isinstance(attributes, ConditionalAttributes):
-            return self._branches(instruction, attributes, operands, calls)
-        if isinstance(op, AsyncStart):
-            form, (wrapped, inner) = op.form_of(instruction.shape), op.unwrap(attributes)
+        if op.role is Role.LOOP:
+            return self._loop(instruction, instruction.attributes_as(WhileAttributes), operands[0], calls)
+        if op.role is Role.BRANCH:
+            return self._branches(instruction, instruction.attributes_as(ConditionalAttributes), operands, calls)
+        if (start := op.interface(Starts)) is not None:
+            form, (wrapped, inner) = start.form_of(instruction.shape), start.unwrap(attributes)
             result = self._computed(instruction, wrapped, inner, form.result_of(instruction.shape), operands, calls)
             contexts = [filled(shape, self.variations.same) for shape in form.contexts_of(instruction.shape)]
-            return op.arrange(instruction.call, operands, result, contexts, tuple)
+            return start.arrange(instruction.call, operands, result, contexts, tuple)
         return self._computed(instruction, op, attributes, instruction.shape, operands, calls)
 
     def _computed(
@@ -106,16 +104,17 @@ class Flow:
             return self._run(instruction.called()[0], tuple(operands), (*calls, (instruction, -1)))
         if op.is_collective:
             return self._exchanged(instruction, op, shape, operands)
-        if isinstance(op, DeviceNumber):
+        if (device := op.interface(DeviceNumber)) is not None:
             places = map(self.grid.place_of, range(self.grid.size))
-            return variations.by(op.number(replica, partition) for replica, partition in places)
-        if op.is_stateful or op.has_side_effect(attributes):
+            return variations.by(device.number(replica, partition) for replica, partition in places)
+        if op.interface(Draws) or op.has_side_effect(attributes):
             return filled(shape, variations.different)  # hidden states and the world outside differ
         return filled(shape, variations.together(variations.same, *leaves(tuple(operands))))
 
     def _exchanged(self, instruction: Instruction, op: AnyOp, shape: Shape, operands: list[Tree]) -> Tree:
         groups, pairs = self.grid.members(instruction)
-        variations, alike = self.variations, isinstance(op, _SAME_IN_GROUP)
+        exchange = op.interface(Exchange)
+        variations, alike = self.variations, exchange is not None and exchange.gives_all
         if isinstance(op, CollectiveBroadcast):
             pairs = tuple((group[0], device) for group in groups for device in group)
 

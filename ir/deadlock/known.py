@@ -15,10 +15,11 @@ import numpy as np
 from ..brief import brief
 from ..graph.attributes import Callee, ParameterAttributes
 from ..graph.instruction import Instruction
+from ..graph.interfaces import DeviceNumber, Draws, movement
 from ..graph.op import Kernel, NotEvaluable, Role, ShapeError, Value
-from ..ops.async_ops import AsyncStart
-from ..ops.control import ConditionalAttributes, WhileAttributes, branch_selector
-from ..ops.structure import DeviceNumber, GetTupleElementAttributes
+from ..ops.control import WhileAttributes, branch_selector
+from ..ops.starts import Starts
+from ..ops.structure import element_index
 
 MOST_TRIPS = 1 << 10
 _MOST_ELEMENTS = 1 << 12
@@ -58,7 +59,7 @@ class Known:
 
     def selector(self, instruction: Instruction, frame: Frame) -> int:
         """Returns the branch that a conditional takes, or the number of trips of a loop. Raises Unknown."""
-        if isinstance(instruction.attributes, WhileAttributes):
+        if instruction.op.role is Role.LOOP:
             return len(self._runs(instruction, frame)) - 1
         return self._branch(instruction, frame)
 
@@ -73,28 +74,29 @@ class Known:
         return frame.made[key]
 
     def _value(self, instruction: Instruction, frame: Frame, path: Path) -> Value:
-        op, attributes, operands = instruction.op, instruction.attributes, instruction.operands
-        if isinstance(attributes, ParameterAttributes):
+        op, operands = instruction.op, instruction.operands
+        if op.role is Role.PARAMETER:
             if not frame.arguments:
                 raise Unknown
-            return self.value(*frame.arguments[attributes.number], path)
-        if isinstance(attributes, GetTupleElementAttributes):
-            return self.value(operands[0], frame, (attributes.index, *path))
+            return self.value(*frame.arguments[instruction.attributes_as(ParameterAttributes).number], path)
+        if (index := element_index(instruction)) is not None:
+            return self.value(operands[0], frame, (index, *path))
         if op.role is Role.TUPLE and path:
             return self.value(operands[path[0]], frame, path[1:])
         if op.role in (Role.CALL, Role.FUSION):
             return self.value(instruction.called()[0].root, self._called(instruction, -1, frame), path)
-        if isinstance(attributes, ConditionalAttributes):
+        if op.role is Role.BRANCH:
             number = self._branch(instruction, frame)
             return self.value(instruction.called()[number].root, self._called(instruction, number + 1, frame), path)
-        if isinstance(attributes, WhileAttributes):
+        if op.role is Role.LOOP:
             return self.value(*self._runs(instruction, frame)[-1].arguments[0], path)
-        if op.forwards_leaves and op.role is not Role.TUPLE:
+        if movement(op).forwards_leaves and op.role is not Role.TUPLE:
             return self.value(operands[0], frame, path)
-        if isinstance(op, DeviceNumber):
-            return np.asarray(op.number(*self.place), instruction.shape.element.numpy)
-        acts = op.is_collective or op.is_stateful or op.has_side_effect(attributes) or isinstance(op, AsyncStart)
-        if acts or path or not instruction.shape.is_array or instruction.shape.num_elements > _MOST_ELEMENTS:
+        if (device := op.interface(DeviceNumber)) is not None:
+            return np.asarray(device.number(*self.place), instruction.shape.element.numpy)
+        acts = op.is_collective or op.interface(Draws) or op.has_side_effect(instruction.attributes)
+        shape = instruction.shape
+        if acts or op.interface(Starts) or path or not shape.is_array or shape.num_elements > _MOST_ELEMENTS:
             raise Unknown
         return op.kernel(instruction.call, _no_calls)(*[self.value(o, frame) for o in operands])
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from ..graph.attributes import Callee
 from ..graph.instruction import Instruction
+from ..graph.interfaces import DeviceNumber, Draws
 from ..graph.op import Kernel, NotEvaluable, Role, ShapeError, Value
-from ..ops.async_ops import AsyncStart
-from ..ops.structure import DeviceNumber
+from ..ops.starts import Starts
 from ..tools.process_grid import ProcessGrid
 from .variation import Variation, Variations
 
@@ -36,13 +36,13 @@ class Numbers:
         if not isinstance(found, Variation) or not instruction.shape.is_scalar:
             return found
         op, known = instruction.op, self._known
-        if isinstance(op, DeviceNumber):
+        if (number := op.interface(DeviceNumber)) is not None:
             places = [self._grid.place_of(device) for device in self._firsts(found)]
-            known[instruction] = found, [np.asarray(op.number(*p), instruction.shape.element.numpy) for p in places]
+            known[instruction] = found, [np.asarray(number.number(*p), instruction.shape.element.numpy) for p in places]
             return found
-        acts = op.is_collective or op.is_stateful or op.is_control or op.has_side_effect(instruction.attributes)
+        acts = op.is_collective or op.interface(Draws) or op.is_control or op.has_side_effect(instruction.attributes)
         is_made = instruction.operands or op.role is Role.CONSTANT
-        if acts or not is_made or isinstance(op, AsyncStart) or any(o not in known for o in instruction.operands):
+        if acts or not is_made or op.interface(Starts) or any(o not in known for o in instruction.operands):
             return found
         devices = self._firsts(found)
         if len(devices) > _MOST_CLASSES:

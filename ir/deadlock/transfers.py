@@ -16,20 +16,23 @@ from ..diagnostics import Diagnostic, Severity
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.module import Module
-from ..ops.async_ops import AsyncDone, AsyncStart
-from ..ops.transfers import ChannelAttributes, Recv, RecvDone, Send, SendDone
+from ..graph.op import Role
+from ..ops.starts import Starts
+from ..ops.transfers import ChannelAttributes, Recv, Send
 from ..tools.in_flight import note
 from ..tools.process_grid import Pairs, ProcessGrid
 
 _PAIRS = "_xla_send_recv_source_target_pairs"
-_DONES = (SendDone, RecvDone, AsyncDone)
 
 
 def is_transfer(instruction: Instruction) -> bool:
     """Whether an instruction sends to another device or receives from one; transfers with the host do not."""
-    attributes = instruction.attributes
-    is_one = isinstance(instruction.op, (Send, Recv)) and isinstance(attributes, ChannelAttributes)
-    return is_one and not getattr(attributes, "is_host_transfer", False)
+    is_one = isinstance(instruction.op, Send | Recv)
+    return is_one and not instruction.attributes_as(ChannelAttributes).is_host_transfer
+
+
+def _sends(transfer: Instruction) -> bool:
+    return isinstance(transfer.op, Send)
 
 
 def transfer_pairs(instruction: Instruction) -> Pairs | None:
@@ -58,8 +61,8 @@ def _channel(instruction: Instruction) -> int | None:
 
 def _ends(channel: int | None, found: list[Instruction]) -> Iterator[Diagnostic]:
     """Compares the two ends of a channel. Unrolled loops have several of both."""
-    sends = [i for i in found if isinstance(i.op, Send)]
-    receives = [i for i in found if isinstance(i.op, Recv)]
+    sends = [i for i in found if _sends(i)]
+    receives = [i for i in found if not _sends(i)]
     first = found[0]
     name = f"{first.opcode} {first.name}"
     if len(sends) != len(receives):
@@ -76,7 +79,7 @@ def _ends(channel: int | None, found: list[Instruction]) -> Iterator[Diagnostic]
 def _stuck(computation: Computation, grid: ProcessGrid) -> Iterator[Diagnostic]:
     """Runs the waits of a computation on all devices in step, and yields where they stop."""
     starts = {i for i in computation if i.op.is_collective or is_transfer(i)}
-    events = [i for i in computation if i in starts or (isinstance(i.op, _DONES) and i.operands[0] in starts)]
+    events = [i for i in computation if i in starts or (i.op.role is Role.DONE and i.operands[0] in starts)]
     if any(is_transfer(i) and transfer_pairs(i) is None for i in events):
         return
     begun = {instruction: place for place, instruction in enumerate(events)}
@@ -92,13 +95,13 @@ def _stuck(computation: Computation, grid: ProcessGrid) -> Iterator[Diagnostic]:
     at = [0] * grid.size  # the event that each device has come to
 
     def may_pass(device: int, event: Instruction) -> bool:
-        start = event.operands[0] if isinstance(event.op, _DONES) else event
-        if start.op.is_collective and not (start is event and isinstance(event.op, AsyncStart)):
+        start = event.operands[0] if event.op.role is Role.DONE else event
+        if start.op.is_collective and not (start is event and event.op.interface(Starts)):
             groups, pairs = grid.members(start)
             return all(at[d] >= begun[start] for group in (*groups, *pairs) if device in group for d in group)
         if start is event or start not in other_end:
             return True
-        mine, theirs = (0, 1) if isinstance(start.op, Send) else (1, 0)
+        mine, theirs = (0, 1) if _sends(start) else (1, 0)
         peers = [pair[theirs] for pair in transfer_pairs(start) or () if pair[mine] == device]
         return all(at[peer] > other_end[start] for peer in peers)
 

@@ -36,15 +36,17 @@ CALLEES = tuple[Callee, ...]
 NONE = Attributes()
 
 
+# Field metadata: the field is optional in text, but printed even where it equals the default.
+PRINTED_ALWAYS = {"always": True}
+# Field metadata: the field stands between the parentheses, `parameter(0)`, `constant({..})`.
+INLINE = {"inline": True}
+
+
 @dataclass(frozen=True, slots=True)
 class ParameterAttributes(Attributes):
     """The attributes of a parameter: its number among the computation's parameters."""
 
-    number: int
-
-
-# Field metadata: the field is optional in text, but printed even where it equals the default.
-PRINTED_ALWAYS = {"always": True}
+    number: int = dataclasses.field(metadata=INLINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,13 +164,14 @@ class DimLabels:
 @dataclass(frozen=True, slots=True)
 class AttributeField:
     """One field of an attribute class. `default` is `dataclasses.MISSING` for a required field. `always` means that the
-    default is printed too.
+    default is printed too, `inline` that the field stands between the parentheses.
     """
 
     name: str
     type: Any
     default: Any
     always: bool = False
+    inline: bool = False
 
     @property
     def required(self) -> bool:
@@ -193,7 +196,8 @@ def attribute_fields(cls: type[Attributes]) -> dict[str, AttributeField]:
         options = [t for t in typing.get_args(kind) if t is not type(None)]
         if type(None) in typing.get_args(kind):
             kind = options[0] if len(options) == 1 else typing.Union[tuple(options)]  # noqa: UP007
-        result[field.name] = AttributeField(field.name, kind, field.default, "always" in field.metadata)
+        marks = ("always" in field.metadata, "inline" in field.metadata)
+        result[field.name] = AttributeField(field.name, kind, field.default, *marks)
     return result
 
 
@@ -201,3 +205,9 @@ def attribute_fields(cls: type[Attributes]) -> dict[str, AttributeField]:
 def called_fields(cls: type[Attributes]) -> tuple[str, ...]:
     """Returns the names of the fields of an attribute class that may hold called computations."""
     return tuple(name for name, field in attribute_fields(cls).items() if field.is_called)
+
+
+@cache
+def inline_field(cls: type[Attributes]) -> str | None:
+    """Returns the name of the field of an attribute class that stands between the parentheses; None if none does."""
+    return next((name for name, field in attribute_fields(cls).items() if field.inline), None)

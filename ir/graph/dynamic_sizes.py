@@ -2,7 +2,7 @@
 
 An op infers its result from the bounds, as if they were sizes. A result dimension is dynamic if it shares a factor of
 the op's sharding rule with a dynamic operand dimension, and so has the same index. XLA implements the same per op;
-where an op of XLA differs, `infers_dynamic` or `dynamic_operands` of the op's class says so.
+where an op of XLA differs, its interface `Dynamic` says so.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 from ..types.shape import UNBOUNDED, Shape, merged_dims, tuple_shape
+from .interfaces import Dynamic, infers_dynamic
 from .op import AnyOp, OpCall
 
 
 def result_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any, declared: Shape | None) -> Shape:
     """Infers the result shape like `op.infer_shape`, also for dynamic operand dimensions. Raises ShapeError."""
-    if op.infers_dynamic or op.is_control or not any(o.is_dynamic for o in operands):
+    if op.is_control or not any(o.is_dynamic for o in operands) or infers_dynamic(op):
         return op.infer_shape(operands, attributes, declared)
     if any(not o.is_array or UNBOUNDED in o.dims for o in operands):
         return op.infer_shape(operands, attributes, declared)
@@ -74,10 +75,12 @@ def _same_places(operands: Sequence[Shape], result: Shape) -> Iterator[tuple[boo
 
 def _by_factors(op: AnyOp, operands: Sequence[Shape], call: OpCall[Any]) -> Iterator[tuple[bool, ...]]:
     rule = op.sharding_rule(call)
+    own = op.interface(Dynamic)
+    taken = None if own is None else own.dynamic_operands
     dynamic = {
         factor
         for number, (operand, dims) in enumerate(zip(operands, rule.operands, strict=True))
-        if op.dynamic_operands is None or number in op.dynamic_operands
+        if taken is None or number in taken
         for factors, mark in zip(dims, _marks(operand), strict=True)
         for factor in factors
         if mark

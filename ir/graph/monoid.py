@@ -16,6 +16,7 @@ import numpy as np
 from ..factors.sharding_rule import Monoid
 from ..types.element_type import ElementType, Kind
 from .extremes import MAXIMUM, MINIMUM, ArrayFold
+from .interfaces import takes_arrays
 from .op import Compile, Kernel, NotEvaluable, Role
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _of_shape(x: Any, shape: tuple[int, ...]) -> Any:
 
 def maps_scalars(i: Instruction) -> bool:
     """Whether the kernel of an instruction on scalars takes arrays of any shape as well, element by element."""
-    return i.op.maps_scalars(i.call) or (i.op.role is Role.CALL and all(map(_is_scalar_program, i.called())))
+    return takes_arrays(i.op, i.call) or (i.op.role is Role.CALL and all(map(_is_scalar_program, i.called())))
 
 
 def _is_scalar_program(computation: Computation) -> bool:

@@ -12,15 +12,29 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
 from ..factors.sharding_rule import ShardingRule, replicated_rule
-from ..graph.attributes import Attributes, attribute_fields
+from ..graph.attributes import Attributes, attribute_fields, inline_field
 from ..graph.dynamic_sizes import result_shape
+from ..graph.interfaces import (
+    Applies,
+    Dynamic,
+    FloatTypes,
+    Memory,
+    Movement,
+    PassesOn,
+    Placed,
+    Ranges,
+    TextForm,
+    demands,
+    floats_of,
+    has_result_hint,
+)
 from ..graph.op import (
     OPS,
     AnyOp,
@@ -28,19 +42,21 @@ from ..graph.op import (
     Kernel,
     Op,
     OpCall,
+    Role,
     ShapeError,
     Use,
     Value,
     op_named,
     register,
 )
-from ..graph.value_range import Demand, Fact, Visitor, joined
+from ..graph.value_range import Demand, Fact, Visitor
 from ..strings import BracedText
 from ..types.shape import Shape, tuple_shape
 from . import collectives as collectives  # registers the ops wrapped below
 from . import conversion as conversion
 from .checks import text
 from .control import CallAttributes
+from .starts import COPIED, GATHERED, PLAIN, WRAPPED, Form, Starts, form_of
 from .structure import leaf_rule, leaves_of, unchanged
 
 if TYPE_CHECKING:
@@ -48,54 +64,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAIN_THREAD = "main"
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """The layout of a start's value. `result` is the index of the result; None if the value is the result itself.
-
-    The other one of the first two elements holds the operands: a single one directly if `bare`, else a tuple. Further
-    elements (contexts) belong to the back end and are zero at run time.
-    """
-
-    words: str
-    result: int | None = 1
-    bare: bool = False
-
-    def fits(self, shape: Shape) -> bool:
-        """Whether a shape has an element for the result."""
-        return self.result is None or (shape.is_tuple and len(shape.elements) >= 2)
-
-    def result_of(self, shape: Shape) -> Shape:
-        """Returns the result's part of a start's shape."""
-        return shape if self.result is None else shape.elements[self.result]
-
-    def contexts_of(self, shape: Shape) -> tuple[Shape, ...]:
-        """Returns the shapes after operands and result."""
-        return () if self.result is None else shape.elements[2:]
-
-    def arrange(self, operands: Sequence[T], result: T, contexts: Sequence[T], join: Callable[[tuple[T, ...]], T]) -> T:
-        """Builds the value of a start from its parts: shapes, values or buffers. `join` makes tuples of them."""
-        if self.result is None:
-            return result
-        given = operands[0] if self.bare and len(operands) == 1 else join(tuple(operands))
-        return join((result, given, *contexts) if self.result == 0 else (given, result, *contexts))
-
-
-WRAPPED = Form("((operands), result, contexts..)")
-GATHERED = Form("(operand, result, contexts..)", bare=True)
-COPIED = Form("(result, operand, contexts..)", 0, True)
-PLAIN = Form("the result", None)
-
-
-def form_of(own: Form, shape: Shape | None) -> Form:
-    """Returns the form of a start's shape. XLA prints wrapped collectives as built-in starts with the wrapped form."""
-    if own is WRAPPED or shape is None or not (shape.is_tuple and len(shape.elements) >= 2):
-        return own
-    first, second = shape.elements[:2]
-    if own is GATHERED and second.is_tuple and len(first.elements) == len(second.elements):
-        return own  # both layouts agree, except for an in-place permute of several buffers
-    return WRAPPED if first.is_tuple and not first.compatible(second) else own
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,30 +86,11 @@ class CopyStartAttributes(Attributes):
     cross_program_prefetch_index: int | None = None
 
 
-class AsyncStart(Op[Any]):
+class AsyncStart(Op[Any], Starts, TextForm, FloatTypes, Dynamic, Ranges):
     """Starts an op, whose result the done returns."""
 
-    infers_dynamic = True
+    result_hint = False
     knows_columns = True
-    wrapped: ClassVar[AnyOp]
-    form: ClassVar[Form] = WRAPPED
-
-    def unwrap(self, attributes: Any) -> tuple[AnyOp, Attributes]:
-        """Returns the started op and its attributes."""
-        own = self.wrapped.attributes
-        return self.wrapped, own(**{name: getattr(attributes, name) for name in attribute_fields(own)})
-
-    def form_of(self, shape: Shape | None) -> Form:
-        """Returns the layout of a start with this shape."""
-        return form_of(self.form, shape)
-
-    def arrange(
-        self, call: OpCall[Any], operands: Sequence[T], result: T, contexts: Sequence[T], join: Callable[..., T]
-    ) -> T:
-        """Builds the value of this start from its parts. A permute that fills slices contains only its input."""
-        form = self.form_of(call.shape)
-        in_place = form is GATHERED and getattr(call.attributes, "slice_sizes", ())
-        return form.arrange(operands[:1] if in_place else operands, result, contexts, join)
 
     def meant_shape(self, operands: Sequence[Shape], declared: Shape) -> Shape:
         """Returns only the result's shape if that is the form, even if an old text declares the operands too."""
@@ -173,14 +122,18 @@ class AsyncStart(Op[Any]):
         form, (op, inner) = self.form_of(call.shape), self.unwrap(call.attributes)
         first, last = (0, len(results)) if form.result is None else call.shape.leaf_range(form.result)
         wrapped = dataclasses.replace(call, attributes=inner, shape=form.result_of(call.shape))
-        wanted = results[first:last] if op.knows_columns else [joined(d) for d in results[first:last]]
-        return op.demands(wrapped, operands, wanted, visitor)
+        return demands(op, wrapped, operands, results[first:last], visitor)
 
     def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
         form, (op, inner) = self.form_of(call.shape), self.unwrap(call.attributes)
         started = op.kernel(dataclasses.replace(call, attributes=inner, shape=form.result_of(call.shape)), compile)
         contexts = [blank(shape) for shape in form.contexts_of(call.shape)]
         return lambda *values: self.arrange(call, values, started(*values), contexts, tuple)
+
+
+def starts_computation(op: AnyOp) -> bool:
+    """Whether an op starts a computation. No other start may call the same one."""
+    return isinstance(op, AsyncStartComputation)
 
 
 def blank(shape: Shape) -> Value:
@@ -198,7 +151,6 @@ class AsyncStartComputation(AsyncStart):
     attributes = AsyncStartAttributes
     arity = (0, None)
     is_control = True
-    calls_alone = True
     wrapped = OPS["call"]
 
     def unwrap(self, attributes: AsyncStartAttributes) -> tuple[AnyOp, Attributes]:
@@ -209,7 +161,7 @@ class AsyncStartComputation(AsyncStart):
         return _start(op, _with_thread(op)) if _can_wrap(op) else None
 
 
-class _Link(Op[Any]):
+class _Link(Op[Any], Placed, FloatTypes):
     """An update or a done, whose operand is a start or an update."""
 
     attributes = AsyncLinkAttributes
@@ -238,10 +190,11 @@ def execution_thread(use: Use) -> str:
     return getattr(use.call.attributes, "async_execution_thread", "")
 
 
-class AsyncUpdate(_Link):
+class AsyncUpdate(_Link, PassesOn, Memory, Movement):
     """Forwards the value of its start."""
 
     opcode = "async-update"
+    role = Role.UPDATE
     forwards_leaves = True
     shares_memory = True
 
@@ -255,10 +208,11 @@ class AsyncUpdate(_Link):
         return _link(AsyncUpdate, op, AsyncLinkAttributes) if _can_wrap(op) else None
 
 
-class AsyncDone(_Link):
+class AsyncDone(_Link, PassesOn, Ranges):
     """Waits for the op of its start and returns the op's result."""
 
     opcode = "async-done"
+    role = Role.DONE
     knows_columns = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Any, declared: Shape | None) -> Shape:
@@ -299,13 +253,12 @@ def _start(op: AnyOp, attributes: type[Attributes], form: Form = WRAPPED) -> Any
         "arity": op.arity,
         "is_collective": op.is_collective,
         "is_control": op.is_control,
-        "result_hint": op.result_hint,
-        "keeps_types": op.keeps_types,
-        "applies_calls": op.applies_calls,
+        "result_hint": has_result_hint(op),
+        "keeps_types": floats_of(op).keeps_types,
         "wrapped": op,
         "form": form,
     }
-    return type("Start", (AsyncStart,), names)()
+    return type("Start", (AsyncStart, Applies) if op.interface(Applies) else (AsyncStart,), names)()
 
 
 def _link(base: type[_Link], op: AnyOp, attributes: type[Attributes], form: Form = WRAPPED) -> AnyOp:
@@ -315,7 +268,7 @@ def _link(base: type[_Link], op: AnyOp, attributes: type[Attributes], form: Form
 
 
 def _can_wrap(op: AnyOp) -> bool:
-    return op.inline is None and not isinstance(op, AsyncStart | _Link)
+    return inline_field(op.attributes) is None and not isinstance(op, AsyncStart | _Link)
 
 
 def _with_thread(op: AnyOp) -> type[Attributes]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..factors.sharding_rule import Factor, FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, Dims
+from ..graph.interfaces import FloatTypes, Memory, TextForm
 from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..types.shape import Shape
 from .checks import require_array, require_declared, require_static, text
@@ -25,13 +26,12 @@ def major_to_minor(shape: Shape) -> Dims:
 
 
 @register
-class Bitcast(Op[Attributes]):
+class Bitcast(Op[Attributes], TextForm, Memory, FloatTypes):
     """Reinterprets the bytes of an array as another array of equal size. The result shape must be declared."""
 
     opcode = "bitcast"
     keeps_types = True
     is_view = True
-    result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         (operand,) = operands

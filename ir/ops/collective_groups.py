@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..graph.attributes import Attributes
 from ..graph.op import ShapeError
 from ..sharding.replica_groups import ExplicitGroups, IotaGroups, ReplicaGroups
+
+if TYPE_CHECKING:
+    from ..graph.instruction import Instruction
 
 ALL = ExplicitGroups()
 
@@ -24,6 +28,18 @@ class GroupAttributes(CollectiveAttributes):
     """Base of the attributes of collectives with `replica_groups`: all but collective-permute, which has pairs."""
 
     replica_groups: ReplicaGroups = ALL
+
+
+def groups_of(instruction: Instruction) -> ReplicaGroups | None:
+    """Returns the groups of a collective or its start; None for a permute, which has pairs, and for other ops."""
+    attributes = instruction.attributes
+    return attributes.replica_groups if isinstance(attributes, GroupAttributes) else None
+
+
+def channel_of(instruction: Instruction) -> int | None:
+    """Returns the channel of a collective or its start; None for one without, and for other ops."""
+    attributes = instruction.attributes
+    return attributes.channel_id if isinstance(attributes, CollectiveAttributes) else None
 
 
 def known_group_size(groups: ReplicaGroups) -> int | None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, elementwise_rule, replicated_rule
 from ..graph.attributes import Dims, Identifier, Pairs
+from ..graph.interfaces import Applies, Exchange, Placed, Ranges, TextForm
 from ..graph.op import Op, OpCall, ShapeError, Use, register
 from ..graph.value_range import Demand, Fact, Visitor, joined, meet_demands
 from ..sharding.replica_groups import ReplicaGroups
@@ -32,6 +33,7 @@ from .structure import leaves_of
 
 if TYPE_CHECKING:
     from ..graph.computation import Computation
+    from ..graph.instruction import Instruction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReduceAttributes(GroupAttributes):
@@ -75,7 +77,7 @@ class CollectiveBroadcastAttributes(GroupAttributes):
     """The groups. The first device of each has the data."""
 
 
-class _Collective(Op[Any]):
+class _Collective(Op[Any], Exchange, Placed):
     arity = (1, None)
     is_collective = True
 
@@ -105,7 +107,7 @@ class _Collective(Op[Any]):
         return b.rule(given, made)
 
 
-class _Moving(_Collective):
+class _Moving(_Collective, Ranges):
     """A collective that moves elements: result i consists of elements of operand i of several devices."""
 
     def facts(self, call: OpCall[Any], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
@@ -119,7 +121,7 @@ class _Moving(_Collective):
         return [joined(wanted) for wanted in results] if moves else [None] * len(operands)
 
 
-class _Combining(_Collective):
+class _Combining(_Collective, Ranges):
     """A collective that combines elements: result i reduces operand i of several devices."""
 
     def demands(
@@ -144,12 +146,13 @@ def _single_dim(opcode: str, dims: Dims, operand: Shape) -> int:
 
 
 @register
-class AllReduce(_Combining):
+class AllReduce(_Combining, Applies):
     """Combines the operands of a group's devices; every device gets the result."""
 
     opcode = "all-reduce"
+    joins = True
+    gives_all = True
     attributes = AllReduceAttributes
-    applies_calls = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: AllReduceAttributes, declared: Shape | None) -> Shape:
         check_arrays("all-reduce", operands)
@@ -164,12 +167,13 @@ def _check_each(opcode: str, computation: Computation, operands: Sequence[Shape]
 
 
 @register
-class AllGather(_Moving):
+class AllGather(_Moving, TextForm):
     """Concatenates the operands of a group's devices along a dimension in the order of the group."""
 
     opcode = "all-gather"
+    joins = True
+    gives_all = True
     attributes = AllGatherAttributes
-    result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: AllGatherAttributes, declared: Shape | None) -> Shape:
         check_arrays("all-gather", operands)
@@ -179,13 +183,12 @@ class AllGather(_Moving):
 
 
 @register
-class ReduceScatter(_Combining):
+class ReduceScatter(_Combining, TextForm, Applies):
     """Combines the operands of a group's devices; each device gets its part along a dimension."""
 
     opcode = "reduce-scatter"
+    joins = True
     attributes = ReduceScatterAttributes
-    result_hint = True
-    applies_calls = True
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: ReduceScatterAttributes, declared: Shape | None
@@ -365,6 +368,7 @@ class CollectiveBroadcast(_Moving):
     """Sends the operand of each group's first device to the others. Devices in no group get zeros."""
 
     opcode = "collective-broadcast"
+    gives_all = True
     attributes = CollectiveBroadcastAttributes
 
     def infer_shape(
@@ -373,3 +377,9 @@ class CollectiveBroadcast(_Moving):
         check_arrays("collective-broadcast", operands)
         check_groups("collective-broadcast", attributes.replica_groups)
         return _together(operands)
+
+
+def pairs_of(instruction: Instruction) -> Pairs | None:
+    """Returns the pairs of source and target of a collective-permute or its start; None for other ops."""
+    attributes = instruction.attributes
+    return attributes.source_target_pairs if isinstance(attributes, CollectivePermuteAttributes) else None

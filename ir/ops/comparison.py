@@ -11,6 +11,7 @@ import numpy as np
 
 from ..graph.attributes import Attributes
 from ..graph.extremes import MAXIMUM, MINIMUM
+from ..graph.interfaces import Additive, Dynamic, FloatTypes, Movement, Ranges
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import ALL, Demand, Fact, Range, Visitor, joined
 from ..types.element_type import PRED, Kind
@@ -72,7 +73,7 @@ COMPARISON_TYPES: dict[Kind, tuple[ComparisonType, ...]] = {
 
 
 @register
-class Compare(Op[CompareAttributes]):
+class Compare(Op[CompareAttributes], Ranges):
     """Compares x and y in the given direction. With NaN all but NE are false, except in the total order."""
 
     opcode = "compare"
@@ -118,7 +119,7 @@ def _in_total_order(function: Function, x: Array, y: Array) -> Array:
 
 
 @register
-class Select(Op[Attributes]):
+class Select(Op[Attributes], Movement, Additive):
     """Returns the second operand where the first is true, else the third. A scalar first operand selects either."""
 
     opcode = "select"
@@ -145,13 +146,14 @@ class Select(Op[Attributes]):
 
 
 @register
-class Clamp(Op[Attributes]):
+class Clamp(Op[Attributes], FloatTypes, Dynamic, Ranges):
     """Returns min(max(x, least), greatest) of operands (least, x, greatest). The bounds may be scalars. NaN stays NaN.
     Complex numbers are compared by their real parts.
     """
 
     opcode = "clamp"
     algebra = Algebra.ORDER
+    infers_dynamic = False
     dynamic_operands = frozenset({1})
     typed_by = 1
     arity = (3, 3)

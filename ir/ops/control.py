@@ -15,6 +15,7 @@ import numpy as np
 
 from ..factors.sharding_rule import ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, Dims
+from ..graph.interfaces import Applies, Ranges
 from ..graph.monoid import elementwise_kernel
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, Role, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, meet_demands
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ..graph.computation import Computation
 
 
-class _Control(Op[Any]):
+class _Control(Op[Any], Ranges):
     is_control = True
     knows_columns = True
 
@@ -237,7 +238,7 @@ class FusionAttributes(Attributes):
 
 
 @register
-class Fusion(Op[FusionAttributes]):
+class Fusion(Op[FusionAttributes], Ranges):
     """Calls a computation that a back end compiles into one kernel. It contains no collectives."""
 
     opcode = "fusion"
@@ -272,7 +273,7 @@ class MapAttributes(Attributes):
 
 
 @register
-class Map(Op[MapAttributes]):
+class Map(Op[MapAttributes], Applies, Ranges):
     """Applies a computation on scalars to the elements of arrays of equal dimensions."""
 
     opcode = "map"
@@ -280,7 +281,6 @@ class Map(Op[MapAttributes]):
     attributes = MapAttributes
     arity = (1, None)
     is_elementwise = True
-    applies_calls = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: MapAttributes, declared: Shape | None) -> Shape:
         check_arrays("map", operands)

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes
+from ..graph.interfaces import Additive, FloatTypes, MapsScalars, Movement, Ranges, TextForm, moved_facts
 from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, full_range, joined
 from ..types.element_type import Kind
@@ -20,7 +21,7 @@ from .structure import leaf_rule, leaves_of, unchanged
 
 
 @register
-class Convert(Op[Attributes]):
+class Convert(Op[Attributes], TextForm, Movement, Ranges):
     """Converts numbers to another element type: float to integer rounds toward zero and saturates, integers wrap."""
 
     opcode = "convert"
@@ -28,7 +29,6 @@ class Convert(Op[Attributes]):
     element_sources = frozenset({0})
     is_elementwise = True
     is_fusible = True
-    result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         (operand,) = operands
@@ -39,7 +39,7 @@ class Convert(Op[Attributes]):
     def facts(self, call: OpCall[Attributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
         if call.operands[0].element.kind is Kind.PRED:
             return [Fact(Range.closed(0, 1))]
-        return super().facts(call, operands, visitor)
+        return moved_facts(self, call, operands)
 
     def demands(
         self, call: OpCall[Attributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
@@ -60,14 +60,13 @@ def _is_whole(shape: Shape, wanted: Range) -> bool:
 
 
 @register
-class BitcastConvert(Op[Attributes]):
+class BitcastConvert(Op[Attributes], TextForm, MapsScalars, FloatTypes, Ranges):
     """Reinterprets the bits of elements as another type. For a narrower type the parts, lowest first, become a new last
     dimension; for a wider one the last dimension is joined.
     """
 
     opcode = "bitcast-convert"
     is_fusible = True  # where both types are as wide
-    result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         (operand,) = operands
@@ -132,7 +131,7 @@ class BitcastConvert(Op[Attributes]):
 
 
 @register
-class Copy(Op[Attributes]):
+class Copy(Op[Attributes], Movement, Additive):
     """Copies a value, possibly to another memory space or layout."""
 
     opcode = "copy"
@@ -158,7 +157,7 @@ class ReducePrecisionAttributes(Attributes):
 
 
 @register
-class ReducePrecision(Op[ReducePrecisionAttributes]):
+class ReducePrecision(Op[ReducePrecisionAttributes], Movement, FloatTypes):
     """Rounds to a float format with these numbers of exponent and mantissa bits, keeping the type."""
 
     opcode = "reduce-precision"

@@ -22,6 +22,7 @@ import numpy as np
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, DimLabels, Window, WindowDim
+from ..graph.interfaces import FloatTypes
 from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..strings import BracedText
 from ..types.element_type import Kind
@@ -81,7 +82,7 @@ class _Sizes:
 
 
 @register
-class Convolution(Op[ConvolutionAttributes]):
+class Convolution(Op[ConvolutionAttributes], FloatTypes):
     """Sums the products of a kernel with every window of an input."""
 
     opcode = "convolution"

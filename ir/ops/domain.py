@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ..factors.sharding_rule import ShardingRule
 from ..graph.attributes import Attributes
+from ..graph.interfaces import FloatTypes, Memory, Movement
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..strings import BracedText
 from ..types.shape import Shape
@@ -26,7 +27,7 @@ class DomainAttributes(Attributes):
 
 
 @register
-class Domain(Op[DomainAttributes]):
+class Domain(Op[DomainAttributes], Memory, Movement, FloatTypes):
     """Returns its operand unchanged."""
 
     opcode = "domain"

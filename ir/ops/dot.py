@@ -17,6 +17,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import PRINTED_ALWAYS, Attributes, Dims
+from ..graph.interfaces import FloatTypes, Stackable
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import ElementType, Kind, precision
 from ..types.shape import Shape, array
@@ -83,7 +84,7 @@ def _sides(operands: Sequence[Shape], a: DotAttributes) -> tuple[_Side, _Side]:
 
 
 @register
-class Dot(Op[DotAttributes]):
+class Dot(Op[DotAttributes], Stackable, FloatTypes):
     """Sums products of lhs and rhs over the contracting dimensions."""
 
     opcode = "dot"

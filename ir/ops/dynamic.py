@@ -15,6 +15,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, Dims
+from ..graph.interfaces import Dynamic, Ranges, TextForm
 from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, joined
 from ..types.element_type import S32
@@ -76,7 +77,7 @@ class GetDimensionSize(Op[DimensionSizeAttributes]):
 
 
 @register
-class SetDimensionSize(Op[DimensionSizeAttributes]):
+class SetDimensionSize(Op[DimensionSizeAttributes], Dynamic, Ranges):
     """Sets the size of an array along one dimension, which becomes dynamic. Operands are the array and the size.
 
     The result may be declared static; the size must then be the bound. New elements are zero.
@@ -84,7 +85,6 @@ class SetDimensionSize(Op[DimensionSizeAttributes]):
 
     opcode = "set-dimension-size"
     algebra = Algebra.MOVE
-    infers_dynamic = True
     refuses_values = True
     attributes = DimensionSizeAttributes
     arity = (2, 2)
@@ -129,15 +129,13 @@ class SetDimensionSize(Op[DimensionSizeAttributes]):
 
 
 @register
-class DynamicReshape(Op[Attributes]):
+class DynamicReshape(Op[Attributes], TextForm, Dynamic):
     """Reshapes an array to sizes given as further operands, in row-major order. Sizes must be within the bounds."""
 
     opcode = "dynamic-reshape"
     algebra = Algebra.MOVE
-    infers_dynamic = True
     refuses_values = True
     arity = (1, None)
-    result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         result = require_declared("dynamic-reshape", declared)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..graph.attributes import Attributes, Callee
 from ..graph.extremes import MAXIMUM, MINIMUM
+from ..graph.interfaces import Additive, Ranges
 from ..graph.op import OPS, A, Algebra, AnyOp, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor, joined
 from ..types.element_type import ELEMENT_TYPES, PRED, ElementType, Kind, component
@@ -65,7 +66,7 @@ class AccuracyAttributes(Attributes):
     result_accuracy: ResultAccuracy | None = None
 
 
-class Elementwise(Op[A]):
+class Elementwise(Op[A], Additive, Ranges):
     """Base of element-wise ops. `functions` maps kinds of elements to functions, `ranges` holds the range analysis."""
 
     is_elementwise = True
@@ -115,6 +116,11 @@ class Elementwise(Op[A]):
         if self.ranges.demands is None or not _has_order(element):
             return [None] * len(operands)
         return list(self.ranges.demands(element, operands, joined(results[0])))
+
+
+def function_of(op: AnyOp, kind: Kind) -> Function | ByWidth | None:
+    """Returns the numpy function of an element-wise op for a kind of elements; None if it has none and for others."""
+    return op.functions.get(kind) if isinstance(op, Elementwise) else None
 
 
 def _has_order(element: ElementType) -> bool:

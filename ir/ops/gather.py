@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
-from ..graph.attributes import Attributes, Dims
+from ..graph.attributes import Attributes, Dims, Pairs
+from ..graph.interfaces import Movement, Ranges
 from ..graph.monoid import choice_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.source import FIXED, Along, Start, Windows
@@ -24,8 +25,37 @@ from ..types.shape import Shape, array
 from .computations import always, check_arrays, check_dims, numpy_type
 
 
+@dataclass(frozen=True, slots=True)
+class Indexing:
+    """The dimensions of an operand at computed places, under names that gather and scatter share.
+
+    `index_map` has one per component of an index vector, `single` those of which a window has one element, `batching`
+    the pairs of an operand dimension and the index dimension with the same index.
+    """
+
+    index_map: Dims
+    single: Dims
+    batching: Pairs
+
+
+class Indexed:
+    """Attributes of an op that takes index vectors."""
+
+    __slots__ = ()
+    index_vector_dim: int
+
+    @property
+    def indexing(self) -> Indexing:
+        """The dimensions that index vectors index."""
+        raise NotImplementedError
+
+    def with_indexing(self, new: Indexing) -> Attributes:
+        """Returns the attributes with other dimensions, and indices in no order."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatherAttributes(Attributes):
+class GatherAttributes(Attributes, Indexed):
     offset_dims: Dims
     collapsed_slice_dims: Dims
     start_index_map: Dims
@@ -34,6 +64,16 @@ class GatherAttributes(Attributes):
     index_vector_dim: int
     slice_sizes: Dims
     indices_are_sorted: bool = False
+
+    @property
+    def indexing(self) -> Indexing:
+        batching = tuple(zip(self.operand_batching_dims, self.start_indices_batching_dims, strict=True))
+        return Indexing(self.start_index_map, self.collapsed_slice_dims, batching)
+
+    def with_indexing(self, new: Indexing) -> GatherAttributes:
+        own, other = zip(*new.batching, strict=True) if new.batching else ((), ())
+        return replace(self, start_index_map=new.index_map, collapsed_slice_dims=new.single, operand_batching_dims=own,
+                       start_indices_batching_dims=other, indices_are_sorted=False)  # fmt: skip
 
     def window_dims(self) -> Dims:
         """Returns the operand dimensions that are in the result, in order; one per offset dimension."""
@@ -57,7 +97,7 @@ def start_demand(operand: Shape, indices: Shape, index_map: Dims, index_vector_d
 
 
 @register
-class Gather(Op[GatherAttributes]):
+class Gather(Op[GatherAttributes], Movement, Ranges):
     """Returns one window of the operand per index vector of the start indices."""
 
     opcode = "gather"

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes
+from ..graph.interfaces import FloatTypes, Ranges
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import NOT_NEGATIVE, Demand, Fact, Visitor
 from ..types.element_type import Kind
@@ -31,7 +32,7 @@ class BatchNormAttributes(Attributes):
     feature_index: int
 
 
-class _BatchNorm(Op[BatchNormAttributes]):
+class _BatchNorm(Op[BatchNormAttributes], FloatTypes, Ranges):
     """Base of batch normalizations: activations, then `per_feature` vectors, then `activations` more of their shape.
 
     `statistics` means that the op sums over the batch; `variance` is the number of the variance operand.

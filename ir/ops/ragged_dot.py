@@ -23,6 +23,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
+from ..graph.interfaces import FloatTypes, Ranges
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor
 from ..types.shape import Shape, array
@@ -78,7 +79,7 @@ class _Roles:
 
 
 @register
-class RaggedDot(Op[RaggedDotAttributes]):
+class RaggedDot(Op[RaggedDotAttributes], FloatTypes, Ranges):
     """Multiplies the groups of lhs with rhs. The operands are lhs, rhs, group sizes."""
 
     opcode = "ragged-dot"

@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..graph.attributes import Attributes
+from ..graph.interfaces import Draws, FloatTypes, Ranges, TextForm
 from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, RandomState, ShapeError, register
 from ..graph.value_range import Demand, Fact, Visitor, full_range
 from ..types.element_type import ELEMENT_TYPES, ElementType, Kind
@@ -40,7 +41,7 @@ class RngBitGeneratorAttributes(Attributes):
 
 
 @register
-class RngBitGenerator(Op[RngBitGeneratorAttributes]):
+class RngBitGenerator(Op[RngBitGeneratorAttributes], TextForm, Ranges):
     """State u64[2] (or u64[3] for Philox) -> the next state and random integers. The default is Philox.
 
     If the declared result is an array, it holds only the integers.
@@ -48,7 +49,6 @@ class RngBitGenerator(Op[RngBitGeneratorAttributes]):
 
     opcode = "rng-bit-generator"
     attributes = RngBitGeneratorAttributes
-    result_hint = True
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: RngBitGeneratorAttributes, declared: Shape | None
@@ -97,11 +97,10 @@ class Distribution(Enum):
     NORMAL = "rng_normal"
 
 
-class _HiddenState(Op[Any]):
+class _HiddenState(Op[Any], Draws, FloatTypes):
     """An op that draws from the hidden state. It is never removed, because later draws depend on it."""
 
     side_effect = True
-    is_stateful = True
 
     def reads_format(self, call: OpCall[Any]) -> bool:
         return True
@@ -113,7 +112,7 @@ class RngAttributes(Attributes):
 
 
 @register
-class Rng(_HiddenState):
+class Rng(_HiddenState, TextForm):
     """Draws random numbers, given two scalars: their bounds (uniform), or mean and standard deviation (normal).
 
     In old programs the sizes of the result follow as a vector, which is ignored in favour of the result's shape.
@@ -123,7 +122,6 @@ class Rng(_HiddenState):
     algebra = Algebra.OPAQUE
     attributes = RngAttributes
     arity = (2, 3)
-    result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: RngAttributes, declared: Shape | None) -> Shape:
         first, second, *sizes = operands
@@ -186,13 +184,12 @@ class RngGetAndUpdateStateAttributes(Attributes):
 
 
 @register
-class RngGetAndUpdateState(_HiddenState):
+class RngGetAndUpdateState(_HiddenState, TextForm):
     """Returns the 128 bits of the device's hidden state, low half first, and advances the state by `delta`."""
 
     opcode = "rng-get-and-update-state"
     attributes = RngGetAndUpdateStateAttributes
     arity = (0, 0)
-    result_hint = True
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: RngGetAndUpdateStateAttributes, declared: Shape | None

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
+from ..graph.interfaces import Additive, Applies, Ranges
 from ..graph.monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Visitor
@@ -42,7 +43,7 @@ class ReduceAttributes(Attributes):
 
 
 @register
-class Reduce(Op[ReduceAttributes]):
+class Reduce(Op[ReduceAttributes], Applies, Additive, Ranges):
     """Reduces n arrays of equal dimensions. Their n initial values follow as operands; n > 1 gives a tuple."""
 
     opcode = "reduce"
@@ -50,7 +51,6 @@ class Reduce(Op[ReduceAttributes]):
     algebra = Algebra.FOLD
     attributes = ReduceAttributes
     arity = (2, None)
-    applies_calls = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: ReduceAttributes, declared: Shape | None) -> Shape:
         check_arrays("reduce", operands)

@@ -8,7 +8,7 @@ updates) or *batching*. Windows that do not lie inside the operand are skipped.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
 from ..graph.extremes import ArrayFold
+from ..graph.interfaces import Additive, Applies, Memory, Movement, Ranges
 from ..graph.monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.source import FIXED, Along, Start, Updates
@@ -24,14 +25,14 @@ from ..types.element_type import ElementType
 from ..types.shape import Shape, array, tuple_shape
 from .checks import text
 from .computations import accumulator, check_arrays, check_dims, check_reducer, combined_demands, rounded
-from .gather import WindowPlaces, batch_dims, check_index_dims, indexable, start_demand
+from .gather import Indexed, Indexing, WindowPlaces, batch_dims, check_index_dims, indexable, start_demand
 
 if TYPE_CHECKING:
     from ..graph.computation import Computation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScatterAttributes(Attributes):
+class ScatterAttributes(Attributes, Indexed):
     update_window_dims: Dims
     inserted_window_dims: Dims
     scatter_dims_to_operand_dims: Dims
@@ -41,6 +42,17 @@ class ScatterAttributes(Attributes):
     indices_are_sorted: bool = False
     unique_indices: bool = False
     to_apply: Computation
+
+    @property
+    def indexing(self) -> Indexing:
+        batching = tuple(zip(self.input_batching_dims, self.scatter_indices_batching_dims, strict=True))
+        return Indexing(self.scatter_dims_to_operand_dims, self.inserted_window_dims, batching)
+
+    def with_indexing(self, new: Indexing) -> ScatterAttributes:
+        own, other = zip(*new.batching, strict=True) if new.batching else ((), ())
+        return replace(self, scatter_dims_to_operand_dims=new.index_map, inserted_window_dims=new.single,
+                       input_batching_dims=own, scatter_indices_batching_dims=other,
+                       indices_are_sorted=False)  # fmt: skip
 
     def window_dims(self, operand: Shape) -> Dims:
         """Returns the operand dimensions that the updates have, in order; one per update window dimension."""
@@ -54,14 +66,13 @@ class ScatterAttributes(Attributes):
 
 
 @register
-class Scatter(Op[ScatterAttributes]):
+class Scatter(Op[ScatterAttributes], Memory, Movement, Applies, Additive, Ranges):
     """Scatters updates into arrays. Operands are n arrays, the indices, n updates; n > 1 gives a tuple."""
 
     opcode = "scatter"
     algebra = Algebra.FOLD
     attributes = ScatterAttributes
     arity = (3, None)
-    applies_calls = True
 
     def overwritten(self, call: OpCall[ScatterAttributes]) -> Container[int]:
         return range(len(call.operands) // 2)

@@ -16,6 +16,7 @@ import numpy as np
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Window
+from ..graph.interfaces import Applies
 from ..graph.monoid import MONOID_OPS, elementwise_kernel, reduction_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import PRED
@@ -38,7 +39,7 @@ class SelectAndScatterAttributes(Attributes):
 
 
 @register
-class SelectAndScatter(Op[SelectAndScatterAttributes]):
+class SelectAndScatter(Op[SelectAndScatterAttributes], Applies):
     """Operand, one number per window, initial value -> an array of the operand's shape.
 
     In a window an element stays selected while `select` of it and the next elements holds. `scatter` combines the
@@ -48,10 +49,11 @@ class SelectAndScatter(Op[SelectAndScatterAttributes]):
     opcode = "select-and-scatter"
     attributes = SelectAndScatterAttributes
     arity = (3, 3)
-    applies_calls = True
     algebra = Algebra.FOLD
-    folds_by = "scatter"
-    folded = frozenset({1, 2})
+    applied = "scatter"
+
+    def folded(self, call: OpCall[SelectAndScatterAttributes]) -> tuple[int, ...]:
+        return 1, 2
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: SelectAndScatterAttributes, declared: Shape | None

@@ -18,6 +18,7 @@ import numpy as np
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, Dims
+from ..graph.interfaces import Additive, Alternatives, Dynamic, Memory, Movement, Ranges, TextForm
 from ..graph.op import A, Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..graph.source import Along, RowMajor, Source
 from ..graph.value_range import Demand, Fact, Range, Visitor, split_demand
@@ -38,7 +39,7 @@ from .numerics import Array, numpy_type
 from .reshape_factors import reshape_factors, reshape_groups
 
 
-class _Move(Op[A]):
+class _Move(Op[A], Movement, Additive):
     is_fusible = True
     algebra = Algebra.MOVE
     element_sources = frozenset({0})
@@ -53,12 +54,11 @@ class BroadcastAttributes(Attributes):
 
 
 @register
-class Broadcast(_Move[BroadcastAttributes]):
+class Broadcast(_Move[BroadcastAttributes], TextForm):
     """Repeats the operand along new dimensions."""
 
     opcode = "broadcast"
     attributes = BroadcastAttributes
-    result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: BroadcastAttributes, declared: Shape | None) -> Shape:
         (operand,) = operands
@@ -105,14 +105,12 @@ class ReshapeAttributes(Attributes):
 
 
 @register
-class Reshape(_Move[ReshapeAttributes]):
+class Reshape(_Move[ReshapeAttributes], TextForm, Memory, Alternatives, Dynamic):
     """Changes the dimensions, keeping the elements in row-major order."""
 
     opcode = "reshape"
     is_view = True
-    infers_dynamic = True
     attributes = ReshapeAttributes
-    result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: ReshapeAttributes, declared: Shape | None) -> Shape:
         (operand,) = operands
@@ -260,7 +258,7 @@ class ConcatenateAttributes(Attributes):
 
 
 @register
-class Concatenate(Op[ConcatenateAttributes]):
+class Concatenate(Op[ConcatenateAttributes], Movement, Ranges):
     """Concatenates arrays along one dimension."""
 
     opcode = "concatenate"
@@ -331,7 +329,7 @@ class IotaAttributes(Attributes):
 
 
 @register
-class Iota(Op[IotaAttributes]):
+class Iota(Op[IotaAttributes], TextForm, Ranges):
     """Returns 0, 1, 2, .. along one dimension, repeated along the others."""
 
     opcode = "iota"
@@ -339,7 +337,6 @@ class Iota(Op[IotaAttributes]):
     algebra = Algebra.MADE
     attributes = IotaAttributes
     arity = (0, 0)
-    result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: IotaAttributes, declared: Shape | None) -> Shape:
         result = require_declared("iota", declared)

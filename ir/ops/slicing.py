@@ -12,6 +12,7 @@ import numpy as np
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims, PadDim, PaddingConfig, SliceDim, SliceDims
+from ..graph.interfaces import Additive, Alternatives, Memory, Movement, Ranges
 from ..graph.monoid import choice_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.source import Along, Source, Start, Windows
@@ -51,7 +52,7 @@ class SliceAttributes(Attributes):
 
 
 @register
-class Slice(Op[SliceAttributes]):
+class Slice(Op[SliceAttributes], Movement, Additive, Alternatives):
     """Returns the elements start, start + stride, .. below limit of each dimension."""
 
     opcode = "slice"
@@ -121,7 +122,7 @@ class PadAttributes(Attributes):
 
 
 @register
-class Pad(Op[PadAttributes]):
+class Pad(Op[PadAttributes], Movement):
     """Surrounds and interleaves the operand with copies of a scalar; negative amounts remove elements."""
 
     opcode = "pad"
@@ -194,7 +195,7 @@ class DynamicSliceAttributes(Attributes):
 
 
 @register
-class DynamicSlice(Op[DynamicSliceAttributes]):
+class DynamicSlice(Op[DynamicSliceAttributes], Movement, Additive, Ranges):
     """Returns a slice of given size at computed start indices (one scalar operand per dimension, or one vector), which
     are clamped so that the slice lies inside.
     """
@@ -271,7 +272,7 @@ class DynamicSlice(Op[DynamicSliceAttributes]):
 
 
 @register
-class DynamicUpdateSlice(Op[Attributes]):
+class DynamicUpdateSlice(Op[Attributes], Memory, Movement, Ranges):
     """Returns the first operand with the second written at computed start indices (one scalar operand per dimension, or
     one vector), which are clamped so that the update lies inside.
     """

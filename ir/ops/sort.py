@@ -15,6 +15,7 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
+from ..graph.interfaces import Applies, Movement, Ranges
 from ..graph.monoid import elementwise_kernel
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Fact, Visitor
@@ -36,7 +37,7 @@ class SortAttributes(Attributes):
 
 
 @register
-class Sort(Op[SortAttributes]):
+class Sort(Op[SortAttributes], Movement, Applies, Ranges):
     """Sorts n arrays of equal dimensions. The comparator takes two elements of each array: first, second, and so on."""
 
     opcode = "sort"
@@ -44,7 +45,6 @@ class Sort(Op[SortAttributes]):
     forwards_leaves = True
     attributes = SortAttributes
     arity = (1, None)
-    applies_calls = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: SortAttributes, declared: Shape | None) -> Shape:
         check_arrays("sort", operands)

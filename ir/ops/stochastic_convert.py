@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..graph.attributes import Attributes
+from ..graph.interfaces import FloatTypes, TextForm
 from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..types.element_type import Kind
 from ..types.shape import Shape
@@ -16,7 +17,7 @@ from .numerics import numpy_type
 
 
 @register
-class StochasticConvert(Op[Attributes]):
+class StochasticConvert(Op[Attributes], TextForm, FloatTypes):
     """Floats, unsigned integers of the same width and shape -> numbers of the declared type.
 
     For an integer type, |x| is rounded up if the random number is less than its fraction (in units of 2^-bits), else
@@ -28,7 +29,6 @@ class StochasticConvert(Op[Attributes]):
     arity = (2, 2)
     algebra = Algebra.FUNCTION
     is_elementwise = True
-    result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         operand, random = operands

@@ -8,22 +8,26 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..factors.sharding_rule import RuleBuilder, ShardingRule
-from ..graph.attributes import Attributes
+from ..graph.attributes import INLINE, Attributes
 from ..graph.attributes import ParameterAttributes as ParameterAttributes
+from ..graph.interfaces import DeviceNumber, FloatTypes, Memory, Movement, PassesOn, Ranges, TextForm
 from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, Role, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor
 from ..types.element_type import TOKEN, U32
-from ..types.literal import Literal
+from ..types.literal import Array, Literal
 from ..types.shape import Shape, array, tuple_shape
 from .checks import text
 from .computations import always
+
+if TYPE_CHECKING:
+    from ..graph.instruction import Instruction
 
 
 def leaves_of(shapes: Iterable[Shape]) -> tuple[Shape, ...]:
@@ -41,15 +45,13 @@ def leaf_rule(operands: Sequence[Shape], results: Sequence[Shape], first: int = 
 
 
 @register
-class Parameter(Op[ParameterAttributes]):
+class Parameter(Op[ParameterAttributes], TextForm):
     """Returns an argument of the computation."""
 
     opcode = "parameter"
     role = Role.PARAMETER
     attributes = ParameterAttributes
     arity = (0, 0)
-    inline = "number"
-    result_hint = True
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: ParameterAttributes, declared: Shape | None
@@ -64,21 +66,36 @@ class Parameter(Op[ParameterAttributes]):
         return _free_rule(call.shape)
 
 
+def constant_array(instruction: Instruction) -> Array | None:
+    """Returns the numbers of a constant; None for a tuple, for omitted numbers, and for other ops."""
+    attributes = instruction.attributes
+    return attributes.literal.array if isinstance(attributes, ConstantAttributes) else None
+
+
+def moved_constant(value: Instruction) -> Array | None:
+    """Returns the numbers of the constant from which ops on one operand take all elements of a value, perhaps in other
+    places and several times; None if there is none.
+    """
+    while len(value.operands) == 1 and value.op.algebra is Algebra.MOVE and value.op.interface(Movement):
+        (value,) = value.operands
+    return constant_array(value)
+
+
 @dataclass(frozen=True, slots=True)
 class ConstantAttributes(Attributes):
-    literal: Literal
+    literal: Literal = field(metadata=INLINE)
 
 
 @register
-class Constant(Op[ConstantAttributes]):
+class Constant(Op[ConstantAttributes], TextForm, Ranges):
     """Returns a literal value. Every device can create any part of it, so all dimensions may be sharded."""
 
     opcode = "constant"
     algebra = Algebra.MADE
     role = Role.CONSTANT
+    result_hint = False
     attributes = ConstantAttributes
     arity = (0, 0)
-    inline = "literal"
 
     def meant_shape(self, operands: Sequence[Shape], declared: Shape) -> Shape:
         return _full_shape(declared)
@@ -125,7 +142,7 @@ def _free_rule(shape: Shape) -> ShardingRule:
 
 
 @register
-class Tuple(Op[Attributes]):
+class Tuple(Op[Attributes], PassesOn, Memory, Movement, FloatTypes):
     """Returns its operands as one tuple."""
 
     opcode = "tuple"
@@ -151,7 +168,7 @@ class GetTupleElementAttributes(Attributes):
 
 
 @register
-class GetTupleElement(Op[GetTupleElementAttributes]):
+class GetTupleElement(Op[GetTupleElementAttributes], PassesOn, FloatTypes, Ranges):
     """Returns one element of a tuple."""
 
     opcode = "get-tuple-element"
@@ -193,8 +210,14 @@ class GetTupleElement(Op[GetTupleElementAttributes]):
         return operator.itemgetter(call.attributes.index)
 
 
+def element_index(instruction: Instruction) -> int | None:
+    """Returns the index of the element that an instruction takes out of a tuple; None for other ops."""
+    attributes = instruction.attributes
+    return attributes.index if isinstance(attributes, GetTupleElementAttributes) else None
+
+
 @register
-class OptimizationBarrier(Op[Attributes]):
+class OptimizationBarrier(Op[Attributes], PassesOn, Memory, Movement, FloatTypes):
     """Returns its operand. No instruction may be moved across it."""
 
     opcode = "opt-barrier"
@@ -230,7 +253,7 @@ class AfterAll(Op[Attributes]):
 
 
 @register
-class AddDependency(Op[Attributes]):
+class AddDependency(Op[Attributes], PassesOn, Memory, Movement, FloatTypes):
     """Returns its first operand once its second operand, a token, is available."""
 
     opcode = "add-dependency"
@@ -256,22 +279,17 @@ def unchanged(value: Any, *others: Any) -> Any:
     return value
 
 
-class DeviceNumber(Op[Attributes]):
+class _DeviceNumber(Op[Attributes], DeviceNumber):
     """Returns the number of the executing device."""
 
     arity = (0, 0)
-    is_device_id = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         return array(U32)
 
-    def number(self, replica: int, partition: int) -> int:
-        """Returns the value on the device of this replica and partition."""
-        raise NotImplementedError
-
 
 @register
-class PartitionId(DeviceNumber):
+class PartitionId(_DeviceNumber):
     """Returns the number of the partition that runs the program as u32[]."""
 
     opcode = "partition-id"
@@ -281,7 +299,7 @@ class PartitionId(DeviceNumber):
 
 
 @register
-class ReplicaId(DeviceNumber):
+class ReplicaId(_DeviceNumber):
     """Returns the number of the replica that runs the program as u32[]."""
 
     opcode = "replica-id"

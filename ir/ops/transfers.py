@@ -12,7 +12,8 @@ from typing import Any
 
 from ..factors.sharding_rule import ShardingRule, replicated_rule
 from ..graph.attributes import Attributes
-from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..graph.interfaces import FloatTypes, TextForm
+from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, Role, ShapeError, register
 from ..types.element_type import TOKEN, U32
 from ..types.shape import Shape, array, tuple_shape
 from .checks import text
@@ -21,7 +22,7 @@ from .structure import leaves_of
 _TOKEN = array(TOKEN)
 
 
-class _Transfer(Op[Any]):
+class _Transfer(Op[Any], FloatTypes):
     """Base of transfers, which are never removed, divided or evaluated."""
 
     side_effect = True
@@ -51,12 +52,11 @@ class InfeedAttributes(Attributes):
 
 
 @register
-class Infeed(_Transfer):
+class Infeed(_Transfer, TextForm):
     """Token -> (data, token): takes data from the infeed queue of the host."""
 
     opcode = "infeed"
     attributes = InfeedAttributes
-    result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: InfeedAttributes, declared: Shape | None) -> Shape:
         _check_token("infeed", operands[0], "the operand")
@@ -72,12 +72,13 @@ class OutfeedAttributes(Attributes):
 
 
 @register
-class Outfeed(_Transfer):
+class Outfeed(_Transfer, TextForm):
     """Data, token -> token: puts data into the outfeed queue of the host."""
 
     opcode = "outfeed"
     attributes = OutfeedAttributes
     arity = (2, 2)
+    result_hint = False
     lists_operands = True
 
     def meant_shape(self, operands: Sequence[Shape], declared: Shape) -> Shape:
@@ -114,12 +115,11 @@ class Send(_Transfer):
 
 
 @register
-class Recv(_Transfer):
+class Recv(_Transfer, TextForm):
     """Token -> the context of a started transfer."""
 
     opcode = "recv"
     attributes = ChannelAttributes
-    result_hint = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: ChannelAttributes, declared: Shape | None) -> Shape:
         _check_token("recv", operands[0], "the operand")
@@ -130,6 +130,8 @@ class Recv(_Transfer):
 
 class _Done(_Transfer):
     """Base of the ops that complete a transfer; the operand is its context."""
+
+    role = Role.DONE
 
     def data_shape(self, context: Shape) -> Shape:
         """Returns the shape of the transferred data. Raises ShapeError if the operand is not a context."""

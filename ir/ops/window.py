@@ -20,6 +20,7 @@ from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Window, WindowDim
 from ..graph.extremes import ArrayFold
+from ..graph.interfaces import Applies, Ranges
 from ..graph.monoid import MONOID_OPS, elementwise_kernel, exact_identity, reduction_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Demand, Fact, Visitor
@@ -81,7 +82,7 @@ class ReduceWindowAttributes(Attributes):
 
 
 @register
-class ReduceWindow(Op[ReduceWindowAttributes]):
+class ReduceWindow(Op[ReduceWindowAttributes], Applies, Ranges):
     """Reduces every window of n arrays of equal dimensions. Their n initial values follow as operands and count once
     per window; n > 1 gives a tuple. Positions of a window outside the arrays are skipped.
     """
@@ -90,7 +91,6 @@ class ReduceWindow(Op[ReduceWindowAttributes]):
     algebra = Algebra.FOLD
     attributes = ReduceWindowAttributes
     arity = (2, None)
-    applies_calls = True
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: ReduceWindowAttributes, declared: Shape | None

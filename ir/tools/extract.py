@@ -7,11 +7,12 @@ are copied. `depth` keeps that many levels of producers too, to extract a whole 
 from __future__ import annotations
 
 from ..diagnostics import fail
+from ..graph.attributes import ParameterAttributes
 from ..graph.clone import clone_computation, clone_instruction
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.module import Module, shell_of
-from ..graph.op import Role, op_named
+from ..graph.op import Role
 from .verifier import check
 
 
@@ -106,8 +107,7 @@ def _shell(module: Module, instruction: Instruction) -> Module:
 
 
 def _parameter(entry: Computation, number: int, source: Instruction) -> Instruction:
-    op = op_named("parameter")
-    made = entry.add(op, (), op.attributes(**{str(op.inline): number}), source.shape, source.name, source)
+    made = entry.add("parameter", (), ParameterAttributes(number), source.shape, source.name, source)
     made.sharding, made.shardy = source.sharding, source.shardy
     made.frontend_attributes = source.frontend_attributes
     return made

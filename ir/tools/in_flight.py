@@ -14,13 +14,10 @@ from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.module import Module
 from ..graph.op import Role
-from ..ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
-from ..ops.collective_groups import CollectiveAttributes
-from ..ops.structure import GetTupleElementAttributes
-from ..ops.transfers import Recv, RecvDone, Send, SendDone
-
-_STARTS = {AsyncStart: AsyncDone, Send: SendDone, Recv: RecvDone}
-"""What ends each start. Sends and receives are in flight between two instructions as well."""
+from ..ops.collective_groups import channel_of
+from ..ops.starts import Starts, run_by
+from ..ops.structure import element_index
+from ..ops.transfers import Recv, Send
 
 
 def in_flight_problems(module: Module) -> list[Diagnostic]:
@@ -43,26 +40,25 @@ def _error(instruction: Instruction, message: str, *notes: Diagnostic, help: str
 
 def _awaited(computation: Computation) -> Iterator[Diagnostic]:
     for instruction in computation:
-        done = next((done for start, done in _STARTS.items() if isinstance(instruction.op, start)), None)
-        if done is not None:
-            yield from _start(instruction, done)
+        if instruction.op.interface(Starts) or isinstance(instruction.op, Send | Recv):
+            yield from _start(instruction)
 
 
-def _start(start: Instruction, done: type[Any]) -> Iterator[Diagnostic]:
+def _start(start: Instruction) -> Iterator[Diagnostic]:
     dones: list[Instruction] = []
     links, leaves_sight = [start], False
     for link in links:
         leaves_sight |= link is start.parent.root if start.parent is not None else False
         for user in link.users:
-            if isinstance(user.op, done):
+            if user.op.role is Role.DONE:
                 dones.append(user)
-            elif isinstance(user.op, AsyncUpdate):
+            elif user.op.role is Role.UPDATE:
                 links.append(user)
             elif _reads_result(start, user):
                 yield _error(user, f"reads the result of {start.name} before it has arrived",
                              note(f"{start.name} starts here", start.location),
                              help=f"read the result of its done: {start.opcode.removesuffix('-start')}-done")
-            elif not isinstance(user.attributes, GetTupleElementAttributes) or _is_context(start, user):
+            elif element_index(user) is None or _is_context(start, user):
                 leaves_sight = True
     if not dones and not leaves_sight:
         yield _error(start, "is never awaited: it has no done")
@@ -72,17 +68,16 @@ def _start(start: Instruction, done: type[Any]) -> Iterator[Diagnostic]:
 
 def _reads_result(start: Instruction, user: Instruction) -> bool:
     """Whether an instruction takes what a start will bring out of its value."""
-    if not isinstance(start.op, AsyncStart):
+    op = start.op.interface(Starts)
+    if op is None:
         return False
-    result = start.op.form_of(start.shape).result
-    if result is None:
-        return True
-    return isinstance(user.attributes, GetTupleElementAttributes) and user.attributes.index == result
+    result = op.form_of(start.shape).result
+    return result is None or element_index(user) == result
 
 
 def _is_context(start: Instruction, element: Instruction) -> bool:
     """Whether an element of a send's or receive's value may stand for it, in a tuple that its done takes."""
-    return not isinstance(start.op, AsyncStart) and any(u.op.role is Role.TUPLE for u in element.users)
+    return start.op.interface(Starts) is None and any(u.op.role is Role.TUPLE for u in element.users)
 
 
 # -- channels
@@ -93,8 +88,7 @@ def _channels(module: Module) -> Iterator[Diagnostic]:
     first: dict[int, Instruction] = {}
     for computation in module:
         for instruction in computation:
-            attributes = instruction.attributes
-            number = attributes.channel_id if isinstance(attributes, CollectiveAttributes) else None
+            number = channel_of(instruction)
             if not number:
                 continue
             other = first.setdefault(number, instruction)
@@ -106,6 +100,6 @@ def _channels(module: Module) -> Iterator[Diagnostic]:
 def _meaning(instruction: Instruction) -> Any:
     """Returns a key that the collectives of a channel must share."""
     attributes: Any = instruction.attributes
-    op = instruction.op.unwrap(attributes)[0] if isinstance(instruction.op, AsyncStart) else instruction.op
+    op, _ = run_by(instruction)
     where = getattr(attributes, "replica_groups", None), getattr(attributes, "source_target_pairs", None)
     return op, where, getattr(attributes, "use_global_device_ids", False)

@@ -20,6 +20,7 @@ from typing import Any
 
 from ..graph.dynamic_sizes import result_shape, same_bounds
 from ..graph.instruction import Instruction
+from ..graph.interfaces import floats_of
 from ..graph.op import AnyOp, Kernel, OpCall, ShapeError, Value
 from ..ops import numerics
 from ..types.element_type import ElementType, precision
@@ -38,7 +39,8 @@ def inferred_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any) -> Sha
         for element in floats if len(floats) > 1 else ():
             with suppress(ShapeError):
                 result = result_shape(op, [in_type(o, element) for o in operands], attributes, None)
-                return result if op.typed_by is None else in_type(result, operands[op.typed_by].element)
+                typed_by = floats_of(op).typed_by
+                return result if typed_by is None else in_type(result, operands[typed_by].element)
         raise
 
 
@@ -47,10 +49,10 @@ def computed(instruction: Instruction) -> tuple[tuple[Shape, ...], Shape] | None
     invalid ones.
     """
     op, declared = instruction.op, instruction.shape
-    if op.is_control or op.keeps_types or _has_one_float(instruction):
+    if op.is_control or floats_of(op).keeps_types or _has_one_float(instruction):
         return None
     floats = _floats(instruction)
-    if len(floats) < 2 and not op.converts_result:
+    if len(floats) < 2 and not floats_of(op).converts_result:
         return None
     for element in (None, *floats):
         operands = tuple(in_type(o.shape, element) for o in instruction.operands)
@@ -59,7 +61,7 @@ def computed(instruction: Instruction) -> tuple[tuple[Shape, ...], Shape] | None
             inferred = result_shape(op, operands, instruction.attributes, shape)
         except ShapeError:
             continue
-        if op.converts_result and shape.is_array:
+        if floats_of(op).converts_result and shape.is_array:
             shape = shape.with_element(inferred.element)
         if same_bounds(inferred, shape):
             return None if element is None and shape == declared else (operands, shape)

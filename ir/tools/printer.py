@@ -12,7 +12,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, cast
 
-from ..graph.attributes import NONE, Attributes, SliceDim, attribute_fields
+from ..graph.attributes import NONE, Attributes, SliceDim, attribute_fields, inline_field
 from ..graph.computation import Computation
 from ..graph.flat_layout import FlatLayout, Place
 from ..graph.instruction import FrontendAttributes, Instruction
@@ -128,7 +128,7 @@ def _instruction(instruction: Instruction, texts: dict[Attributes, tuple[str, st
     else:
         known = texts.get(attributes)
         if known is None:
-            known = texts[attributes] = _attributes(attributes, instruction.op.inline)
+            known = texts[attributes] = _attributes(attributes, inline_field(instruction.op.attributes))
         inline, own = known
     operands = instruction.operands
     if len(operands) > 5:

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 from ..graph.instruction import Instruction
+from ..graph.interfaces import Exchange
 from ..graph.module import Module
-from ..ops.async_ops import AsyncStart
-from ..ops.collectives import AllGather, AllReduce, CollectivePermuteAttributes, ReduceScatter
+from ..ops.collectives import CollectivePermuteAttributes
+from ..ops.starts import run_by
 from ..sharding.replica_groups import LISTED, Groups, ReplicaGroups, enumerate_groups
 
 Pairs = tuple[tuple[int, int], ...]
-_REDUCES_OR_GATHERS = (AllReduce, AllGather, ReduceScatter)
 
 
 class GroupMode(Enum):
@@ -73,12 +73,10 @@ class ProcessGrid:
         """
         if self.size > LISTED:
             raise ValueError(f"the groups of {self.size:,} devices cannot be listed, only those of {LISTED:,}")
-        op, attributes = instruction.op, instruction.attributes
-        if isinstance(op, AsyncStart):
-            op, attributes = op.unwrap(attributes)
-        said: Any = attributes
+        op, attributes = run_by(instruction)
+        exchange, said = op.interface(Exchange), cast("Any", attributes)
         is_global = bool(getattr(said, "use_global_device_ids", False))
-        mode = group_mode(isinstance(op, _REDUCES_OR_GATHERS), bool(said.channel_id), is_global)
+        mode = group_mode(exchange is not None and exchange.joins, bool(said.channel_id), is_global)
         if isinstance(attributes, CollectivePermuteAttributes):
             most = len(attributes.slice_sizes) // instruction.operands[0].shape.num_leaves or 1
             return (), self.process_pairs(mode, attributes.source_target_pairs, most)

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 
 from ..diagnostics import Location, fail
 from ..graph.instruction import Instruction
+from ..graph.interfaces import DeviceNumber
 from ..graph.module import Module, Stage
 from ..ops.calls.behaviour import CustomCallAttributes
-from ..ops.calls.custom_call import behaviour
-from ..ops.collective_groups import CollectiveAttributes, GroupAttributes
-from ..ops.collectives import AllToAllAttributes, CollectivePermuteAttributes
+from ..ops.calls.custom_call import behaviour, behaviour_of
+from ..ops.collective_groups import channel_of, groups_of
+from ..ops.collectives import AllToAllAttributes, pairs_of
 from ..sharding.digit import Digits, merge, split
 from ..sharding.replica_groups import ExplicitGroups, IotaGroups
 from ..sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
@@ -47,8 +48,8 @@ def devices_problem(sharding: Sharding, devices: int) -> str | None:
 
 def is_region_boundary(instruction: Instruction) -> bool:
     """Whether an instruction moves arrays into or out of a manual region."""
-    attributes = instruction.attributes
-    return isinstance(attributes, CustomCallAttributes) and behaviour(attributes).is_manual_boundary
+    known = behaviour_of(instruction)
+    return known is not None and known.is_manual_boundary
 
 
 def main_order(instructions: Iterable[Instruction]) -> Order:
@@ -92,7 +93,7 @@ def is_per_device(module: Module) -> bool:
 
 
 def _tells_devices_apart(instruction: Instruction, replicas: int) -> bool:
-    if instruction.op.is_device_id:
+    if instruction.op.interface(DeviceNumber):
         return True
     return instruction.op.is_collective and not (replicas == 1 and joins_replica_with_itself(instruction))
 
@@ -100,19 +101,19 @@ def _tells_devices_apart(instruction: Instruction, replicas: int) -> bool:
 def joins_replica_with_itself(instruction: Instruction) -> bool:
     """Whether a collective in a program for one replica returns to every device its own operands."""
     attributes = instruction.attributes
-    if not isinstance(attributes, CollectiveAttributes) or attributes.channel_id is not None:
+    if not instruction.op.is_collective or channel_of(instruction) is not None:
         return False
     if isinstance(attributes, AllToAllAttributes) and len(instruction.operands) != 1:
         return False  # one operand for each device of the group
     result = instruction.shape.elements if instruction.shape.is_tuple else (instruction.shape,)
-    return _is_alone(attributes) and [s.dims for s in result] == [o.shape.dims for o in instruction.operands]
+    return _is_alone(instruction) and [s.dims for s in result] == [o.shape.dims for o in instruction.operands]
 
 
-def _is_alone(attributes: CollectiveAttributes) -> bool:
+def _is_alone(collective: Instruction) -> bool:
     """Whether replica 0 is alone in its group."""
-    if isinstance(attributes, CollectivePermuteAttributes):
-        return attributes.source_target_pairs == ((0, 0),)
-    groups = attributes.replica_groups if isinstance(attributes, GroupAttributes) else None
+    pairs, groups = pairs_of(collective), groups_of(collective)
+    if pairs is not None:
+        return pairs == ((0, 0),)
     return groups in _ALONE or (isinstance(groups, IotaGroups) and math.prod(groups.dims) == 1)
 
 
@@ -145,11 +146,11 @@ def region_boundaries(instruction: Instruction, devices: int) -> list[RegionBoun
 
     Raises CompileError if its shardings do not fit the shapes.
     """
-    assert isinstance(instruction.attributes, CustomCallAttributes)
-    known = behaviour(instruction.attributes)
+    attributes = instruction.attributes_as(CustomCallAttributes)
+    known = behaviour(attributes)
     shapes = list(instruction.shape.leaves())
     operands = instruction.operands
-    one_by_one = not instruction.attributes.custom_call_target.startswith("xla.sdy.")
+    one_by_one = not attributes.custom_call_target.startswith("xla.sdy.")
     outside = instruction if known.leaves_region or not one_by_one else operands[0]
     inside = (operands[0] if known.leaves_region else instruction) if one_by_one else None
     said = leaf_shardings(outside.annotation, len(shapes))

@@ -17,7 +17,11 @@ from ..ops.control import WhileAttributes
 from ..ops.conversion import Convert, Copy
 from ..ops.elementwise import ADD, SUBTRACT
 from ..ops.shaping import Reshape
-from ..ops.structure import ConstantAttributes, GetTupleElementAttributes, OptimizationBarrier
+from ..ops.structure import (
+    OptimizationBarrier,
+    constant_array,
+    element_index,
+)
 
 _UNCHANGED = (Copy, OptimizationBarrier, Convert, Reshape)  # the search for a counter looks through these
 
@@ -120,9 +124,7 @@ def _element(value: Instruction, place: int) -> Instruction | None:
 
 
 def _number(value: Instruction | None) -> int | None:
-    if value is None or not isinstance(value.attributes, ConstantAttributes):
-        return None
-    array = value.attributes.literal.array
+    array = None if value is None else constant_array(value)
     return int(array.reshape(())) if array is not None and array.size == 1 and array.dtype.kind in "iu" else None
 
 
@@ -130,9 +132,7 @@ def _state_index(value: Instruction) -> int | None:
     """Returns the index of the loop state element that a value is; 0 if the state is a single array."""
     if value.op.role is Role.PARAMETER:
         return 0
-    if isinstance(value.attributes, GetTupleElementAttributes) and value.operands[0].op.role is Role.PARAMETER:
-        return value.attributes.index
-    return None
+    return element_index(value) if value.operands and value.operands[0].op.role is Role.PARAMETER else None
 
 
 def _step(value: Instruction | None, place: int) -> int | None:

@@ -44,11 +44,13 @@ from ..graph.attributes import ParameterAttributes, called_fields
 from ..graph.computation import Computation
 from ..graph.dynamic_sizes import result_shape, same_bounds
 from ..graph.instruction import Instruction
+from ..graph.interfaces import Placed
 from ..graph.module import Module, Stage
 from ..graph.op import ShapeError
+from ..ops.async_ops import starts_computation
 from ..ops.calls.custom_call import target_of
-from ..ops.collective_groups import GroupAttributes
-from ..ops.collectives import CollectivePermuteAttributes
+from ..ops.collective_groups import groups_of
+from ..ops.collectives import pairs_of
 from ..types.shape import Shape
 from .control_flow import computations_run
 from .flat_checks import flat_layout_problems
@@ -166,8 +168,11 @@ def _shape(instruction: Instruction, valid: Valid) -> Sequence[Diagnostic]:
 
 
 def _position(instruction: Instruction) -> Sequence[Diagnostic]:
+    placed = instruction.op.interface(Placed)
+    if placed is None:
+        return ()
     try:
-        instruction.op.check_use(instruction)
+        placed.check_use(instruction)
     except ShapeError as error:
         return [_error(error.message, instruction.location, error.help, *_operand_notes(instruction))]
     return ()
@@ -254,7 +259,7 @@ def _shared_starts(calls_of: Calls) -> Iterator[Diagnostic]:
     first: dict[Computation, Instruction] = {}
     for calls in calls_of.values():
         for instruction, called in calls:
-            other = first.setdefault(called, instruction) if instruction.op.calls_alone else instruction
+            other = first.setdefault(called, instruction) if starts_computation(instruction.op) else instruction
             if other is not instruction:
                 yield _error(f"{instruction.name}: {called.name} is started elsewhere too", instruction.location, None,
                              _note(f"{other.name} starts it here", other.location))
@@ -331,14 +336,10 @@ def _stage(module: Module) -> Iterator[Diagnostic]:
 
 
 def _local(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:
-    attributes = instruction.attributes
-    if isinstance(attributes, GroupAttributes):
-        problem = groups_problem(attributes.replica_groups, module.num_partitions * module.replica_count)
-        if problem:
-            yield _error(f"{instruction.name}: {problem}", instruction.location)
-    if isinstance(attributes, CollectivePermuteAttributes):
-        problem = pairs_problem(attributes.source_target_pairs, module.num_partitions * module.replica_count)
-        if problem:
-            yield _error(f"{instruction.name}: {problem}", instruction.location)
+    groups, pairs, devices = groups_of(instruction), pairs_of(instruction), module.num_partitions * module.replica_count
+    problem = groups_problem(groups, devices) if groups is not None else None
+    problem = problem if pairs is None else pairs_problem(pairs, devices)
+    if problem:
+        yield _error(f"{instruction.name}: {problem}", instruction.location)
     if target_of(instruction) == "Sharding":
         yield _error(f"{instruction.name}: a Sharding custom-call in a partitioned program", instruction.location)

@@ -18,7 +18,7 @@ from ...ir import origin
 from ...ir.diagnostics import CompileError, InternalError, fail
 from ...ir.gc_pause import paused_collector
 from ...ir.graph.module import Module, Stage
-from ...ir.ops.async_ops import AsyncStart
+from ...ir.ops.starts import Starts
 from ...ir.time_limit import check_time
 from ...ir.tools.spmd import is_per_device
 from .context import PassContext, PassRecord
@@ -131,7 +131,7 @@ def refuse_starts(module: Module, by: str) -> None:
     """Raises CompileError at the first start of an op, for the pass `by`."""
     for computation in module:
         for instruction in computation:
-            if isinstance(instruction.op, AsyncStart):
+            if instruction.op.interface(Starts):
                 fail(f"pass {by} cannot look into {instruction.opcode} {instruction.name}", instruction.location,
                      help="run pass synchronous before it")
 

@@ -43,7 +43,7 @@ def await_transfers(computation: Computation, results: Sequence[Instruction]) ->
 def _is_taken_apart(value: Instruction) -> bool:
     """Whether elements of a tuple are read, but nothing else is done with it."""
     is_result = value.parent is not None and value is value.parent.root
-    return not is_result and all(isinstance(user.attributes, GetTupleElementAttributes) for user in value.users)
+    return not is_result and all(user.op.role is Role.ELEMENT for user in value.users)
 
 
 def _completed(computation: Computation, transfer: Instruction) -> Instruction:

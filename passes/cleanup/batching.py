@@ -9,7 +9,7 @@ Programs from before gather had batching dimensions are written that way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -18,10 +18,9 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.ops.conversion import Convert, Copy
-from ...ir.ops.gather import GatherAttributes
-from ...ir.ops.scatter import ScatterAttributes
+from ...ir.ops.gather import Indexed, Indexing
 from ...ir.ops.shaping import Broadcast, BroadcastAttributes, ConcatenateAttributes, IotaAttributes, Reshape
-from ...ir.ops.structure import ConstantAttributes
+from ...ir.ops.structure import constant_array
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext
 
@@ -37,18 +36,16 @@ class IndexBatching(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         changed = 0
         for computation in module:
-            found = [i for i in computation if isinstance(i.attributes, GatherAttributes | ScatterAttributes)]
-            done = sum(_rewrite(computation, instruction) for instruction in found)
+            found = [(i, i.attributes) for i in computation if isinstance(i.attributes, Indexed)]
+            done = sum(_rewrite(computation, *use) for use in found)
             if done:
                 computation.sort()
             changed += done
         return changed > 0
 
 
-def _rewrite(computation: Computation, user: Instruction) -> bool:
-    attributes = user.attributes
-    assert isinstance(attributes, GatherAttributes | ScatterAttributes)
-    place = 1 if isinstance(attributes, GatherAttributes) else len(user.operands) // 2
+def _rewrite(computation: Computation, user: Instruction, attributes: Indexed) -> bool:
+    place = len(user.operands) // 2  # the indices stand in the middle
     indices, operand = user.operands[place], user.operands[0].shape
     if indices.attributes != ConcatenateAttributes((attributes.index_vector_dim,)):
         return False
@@ -63,20 +60,18 @@ def _rewrite(computation: Computation, user: Instruction) -> bool:
     if len(rest) > 1:
         joined = computation.add("concatenate", rest, indices.attributes, like=indices)
     computation.set_operand(user, place, joined)
-    user.attributes = _with_ties(attributes, dict(tied.values()))
+    old, ties = attributes.indexing, dict(tied.values())
+    index_map, single = (tuple(d for d in dims if d not in ties) for dims in (old.index_map, old.single))
+    batching = tuple(sorted((*old.batching, *ties.items())))
+    user.attributes = attributes.with_indexing(Indexing(index_map, single, batching))
     return True
 
 
-def _ties(
-    attributes: GatherAttributes | ScatterAttributes, parts: list[Instruction], operand: Shape
-) -> dict[int, tuple[int, int]]:
+def _ties(attributes: Indexed, parts: list[Instruction], operand: Shape) -> dict[int, tuple[int, int]]:
     """Returns for each part that counts the operand dimension that it indexes and the dimension along which it counts.
     """
-    is_gather = isinstance(attributes, GatherAttributes)
-    index_map = attributes.start_index_map if is_gather else attributes.scatter_dims_to_operand_dims
-    single = attributes.collapsed_slice_dims if is_gather else attributes.inserted_window_dims
-    taken = set(attributes.start_indices_batching_dims if is_gather else attributes.scatter_indices_batching_dims)
-    taken.add(attributes.index_vector_dim)
+    index_map, single = attributes.indexing.index_map, attributes.indexing.single
+    taken = {attributes.index_vector_dim, *(counted for _, counted in attributes.indexing.batching)}
     found: dict[int, tuple[int, int]] = {}
     component = 0
     for number, part in enumerate(parts):
@@ -89,33 +84,6 @@ def _ties(
         found[number] = dim, counted
         taken.add(counted)
     return found
-
-
-def _with_ties(
-    attributes: GatherAttributes | ScatterAttributes, ties: dict[int, int]
-) -> GatherAttributes | ScatterAttributes:
-    """Returns the attributes with operand dimensions tied to index dimensions instead of collapsed and indexed."""
-    if isinstance(attributes, GatherAttributes):
-        old = zip(attributes.operand_batching_dims, attributes.start_indices_batching_dims, strict=True)
-        own, other = zip(*sorted((*old, *ties.items())), strict=True)
-        return replace(
-            attributes,
-            collapsed_slice_dims=tuple(d for d in attributes.collapsed_slice_dims if d not in ties),
-            start_index_map=tuple(d for d in attributes.start_index_map if d not in ties),
-            operand_batching_dims=own,
-            start_indices_batching_dims=other,
-            indices_are_sorted=False,
-        )
-    old = zip(attributes.input_batching_dims, attributes.scatter_indices_batching_dims, strict=True)
-    own, other = zip(*sorted((*old, *ties.items())), strict=True)
-    return replace(
-        attributes,
-        inserted_window_dims=tuple(d for d in attributes.inserted_window_dims if d not in ties),
-        scatter_dims_to_operand_dims=tuple(d for d in attributes.scatter_dims_to_operand_dims if d not in ties),
-        input_batching_dims=own,
-        scatter_indices_batching_dims=other,
-        indices_are_sorted=False,
-    )
 
 
 def _counted_dim(value: Instruction) -> int | None:
@@ -137,7 +105,8 @@ def _counted_from(value: Instruction) -> int | None:
     """Returns the dimension along which an iota or a constant counts."""
     if isinstance(value.attributes, IotaAttributes):
         return value.attributes.iota_dimension
-    if not isinstance(value.attributes, ConstantAttributes) or (array := value.attributes.literal.array) is None:
+    array = constant_array(value)
+    if array is None:
         return None
     for dim, size in enumerate(array.shape):
         rows = np.moveaxis(array, dim, -1)

@@ -43,7 +43,7 @@ def _visit(computation: Computation, shared: set[Computation]) -> bool:
         called = instruction.called()
         for inner in called:
             changed |= inner not in shared and _visit(inner, shared)
-        if isinstance(instruction.attributes, WhileAttributes) and not shared.intersection(called):
+        if instruction.op.role is Role.LOOP and not shared.intersection(called):
             changed |= _shrink(computation, instruction)
     return changed
 

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from ...ir.graph.clone import map_called
 from ...ir.graph.computation import Computation
+from ...ir.graph.interfaces import Applies
 from ...ir.graph.module import Module
 from ...ir.tools.content import content
 from ..base import Pass, PassContext
@@ -35,7 +36,7 @@ class EqualComputations(Pass):
         for computation in module.callees_first():
             for instruction in computation:
                 called = instruction.called()
-                if called and instruction.op.applies_calls:
+                if called and instruction.op.interface(Applies):
                     for callee in called:
                         if callee not in first:
                             first[callee] = seen.setdefault(content(callee), callee)

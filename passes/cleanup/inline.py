@@ -14,12 +14,13 @@ from functools import partial
 from typing import ClassVar
 
 from ...ir.diagnostics import fail
+from ...ir.graph.attributes import ParameterAttributes
 from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, shell_of
 from ...ir.graph.op import Role
-from ...ir.ops.structure import ParameterAttributes
+from ...ir.ops.async_ops import starts_computation
 from ..base import Pass, PassContext
 
 MOST_INSTRUCTIONS = 5_000_000
@@ -102,8 +103,8 @@ class _Inliner:
         started: dict[Computation, Computation] = {}  # updates and dones may refer to computations of their start
         for instruction in source:
             operands = [copies[o] for o in instruction.operands]
-            if isinstance(instruction.attributes, ParameterAttributes) and arguments is not None:
-                copies[instruction] = arguments[instruction.attributes.number]
+            if instruction.op.role is Role.PARAMETER and arguments is not None:
+                copies[instruction] = arguments[instruction.attributes_as(ParameterAttributes).number]
             elif instruction.op.role in _INLINED:
                 callee = instruction.called()[0]
                 result = self.body(target, callee, operands)[callee.root]
@@ -127,7 +128,7 @@ class _Inliner:
         if computation in started:
             return started[computation]
         made = self._fresh(computation) if instruction.op.is_control else self._shared(computation)
-        if instruction.op.calls_alone:
+        if starts_computation(instruction.op):
             started[computation] = made
         return made
 

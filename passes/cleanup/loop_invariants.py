@@ -19,10 +19,11 @@ from typing import ClassVar
 from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import memory
 from ...ir.graph.module import Module, Stage
 from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
-from ...ir.ops.structure import GetTupleElementAttributes
+from ...ir.ops.structure import element_index
 from ...ir.tools.trip_count import trip_count
 from ..base import Pass, PassContext
 from .cse import merge_equal
@@ -47,7 +48,7 @@ def _visit(computation: Computation, shared: set[Computation], growth: float) ->
     for instruction in [i for i in computation if i.op.is_control]:
         for called in instruction.called():
             changed |= called not in shared and _visit(called, shared, growth)
-        if isinstance(instruction.attributes, WhileAttributes) and not shared.intersection(instruction.called()):
+        if instruction.op.role is Role.LOOP and not shared.intersection(instruction.called()):
             changed |= _hoist(computation, instruction, growth)
     return changed
 
@@ -97,7 +98,8 @@ def _peak(body: Computation, held: Collection[Instruction]) -> int:
     steps = [0] * (len(place) + 1)
     always = sum(i.shape.byte_size for i in (*body.parameters, *held))
     for instruction, start in place.items():
-        if instruction.op.is_view or instruction.shape.is_tuple or instruction in held or instruction.op.role in _STATE:
+        op = instruction.op
+        if memory(op).is_view or instruction.shape.is_tuple or instruction in held or op.role in _STATE:
             continue
         steps[start] += instruction.shape.byte_size
         steps[max((place[u] for u in _readers(instruction)), default=start) + 1] -= instruction.shape.byte_size
@@ -115,7 +117,7 @@ def _readers(value: Instruction) -> Iterable[Instruction]:
     """Yields the users of a value, also those that read it through views."""
     for user in value.users:
         yield user
-        if user.op.is_view:
+        if memory(user.op).is_view:
             yield from _readers(user)
 
 
@@ -134,9 +136,9 @@ def _before_loop(
     for instruction in fixed:
         if instruction not in needed:
             continue
-        attributes = instruction.attributes
-        if isinstance(attributes, GetTupleElementAttributes):
-            copies[instruction] = element(computation, start, attributes.index)
+        index = element_index(instruction)
+        if index is not None:
+            copies[instruction] = element(computation, start, index)
         else:
             operands = [copies[o] for o in instruction.operands]
             copies[instruction] = clone_instruction(computation, instruction, operands, lambda called: called)

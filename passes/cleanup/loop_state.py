@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import Draws
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
-from ...ir.ops.structure import GetTupleElementAttributes
+from ...ir.ops.structure import GetTupleElementAttributes, element_index
 from ...ir.types.shape import tuple_shape
 
 
@@ -41,9 +42,9 @@ def invariant(body: Computation) -> dict[Instruction, None]:
     (state,) = body.parameters
     found: dict[Instruction, None] = {}
     for instruction in body:
-        attributes = instruction.attributes
-        if isinstance(attributes, GetTupleElementAttributes) and instruction.operands[0] is state:
-            if body.root.operands[attributes.index] is instruction:
+        index = element_index(instruction)
+        if index is not None and instruction.operands[0] is state:
+            if body.root.operands[index] is instruction:
                 found[instruction] = None
             continue
         if is_movable(instruction) and instruction is not state and all(o in found for o in instruction.operands):
@@ -53,7 +54,7 @@ def invariant(body: Computation) -> dict[Instruction, None]:
 
 def is_movable(instruction: Instruction) -> bool:
     """Whether an instruction computes an array from its operands alone, so that it may run elsewhere as well."""
-    pure = not instruction.has_effect() and not instruction.op.is_stateful and not instruction.op.is_control
+    pure = not instruction.has_effect() and not instruction.op.interface(Draws) and not instruction.op.is_control
     return pure and instruction.shape.is_array and not instruction.control_predecessors
 
 

@@ -87,6 +87,10 @@ def _unmerge(computation: Computation, instruction: Instruction) -> Instruction 
     return None
 
 
+def _is_reshape(value: Instruction) -> bool:
+    return isinstance(value.op, Reshape)
+
+
 def _summed(instruction: Instruction) -> list[Dims]:
     """Returns the summed dimensions of each of the first operands; corresponding ones have the same index."""
     attributes = instruction.attributes
@@ -99,7 +103,7 @@ def _summed(instruction: Instruction) -> list[Dims]:
 
 def _reshapes(value: Instruction, depth: int = _DEEPEST) -> list[Instruction]:
     """Returns the reshapes from which element-wise ops compute this value."""
-    if isinstance(value.op, Reshape):
+    if _is_reshape(value):
         return [value]
     if not depth or not _may_move(value):
         return []
@@ -131,7 +135,7 @@ def _is_seen(value: Instruction, part: _Part, user: Instruction, depth: int = _D
     """Whether a value is available in the new dimensions, or can be computed there instead of `value`."""
     if value.annotation is not None or value.shape.is_dynamic:
         return False
-    if isinstance(value.op, Reshape):
+    if _is_reshape(value):
         (source,) = value.operands
         dims = part.applied(value.shape.dims)
         groups = reshape_groups(source.shape.dims, dims)
@@ -159,7 +163,7 @@ def _rebuilt(computation: Computation, old: Instruction, parts: Sequence[_Part])
 def _seen(computation: Computation, value: Instruction, part: _Part) -> Instruction:
     """Returns a value in the new dimensions."""
     shape = replace(value.shape, dims=part.applied(value.shape.dims), layout=None)
-    if isinstance(value.op, Reshape):
+    if _is_reshape(value):
         (source,) = value.operands
         if source.shape.dims == shape.dims:
             return source

@@ -38,7 +38,7 @@ def _visit(computation: Computation, shared: set[Computation]) -> bool:
     changed = False
     for instruction in [i for i in computation if i.op.is_control]:
         called = instruction.called()
-        if isinstance(instruction.attributes, WhileAttributes) and not shared.intersection(called):
+        if instruction.op.role is Role.LOOP and not shared.intersection(called):
             changed |= _sink(computation, instruction)
         for inner in called:
             changed |= inner not in shared and _visit(inner, shared)

@@ -18,7 +18,8 @@ from ...ir.diagnostics import fail
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
-from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate
+from ...ir.graph.op import Role
+from ...ir.ops.starts import Starts, run_by, starts
 from ...ir.types.element_type import TOKEN
 from ...ir.types.literal import scalar
 from ...ir.types.shape import Shape
@@ -51,9 +52,9 @@ def _work(start: Instruction, places: dict[Instruction, int]) -> _Work:
     begun, dones, others = [start], list[Instruction](), False
     for value in begun:
         for user in value.users:
-            if isinstance(user.op, AsyncUpdate):
+            if user.op.role is Role.UPDATE:
                 begun.append(user)
-            elif isinstance(user.op, AsyncDone):
+            elif user.op.role is Role.DONE:
                 dones.append(user)
             else:
                 others = True
@@ -64,7 +65,7 @@ def _work(start: Instruction, places: dict[Instruction, int]) -> _Work:
 def _computation(computation: Computation) -> int:
     before = list(computation)
     places = {instruction: place for place, instruction in enumerate(before)}
-    works = [_work(i, places) for i in before if isinstance(i.op, AsyncStart)]
+    works = [_work(i, places) for i in before if i.op.interface(Starts)]
     if not works:
         return 0
     gone = {i for work in works for i in (work.start, *work.updates, *work.dones)}
@@ -113,9 +114,8 @@ def _replace(computation: Computation, work: _Work) -> dict[Instruction, list[In
 def _op(computation: Computation, work: _Work) -> Instruction:
     """Builds the wrapped op, with the control dependencies of its start and, in place of a done, of that one."""
     start, dones = work.start, work.dones
-    assert isinstance(start.op, AsyncStart)
-    op, attributes = start.op.unwrap(start.attributes)
-    shape = dones[0].shape if dones else start.op.form_of(start.shape).result_of(start.shape)
+    op, attributes = run_by(start)
+    shape = dones[0].shape if dones else starts(start).form_of(start.shape).result_of(start.shape)
     result = computation.add(op, start.operands, attributes, shape, like=start)
     result.backend_config, result.frontend_attributes = start.backend_config, start.frontend_attributes
     waits = [start] if work.is_used else [start, *work.updates, *dones[:1]]
@@ -126,7 +126,7 @@ def _op(computation: Computation, work: _Work) -> Instruction:
 
 def _parts(computation: Computation, start: Instruction, result: Instruction) -> list[Instruction]:
     """Builds the value of a start from its operands, the result and contexts; the value is the last instruction."""
-    assert isinstance(start.op, AsyncStart)
+    op = starts(start)
     made: list[Instruction] = []
 
     def add(opcode: str, operands: Sequence[Instruction], **attributes: Any) -> Instruction:
@@ -144,10 +144,10 @@ def _parts(computation: Computation, start: Instruction, result: Instruction) ->
         zero = add("constant", (), literal=scalar(0, shape.element.numpy))
         return add("broadcast", (zero,), shape=shape.without_layout(), dimensions=()) if shape.rank else zero
 
-    contexts = [blank(shape) for shape in start.op.form_of(start.shape).contexts_of(start.shape)]
+    contexts = [blank(shape) for shape in op.form_of(start.shape).contexts_of(start.shape)]
 
     def join(parts: tuple[Instruction, ...]) -> Instruction:
         return add("tuple", parts)
 
-    start.op.arrange(start.call, start.operands, result, contexts, join)
+    op.arrange(start.call, start.operands, result, contexts, join)
     return made

@@ -19,9 +19,8 @@ from ...cost.host import HOST
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.ops.dot import Dot
 from .block import Block, Sums
-from .chain import Chain, Node, batched, chain_of, contracted
+from .chain import Chain, Node, batched, chain_of, contracted, is_product
 from .mask import Masks, Span
 from .segments import segments
 from .values import Values
@@ -65,7 +64,7 @@ class Blocks:
         values = Values(self.computation)
         number = {instruction: n for n, instruction in enumerate(self.computation)}
         parts = segments(self.computation, values) if self.is_scheduled else {}
-        for product in [i for i in self.computation if isinstance(i.op, Dot)]:
+        for product in [i for i in self.computation if is_product(i)]:
             chain = None if product.control_predecessors else chain_of(product, values, number)
             if isinstance(chain, Chain) and len({parts.get(m) for m in (*chain.first, product)}) > 1:
                 chain = "in the schedule a collective starts or is awaited between the products"

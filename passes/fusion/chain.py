@@ -101,7 +101,7 @@ class Chain:
 
     @property
     def first(self) -> list[Instruction]:
-        return [m for m in self.members if isinstance(m.op, Dot)]
+        return [m for m in self.members if is_product(m)]
 
     @property
     def made(self) -> Instruction:
@@ -113,6 +113,11 @@ class Chain:
         """The index over which the last product sums, if it is one."""
         dims = contracted(self.product, self.side)
         return self.indices.index(self.product, self.side, dims[0]) if len(dims) == 1 else None
+
+
+def is_product(instruction: Instruction) -> bool:
+    """Whether an instruction is a product of matrices, which blocks of rows can make."""
+    return isinstance(instruction.op, Dot)
 
 
 def contracted(product: Instruction, side: int) -> tuple[int, ...]:
@@ -133,7 +138,7 @@ def chain_of(product: Instruction, values: Values, number: Mapping[Instruction, 
     for side in range(2):
         inside = _behind(product, side, values, number)
         members = dict.fromkeys(sorted(inside, key=number.__getitem__))
-        if not any(isinstance(m.op, Dot) for m in members):
+        if not any(is_product(m) for m in members):
             continue
         indices = Indices(members)
         for member in (*members, product):
@@ -159,7 +164,7 @@ def _behind(
         if is_root or not _carries(instruction) or not (is_own or values.is_free(instruction)):
             continue
         inside[instruction] = None
-        if not isinstance(instruction.op, Dot):
+        if not is_product(instruction):
             waiting += [(-number[o], o) for o in instruction.operands if o not in seen]
             heapq.heapify(waiting)
     return inside
@@ -172,7 +177,7 @@ def _carries(instruction: Instruction) -> bool:
     shapes = (*instruction.call.operands, instruction.shape)
     if any(not s.is_array or s.is_dynamic or 0 in s.dims for s in shapes):
         return False
-    if not isinstance(instruction.op, Dot) and not (instruction.op.is_fusible and _has_loops(instruction)):
+    if not is_product(instruction) and not (instruction.op.is_fusible and _has_loops(instruction)):
         return False
     rule = instruction.op.sharding_rule(instruction.call)
     return not rule.reads and all(f.kind in (FactorKind.PASS, FactorKind.REDUCTION) for f in rule.factors)

@@ -12,6 +12,7 @@ from typing import Any
 
 from ...ir.factors.sharding_rule import FactorKind, ValueFactors
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import movement
 from ...ir.graph.op import AnyOp, OpCall, Role
 from ...ir.graph.source import Along, RowMajor, Source, Windows, lie_side_by_side
 from ...ir.types.shape import Shape
@@ -70,10 +71,10 @@ def _form(op: AnyOp, call: OpCall[Any]) -> Form | Refusal:
     shapes = (*call.operands, call.shape)
     if any(not s.is_array or s.is_dynamic or 0 in s.dims for s in shapes):
         return Refusal("its values are not arrays of fixed sizes that have elements")
-    windows = op.windows(call)
+    windows = movement(op).windows(call)
     if windows is not None:
         return _windowed(windows, call)
-    sources = op.sources(call)
+    sources = movement(op).sources(call)
     if sources is not None:
         return _moving(sources, call)
     rule = op.sharding_rule(call)

@@ -24,12 +24,12 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role, op_named
 from ...ir.ops.control import FusionAttributes, FusionKind
-from ...ir.ops.dot import Dot
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.tools.control_flow import computations_run
 from ..base import Pass, PassContext
 from ..cleanup.dce import DeadCodeElimination
 from .blocks import Blocks
+from .chain import is_product
 from .groups import Group, Groups, Stands
 from .values import Values
 
@@ -57,7 +57,7 @@ class Fusion(Pass):
             groups = Groups(computation, self.most, module.has_schedule)
             places = {instruction: n for n, instruction in enumerate(computation)}
             for instruction in computation if context.explain else ():
-                if instruction.name == context.explain and not (self.blocks and isinstance(instruction.op, Dot)):
+                if instruction.name == context.explain and not (self.blocks and is_product(instruction)):
                     context.answer(groups.why(instruction), instruction.location)
             for group in groups.found():
                 found = _fused(computation, groups.values, group, names)

@@ -18,11 +18,11 @@ from ...ir.errors import NotEvaluable
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.attributes import called_fields
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import Draws, sources_of
 from ...ir.graph.op import Role
 from ...ir.ops.comparison import Select
-from ...ir.ops.dot import Dot
 from ...ir.ops.reduce import Reduce
-from .chain import Chain, Node
+from .chain import Chain, Node, is_product
 
 Array = np.ndarray[Any, Any]
 Span = tuple[int, int]
@@ -53,7 +53,7 @@ class Masks:
 
     def _candidates(self, rows: Span) -> Iterator[Span]:
         for member in self.chain.members:
-            found = self.mask(member) if isinstance(member.op, Select) else None
+            found = self.mask(member) if _selects(member) else None
             if found is None:
                 continue
             some, every = (part[slice(*rows)] for part in found)
@@ -66,7 +66,7 @@ class Masks:
 
     def selects(self, member: Instruction) -> bool:
         """Returns whether a member is a select whose mask is known."""
-        return isinstance(member.op, Select) and self.mask(member) is not None
+        return _selects(member) and self.mask(member) is not None
 
     def chosen(self, select: Instruction, rows: Span, columns: Span) -> int | None:
         """Returns the operand that a select takes in these rows in all other columns; None if that is unknown."""
@@ -90,7 +90,7 @@ class Masks:
             dims = [self.chain.indices.dim(value, i, user, number) for i in (self.rows, self.columns)]
             if None in dims:
                 return None
-            moves = len(value.operands) == 1 and value.op.sources(value.call) is not None
+            moves = len(value.operands) == 1 and sources_of(value) is not None
             inner = value in self.chain.indices.members and moves
             if not inner or any(self.chain.indices.dim(value.operands[0], i, value, 0) is None
                                 for i in (self.rows, self.columns)):  # fmt: skip
@@ -139,13 +139,17 @@ class Uniform:
     def _decided(self, member: Instruction) -> bool:
         if self.masks.chain.indices.dim(member, self.masks.columns) is None:
             return True
-        if isinstance(member.op, Dot):
+        if is_product(member):
             return False
-        if isinstance(member.op, Select):
+        if _selects(member):
             chosen = self.masks.chosen(member, self.rows, self.columns)
             if chosen is not None:
                 return self.operand(member, chosen)
         return all(self.operand(member, n) for n in range(len(member.operands)))
+
+
+def _selects(member: Instruction) -> bool:
+    return isinstance(member.op, Select)
 
 
 def _repeats(fold: Instruction) -> bool:
@@ -187,7 +191,7 @@ def _is_evaluable(instruction: Instruction) -> bool:
     op, shape = instruction.op, instruction.shape
     if not shape.is_array or shape.is_dynamic or shape.num_elements > _LARGEST or called_fields(op.attributes):
         return False
-    return op.role is Role.CONSTANT or (op.is_fusible and not op.is_stateful)
+    return op.role is Role.CONSTANT or (op.is_fusible and not op.interface(Draws))
 
 
 def _no_calls(callee: Any) -> Any:

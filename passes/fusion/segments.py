@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.op import Role
-from ...ir.ops.async_ops import AsyncDone, AsyncUpdate
+from ...ir.graph.interfaces import PassesOn, movement
 from .values import Values
 
 
@@ -40,7 +39,7 @@ def segments(computation: Computation, values: Values) -> dict[Instruction, int]
 def _passes_on(instruction: Instruction, values: Values) -> bool:
     """Whether an instruction gives a value on that is not there yet: its own readers wait for it."""
     op = instruction.op
-    if op.role in (Role.TUPLE, Role.ELEMENT) or isinstance(op, AsyncDone | AsyncUpdate) or op.forwards_leaves:
+    if op.interface(PassesOn) or movement(op).forwards_leaves:
         return True
-    moves = len(instruction.operands) == 1 and op.sources(instruction.call) is not None
+    moves = len(instruction.operands) == 1 and movement(op).sources(instruction.call) is not None
     return moves or values.is_free(instruction)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import Draws
 from ...ir.graph.op import Role
-from ...ir.ops.calls.behaviour import CustomCallAttributes
-from ...ir.ops.calls.custom_call import behaviour
+from ...ir.ops.calls.custom_call import behaviour_of
 from ...ir.ops.shaping import BroadcastAttributes
 from ...ir.ops.structure import OptimizationBarrier
 from ...ir.tools.roll import find_roll
@@ -22,8 +22,8 @@ _INDEPENDENT = frozenset({FactorKind.PASS, FactorKind.PERMUTATION})
 
 def is_structure(instruction: Instruction) -> bool:
     """Whether the partitioner handles an instruction by other means than dividing it."""
-    if isinstance(instruction.attributes, CustomCallAttributes):
-        known = behaviour(instruction.attributes)
+    known = behaviour_of(instruction)
+    if known is not None:
         return known.only_annotates or known.is_manual_boundary
     op = instruction.op
     return op.role in _STRUCTURE or isinstance(op, OptimizationBarrier) or find_roll(instruction) is not None
@@ -35,7 +35,7 @@ def makes_any_tile(instruction: Instruction, rule: ShardingRule) -> bool:
     The op computes elements independently of one another or only moves them, and has no state and no side effect.
     """
     op = instruction.op
-    if op.is_stateful or op.is_collective or op.has_side_effect(instruction.attributes) or instruction.called():
+    if op.interface(Draws) or op.is_collective or op.has_side_effect(instruction.attributes) or instruction.called():
         return False
     return all(factor.kind in _INDEPENDENT for factor in rule.factors)
 

@@ -16,6 +16,7 @@ from ...ir.diagnostics import InternalError
 from ...ir.factors.factor_digits import dim_digits, is_expressible, value_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import memory
 from ...ir.graph.op import A, Algebra, OpCall
 from ...ir.sharding.digit import Digits, disjoint, merge, product
 from ...ir.sharding.tiling import Tiling
@@ -89,7 +90,7 @@ class OpSharding:
     @property
     def view(self) -> bool:
         """Whether the op is a view, which costs no time."""
-        return self.use.op.is_view
+        return memory(self.use.op).is_view
 
     @property
     def is_contraction(self) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from ...ir.factors.factor_digits import value_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
+from ...ir.graph.interfaces import Dynamic
 from ...ir.sharding.digit import Digit, Digits, disjoint, merge, product
 from .assignment import Assignment, OpSharding, all_expressible, legal
 from .costs import cost, idle_digits, points, tiles_cost, work
@@ -58,7 +59,8 @@ def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[Op
         variants += [
             replace(op, partial_digits=digits, partial_operands=group, order=order) for digits, order in found if digits
         ]
-    held = () if op.use.op.refuses_values else op.tilings[: len(op.rule.operands)]
+    dynamic = op.use.op.interface(Dynamic)
+    held = () if dynamic is not None and dynamic.refuses_values else op.tilings[: len(op.rule.operands)]
     holders = dict.fromkeys(t.device for t in held if t.device is not None)
     if holders and (op.exchanged is None or not op.exchanged(op, {})):  # else the form would use data of other devices
         variants += [replace(op, device=device) for device in holders]

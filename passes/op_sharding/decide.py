@@ -7,6 +7,8 @@ from functools import partial
 
 from ...cost.machine import Machine
 from ...ir.brief import brief
+from ...ir.factors.sharding_rule import ShardingRule
+from ...ir.graph.interfaces import Alternatives
 from .assignment import Choice, OpSharding
 from .choose import choose_rule
 from .forms import LocalForms
@@ -30,6 +32,11 @@ class Decider:
         if choice is None:
             form = self.forms.of(use.op.opcode, use.call.attributes)
             op = OpSharding(use, self.devices, self.machine, form, use.rule, use.order)
-            others = partial(use.op.alternative_rules, use.call)
+            more = use.op.interface(Alternatives)
+            others = _no_others if more is None else partial(more.alternative_rules, use.call)
             choice = self._known[use] = Choice.of(*choose_rule(op, use.groups, others))
         return choice
+
+
+def _no_others() -> tuple[ShardingRule, ...]:
+    return ()

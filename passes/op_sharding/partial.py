@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from ...ir.factors.factor_digits import value_digits
 from ...ir.factors.sharding_rule import FactorKind, Monoid
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import additive
 from ...ir.sharding.tiling import Tiling
 
 Tilings = Callable[[Instruction], Sequence[Tiling]]
@@ -25,7 +26,7 @@ def additive_group(user: Instruction, value: Instruction) -> frozenset[int]:
     if not value.shape.is_array or not value.shape.element.is_number:
         return frozenset()
     positions = {n for n, operand in enumerate(user.operands) if operand is value}
-    for group in user.op.additive(user.call):
+    for group in additive(user):
         if positions <= group:
             return group
     return frozenset()
@@ -53,7 +54,7 @@ def _is_partial(value: Instruction, tilings: Tilings, depth: int) -> bool:
         return False
     if any(not o.shape.is_array for o in value.operands):
         return False
-    for group in value.op.additive(value.call):
+    for group in additive(value):
         if any(_is_partial(value.operands[n], tilings, depth - 1) for n in group):
             return True
     rule = value.op.sharding_rule(value.call)

@@ -24,7 +24,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import OpCall, Role
 from ...ir.ops.control import WhileAttributes
-from ...ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
+from ...ir.ops.structure import ParameterAttributes, element_index
 from ...ir.sharding.digit import Digits
 from ...ir.sharding.sharding import Sharding
 from ...ir.sharding.tiling import Tiling
@@ -204,11 +204,10 @@ class ValueGraph:
         for instruction in computation:
             above = max((self.depths[o][-1] for o in instruction.operands), default=0)
             self.depths[instruction] = (*around, above + 1)
-            attributes = instruction.attributes
-            if isinstance(attributes, ParameterAttributes) and parameters is not None:
-                self.leaves[instruction] = parameters[attributes.number]
-            elif isinstance(attributes, GetTupleElementAttributes):
-                self.leaves[instruction] = self._element(instruction, attributes.index)
+            if instruction.op.role is Role.PARAMETER and parameters is not None:
+                self.leaves[instruction] = parameters[instruction.attributes_as(ParameterAttributes).number]
+            elif (index := element_index(instruction)) is not None:
+                self.leaves[instruction] = self._element(instruction, index)
             else:
                 self.leaves[instruction] = _new_leaves(instruction)
                 self._relate(instruction)
@@ -256,13 +255,13 @@ class ValueGraph:
 
     def _relate_control(self, instruction: Instruction, operands: list[list[Leaf]], results: list[Leaf]) -> None:
         called = instruction.called()
-        if isinstance(instruction.attributes, WhileAttributes):
+        if instruction.op.role is Role.LOOP:
             state = results
             for source, leaf in zip(operands[0], state, strict=True):
                 self._identity(instruction, source, leaf)
             for computation in called:
                 roots = self._visit(computation, [state], self.depths[instruction])
-                if computation is instruction.attributes.body:
+                if computation is instruction.attributes_as(WhileAttributes).body:
                     for source, leaf in zip(roots, state, strict=True):
                         self._identity(instruction, source, leaf)
             return

@@ -22,14 +22,12 @@ from typing import ClassVar
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import Exchange
 from ...ir.graph.module import Module
 from ...ir.ops.collective_groups import CollectiveAttributes
-from ...ir.ops.collectives import AllGather, AllReduce, ReduceScatter
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.types.shape import tuple_shape
 from ..base import Pass, PassContext
-
-_COMBINABLE = (AllGather, AllReduce, ReduceScatter)  # each result depends on the operand of its number alone
 
 
 @brief
@@ -80,7 +78,8 @@ def _buckets(computation: Computation, most: int) -> list[list[Instruction]]:
 
 
 def _is_combinable(instruction: Instruction) -> bool:
-    if not isinstance(instruction.op, _COMBINABLE) or len(instruction.operands) != 1:
+    exchange = instruction.op.interface(Exchange)
+    if exchange is None or not exchange.joins or len(instruction.operands) != 1:
         return False
     return instruction.shape.is_array and bool(instruction.shape.num_elements) and instruction.annotation is None
 

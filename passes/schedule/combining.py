@@ -61,13 +61,17 @@ def is_combinable(instruction: Instruction) -> bool:
     shape = instruction.shape
     if not isinstance(instruction.op, _COMBINABLE) or len(instruction.operands) != 1 or instruction.annotation:
         return False
-    if isinstance(instruction.op, AllToAll):
+    if _exchanges_all(instruction):
         groups = instruction.attributes_as(GroupAttributes).replica_groups
         if not _dimension(instruction) or known_group_size(groups) is None:
             return False
     if isinstance(instruction.attributes, CollectivePermuteAttributes) and instruction.attributes.slice_sizes:
         return False
     return shape.is_array and bool(shape.num_elements) and not shape.is_dynamic and not instruction.control_predecessors
+
+
+def _exchanges_all(instruction: Instruction) -> bool:
+    return isinstance(instruction.op, AllToAll)
 
 
 def key_of(instruction: Instruction, form: Form) -> Hashable:
@@ -93,7 +97,7 @@ def form_of(instruction: Instruction, form: Form) -> Form:
     """
     if form is Form.XLA:
         return Form.VARIADIC if isinstance(instruction.op, AllGather | AllReduce) else Form.FLAT
-    return Form.FLAT if isinstance(instruction.op, AllToAll) else form
+    return Form.FLAT if _exchanges_all(instruction) else form
 
 
 def copied_bytes(instruction: Instruction, form: Form) -> int:
@@ -115,7 +119,7 @@ def _split(instruction: Instruction, shape: Shape) -> Shape:
 
 def _rows_of(instruction: Instruction, shape: Shape) -> int:
     """Returns the number of parts, one per device of a group, in an operand or result of this shape."""
-    if isinstance(instruction.op, AllToAll):
+    if _exchanges_all(instruction):
         return known_group_size(instruction.attributes_as(GroupAttributes).replica_groups) or 1
     sizes = instruction.shape.num_elements, instruction.operands[0].shape.num_elements
     return shape.num_elements // min(sizes)

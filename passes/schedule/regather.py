@@ -21,7 +21,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
-from ...ir.ops.collective_groups import CollectiveAttributes
+from ...ir.ops.collective_groups import CollectiveAttributes, channel_of
 from ...ir.tools.control_flow import computations_run
 from .roles import passes_on, roles_of
 
@@ -32,7 +32,7 @@ def regather(module: Module, clock: Clock, share: float) -> int:
     """Repeats gathers, in place: the largest with the longest gaps first, up to this share of the gathered bytes.
     Returns their number.
     """
-    channel = max((_channel(i) or 0 for c in module for i in c), default=0)
+    channel = max((channel_of(i) or 0 for c in module for i in c), default=0)
     count = 0
     for computation in computations_run(module):
         found = [f for g in roles_of(computation, clock).gathers if (f := _divided(g, computation)) is not None]
@@ -43,7 +43,7 @@ def regather(module: Module, clock: Clock, share: float) -> int:
                 break
             left -= gather.shape.byte_size
             copy = clone_instruction(computation, gather, gather.operands, lambda called: called)
-            if _channel(gather) is not None:
+            if channel_of(gather) is not None:
                 channel += 1
                 copy.attributes = replace(copy.attributes_as(CollectiveAttributes), channel_id=channel)
             divert(computation, gather, copy, late)
@@ -51,11 +51,6 @@ def regather(module: Module, clock: Clock, share: float) -> int:
         if found:
             computation.sort()
     return count
-
-
-def _channel(instruction: Instruction) -> int | None:
-    attributes = instruction.attributes
-    return attributes.channel_id if isinstance(attributes, CollectiveAttributes) else None
 
 
 def _divided(gather: Instruction, computation: Computation) -> tuple[float, Instruction, set[Instruction]] | None:

@@ -17,6 +17,7 @@ from ...cost.seconds import Clock
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import Draws, memory
 from ...ir.graph.op import Role
 from .combining import is_movable
 
@@ -67,7 +68,7 @@ def is_anchored(instruction: Instruction) -> bool:
     op = instruction.op
     if op.is_control:
         return instruction.has_effect() or any(is_anchored(i) for c in instruction.called() for i in c)
-    return op.is_stateful or op.has_side_effect(instruction.attributes)
+    return op.interface(Draws) is not None or op.has_side_effect(instruction.attributes)
 
 
 def before(instruction: Instruction) -> Sequence[Instruction]:
@@ -80,7 +81,7 @@ def before(instruction: Instruction) -> Sequence[Instruction]:
 def passes_on(instruction: Instruction) -> bool:
     """Whether an instruction forwards its operands, so that readers of its value read them."""
     op = instruction.op
-    return bool(instruction.operands) and (op.shares_memory or op.is_view or op.role is Role.ELEMENT)
+    return bool(instruction.operands) and (memory(op).shares_memory or memory(op).is_view or op.role is Role.ELEMENT)
 
 
 def _calm(order: Sequence[Instruction], heavy: set[Instruction]) -> set[Instruction]:

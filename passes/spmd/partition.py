@@ -21,10 +21,11 @@ from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.clone import MapComputation, clone_computation, map_called
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import DeviceNumber, additive
 from ...ir.graph.module import EntryLayout, Module, Stage, shell_of
 from ...ir.ops.calls.custom_call import is_annotation
-from ...ir.ops.collective_groups import GroupAttributes
-from ...ir.ops.collectives import CollectivePermuteAttributes
+from ...ir.ops.collective_groups import groups_of
+from ...ir.ops.collectives import pairs_of
 from ...ir.sharding.replica_groups import enumerate_groups
 from ...ir.sharding.sharding import leaf_shardings
 from ...ir.sharding.tiling import Tiling
@@ -304,12 +305,12 @@ def _parts(instruction: Instruction, operands: Leaves) -> tuple[frozenset[int], 
         return ()
     if any(not v.shape.element.is_number for v in operands if v.tiling.unreduced):
         return ()
-    return instruction.op.additive(instruction.call)
+    return additive(instruction)
 
 
 def _refuse(instruction: Instruction, module: Module, tilings: list[Tiling]) -> None:
     op = instruction.op
-    if op.is_collective or op.is_device_id:
+    if op.is_collective or op.interface(DeviceNumber):
         if not any(t.manual for t in tilings):
             fail(f"{op.opcode} in a program that is not partitioned yet", instruction.location,
                  help="collectives and device numbers belong in manual regions, or in programs per device, which "
@@ -320,9 +321,7 @@ def _refuse(instruction: Instruction, module: Module, tilings: list[Tiling]) -> 
 def _check_groups(instruction: Instruction, module: Module, tilings: list[Tiling]) -> None:
     """Checks that the program's own collectives name existing devices and do not join tiles that the partitioner made.
     """
-    attributes = instruction.attributes
-    pairs = attributes.source_target_pairs if isinstance(attributes, CollectivePermuteAttributes) else ()
-    groups = attributes.replica_groups if isinstance(attributes, GroupAttributes) else None
+    pairs, groups = pairs_of(instruction) or (), groups_of(instruction)
     if groups is not None and (problem := groups_problem(groups, module.num_partitions * module.replica_count)):
         fail(f"{instruction.opcode} {instruction.name}: {problem}", instruction.location)
     free = tuple(d for t in tilings for dim in t.dims for d in dim)

@@ -19,8 +19,8 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
 from ...ir.graph.op import Role
 from ...ir.ops.slicing import SliceAttributes
-from ...ir.ops.sort import SortAttributes
-from ...ir.ops.structure import GetTupleElementAttributes
+from ...ir.ops.sort import Sort, SortAttributes
+from ...ir.ops.structure import GetTupleElementAttributes, element_index
 from ...ir.sharding.digit import product
 from ...ir.sharding.sharding import Sharding, ShardingKind, TupleSharding
 from ...ir.sharding.tiling import Tiling
@@ -38,7 +38,7 @@ class SortPrefix(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
         for computation in module:
-            sorts = [i for i in computation if isinstance(i.attributes, SortAttributes)]
+            sorts = [i for i in computation if isinstance(i.op, Sort)]
             done = sum(_split(computation, sort, module.num_partitions) for sort in sorts)
             if done:
                 computation.sort()
@@ -48,8 +48,7 @@ class SortPrefix(Pass):
 
 def _split(computation: Computation, sort: Instruction, devices: int) -> bool:
     """Sorts blocks before the whole, if that leaves at most half of the elements."""
-    attributes, operand = sort.attributes, sort.operands[0]
-    assert isinstance(attributes, SortAttributes)
+    attributes, operand = sort.attributes_as(SortAttributes), sort.operands[0]
     (dim,) = attributes.dimensions
     if not isinstance(operand.sharding, Sharding) or operand.sharding.kind is not ShardingKind.TILED:
         return False
@@ -68,8 +67,7 @@ def _split(computation: Computation, sort: Instruction, devices: int) -> bool:
     results = editor.sort(parts, dim, tiling.with_dim(dim, ()).canonical())
     old = list(sort.users) if sort.shape.is_tuple else [sort]
     for value in old:
-        number = value.attributes.index if isinstance(value.attributes, GetTupleElementAttributes) else 0
-        computation.replace_all_uses(value, results[number])
+        computation.replace_all_uses(value, results[element_index(value) or 0])
     computation.remove_all({sort, *old})
     return True
 
@@ -108,9 +106,7 @@ class _Editor:
 
     def sort(self, values: list[Instruction], dim: int, tiling: Tiling) -> list[Instruction]:
         """Returns the sorted arrays."""
-        attributes = self.old.attributes
-        assert isinstance(attributes, SortAttributes)
-        attributes = replace(attributes, dimensions=(dim,))
+        attributes = replace(self.old.attributes_as(SortAttributes), dimensions=(dim,))
         sharding = Sharding.on_own_mesh(tiling, self.devices)
         if len(values) == 1:
             made = self.computation.add("sort", values, attributes, like=self.old)

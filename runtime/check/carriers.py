@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.ops.conversion import BitcastConvert
-from ...ir.ops.shaping import Broadcast
-from ...ir.ops.structure import ConstantAttributes
+from ...ir.ops.structure import moved_constant
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType
 
 Types = Mapping[ElementType, ElementType]
@@ -66,8 +65,5 @@ def _is_cast(instruction: Instruction) -> bool:
 
 def _is_zero(value: Instruction) -> bool:
     """Returns whether the value is a constant zero, broadcast or not."""
-    if isinstance(value.op, Broadcast):
-        return _is_zero(value.operands[0])
-    attributes = value.attributes
-    array = attributes.literal.array if isinstance(attributes, ConstantAttributes) else None
+    array = moved_constant(value)
     return array is not None and not array.any()

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...ir.brief import brief
 from ...ir.graph.module import Module
+from ...ir.graph.op import Role
 from ...ir.ops.structure import ConstantAttributes
 from .errors import NO_ERROR, LargestError, magnitudes
 from .judge import Judge, Judgement, Mismatch
@@ -167,7 +168,8 @@ def _places(reference: Reference, output: int, test: Callable[[Array], Array], w
 
 def _writes_infinity(program: Module) -> bool:
     """Returns whether a constant of the program is infinite."""
-    literals = (i.attributes.literal for c in program for i in c if isinstance(i.attributes, ConstantAttributes))
+    constants = (i for c in program for i in c if i.op.role is Role.CONSTANT)
+    literals = (i.attributes_as(ConstantAttributes).literal for i in constants)
     arrays = (leaf.array for literal in literals for leaf in literal.leaves() if leaf.array is not None)
     return any(np.isinf(_floats(array)).any() for array in arrays)
 

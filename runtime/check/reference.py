@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.diagnostics import CompileError
+from ...ir.graph.interfaces import floats_of
 from ...ir.graph.module import Module
 from ...ir.time_limit import TimeLimit, time_limit
 from ...ir.types.element_type import ELEMENT_TYPES
@@ -73,7 +74,8 @@ class Reference:
     def keeps_own_types(self) -> bool:
         """Whether an op computes with floats in their own types even where the program runs in f64."""
         return any(
-            i.op.reads_format(i.call) and any(leaf.element in WIDE for o in i.operands for leaf in o.shape.leaves())
+            floats_of(i.op).reads_format(i.call)
+            and any(leaf.element in WIDE for o in i.operands for leaf in o.shape.leaves())
             for computation in self.program
             for i in computation
         )

@@ -26,6 +26,7 @@ from ...ir.graph.attributes import Attributes, attribute_fields
 from ...ir.graph.clone import map_called
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import floats_of
 from ...ir.graph.module import EntryLayout, Module, shell_of
 from ...ir.graph.op import Compile, Kernel, Op, OpCall, op_named
 from ...ir.tools.interface import unflattened
@@ -160,7 +161,7 @@ class _Retyper:
     def in_own_format(self, instruction: Instruction) -> bool:
         """Returns whether the instruction must run in its own types, and these are among those that change."""
         call = instruction.call
-        return instruction.op.reads_format(call) and self.changes([*call.operands, call.shape])
+        return floats_of(instruction.op).reads_format(call) and self.changes([*call.operands, call.shape])
 
     def carrier(
         self, target: Computation, source: Instruction, operands: list[Instruction], element: ElementType

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from ...ir.graph.attributes import Callee
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import demands, facts
 from ...ir.graph.module import Module
 from ...ir.graph.value_range import Columns, Demand, Fact, Range, columns, joined, meet_demands
 from ...ir.time_limit import check_time
@@ -74,7 +75,7 @@ class _Analysis:
         for instruction in computation:
             if instruction not in known:
                 operands = [fact for o in instruction.operands for fact in known[o]]
-                known[instruction] = instruction.op.facts(instruction.call, operands, self)
+                known[instruction] = facts(instruction.op, instruction.call, operands, self)
         return known
 
     def _backward(
@@ -100,10 +101,9 @@ class _Analysis:
         op, call = instruction.op, instruction.call
         (first, *others) = results or [None]
         if not isinstance(first, Columns) or others or not op.is_elementwise:
-            open_to_columns = op.knows_columns or op.forwards_leaves
-            return op.demands(call, operands, results if open_to_columns else [joined(r) for r in results], self)
+            return demands(op, call, operands, results, self)
         # Each element of the result depends on the same place of each operand, so columns are independent.
-        asked = [op.demands(call, operands, [part], self) for part in first.parts]
+        asked = [demands(op, call, operands, [part], self) for part in first.parts]
         rank = call.shape.rank
         return [
             columns(first.dimension, [joined(a[n]) for a in asked]) if shape.rank == rank else joined(asked[0][n])

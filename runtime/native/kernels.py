@@ -15,9 +15,9 @@ from ...codegen.native.lowerings import Lowerings
 from ...codegen.native.products.product import is_product
 from ...cost.host import HOST
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import movement, takes_arrays
 from ...ir.graph.monoid import reduction_monoid
-from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
-from ...ir.ops.control import Fusion
+from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
 from ...ir.ops.reduce import Reduce
 from ...ir.types.element_type import ElementType
 from ...ir.types.shape import Shape
@@ -47,7 +47,7 @@ class NativeKernels:
 
     def _kernel(self, instruction: Instruction) -> Kernel | None:
         op = instruction.op
-        if isinstance(op, Fusion):
+        if op.role is Role.FUSION:
             computation = instruction.called()[0]
         elif not self.by_numpy and (product := self._product(instruction)):
             return product
@@ -77,17 +77,17 @@ class NativeKernels:
         if not instruction.shape.is_array or not instruction.shape.dims or not instruction.operands:
             return False
         op, call = instruction.op, instruction.call
-        if op.sources(call) is not None:
+        if movement(op).sources(call) is not None:
             return False
         if not all(o.is_array for o in call.operands):
             return False
-        if op.updates(call) is not None:  # by numpy the op's own kernel takes all at once
+        if movement(op).updates(call) is not None:  # by numpy the op's own kernel takes all at once
             return not self.by_numpy
         if sum(s.num_elements for s in (*call.operands, call.shape)) < self.small:
             return False
         if isinstance(op, Reduce):
             return not self.by_numpy or reduction_monoid(call.attributes.to_apply) is not None  # else as updates
-        return op.maps_scalars(call)
+        return takes_arrays(op, call)
 
     def _conversion(self, shape: Shape, element: ElementType) -> Kernel:
         """Returns a kernel that converts an array. Raises NotEvaluable for types that kernels do not have."""

@@ -12,8 +12,8 @@ from ...codegen.native.step import Layout, NativeStep
 from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import movement
 from ...ir.graph.op import AnyOp, OpCall, Role
-from ...ir.ops.control import Fusion
 from ...ir.ops.structure import ParameterAttributes
 from ...ir.types.element_type import F32, S32, S64, ElementType, precision
 from ...ir.types.shape import Shape
@@ -132,10 +132,11 @@ def native_step(
             op, call = instruction.op, instruction.call
             if is_product(op):
                 return product_step(op, call, operands, Layout.dense(call.shape.dims))
-            is_loops = isinstance(op, Fusion) or op.is_fusible or op.sources(call) is not None
-            if not is_loops and op.updates(call) is None:
+            is_fusion = op.role is Role.FUSION
+            is_loops = is_fusion or op.is_fusible or movement(op).sources(call) is not None
+            if not is_loops and movement(op).updates(call) is None:
                 return None
-            kernels = lowerings.of(instruction.called()[0] if isinstance(op, Fusion) else alone(instruction))
+            kernels = lowerings.of(instruction.called()[0] if is_fusion else alone(instruction))
         return kernels.step(operands)
     except NotEvaluable:
         return None

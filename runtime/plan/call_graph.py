@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import DeviceNumber, Draws
 from ...ir.graph.module import Module
-from ...ir.ops.async_ops import AsyncStart
-from ...ir.ops.control import Call, Conditional, Fusion
+from ...ir.graph.op import Role
+from ...ir.ops.starts import run_by
 from ...ir.tools.spmd import is_region_boundary
 
 
@@ -19,7 +20,7 @@ def count_call_sites(module: Module) -> dict[Computation, int]:
     sites: dict[Computation, int] = {}
     for computation in module:
         for instruction in computation:
-            weight = 1 if isinstance(instruction.op, (Call, Fusion)) else 2
+            weight = 1 if instruction.op.role in (Role.CALL, Role.FUSION) else 2
             for callee in instruction.called():
                 sites[callee] = sites.get(callee, 0) + weight
     return sites
@@ -31,7 +32,7 @@ def in_branches(module: Module) -> set[Computation]:
     stack = [module.entry]
     while stack:
         for instruction in stack.pop():
-            called = () if isinstance(instruction.op, Conditional) else instruction.called()
+            called = () if instruction.op.role is Role.BRANCH else instruction.called()
             new = [c for c in called if c not in certain]
             certain.update(new)
             stack += new
@@ -58,10 +59,8 @@ def device_dependent(module: Module) -> set[Computation]:
 
 
 def _is_device_dependent(instruction: Instruction) -> bool:
-    op, attributes = instruction.op, instruction.attributes
-    if isinstance(op, AsyncStart):
-        op, attributes = op.unwrap(attributes)
-    if op.is_collective or op.is_device_id or op.is_stateful:
+    op, attributes = run_by(instruction)
+    if op.is_collective or op.interface(DeviceNumber) or op.interface(Draws):
         return True
     return op.has_side_effect(attributes) or is_region_boundary(instruction)
 

@@ -21,12 +21,13 @@ from ...ir.diagnostics import Diagnostic, Severity
 from ...ir.graph.attributes import Callee
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import DeviceNumber, Draws, PassesOn, sources_of
 from ...ir.graph.module import Module
-from ...ir.graph.op import Kernel, NotEvaluable, ShapeError, Value
+from ...ir.graph.op import Kernel, NotEvaluable, Role, ShapeError, Value
 from ...ir.graph.update import UpdatingKernel
-from ...ir.ops.async_ops import AsyncDone, AsyncStart, AsyncUpdate, blank
+from ...ir.ops.async_ops import blank
 from ...ir.ops.control import Call, Conditional, Fusion, While
-from ...ir.ops.structure import AddDependency, GetTupleElement, OptimizationBarrier, Tuple
+from ...ir.ops.starts import Starts
 from ...ir.time_limit import check_time
 from ...ir.tools.process_grid import ProcessGrid
 from ...ir.tools.spmd import RegionBoundary, is_region_boundary, region_boundaries
@@ -55,8 +56,7 @@ from .updates import UpdateStep
 FOLDED_BYTES = 1 << 16  # results of ops without operands up to this size are computed once, at compile time
 
 # The kernels of these ops work on trees of buffers as on values.
-_MOVES = (Tuple, GetTupleElement, OptimizationBarrier, AddDependency, AsyncUpdate, AsyncDone)
-_CALLS = (Call, Fusion)
+_CALLS = (Role.CALL, Role.FUSION)
 
 
 class Compilation:
@@ -111,7 +111,7 @@ class Compilation:
     def group(self, instruction: Instruction) -> Kernel | None:
         """Returns one kernel for an instruction with all that it calls, if the provider takes them together."""
         if instruction not in self._groups:
-            can_be = isinstance(instruction.op, GROUPS) and self._device_dependent.isdisjoint(instruction.called())
+            can_be = instruction.op.role in GROUPS and self._device_dependent.isdisjoint(instruction.called())
             self._groups[instruction] = self.kernel_of(instruction) if can_be else None
         return self._groups[instruction]
 
@@ -185,7 +185,7 @@ class _Builder:
                 scopes[-1].values[scope.call] = result
             elif instruction not in scope.values:
                 operands = [scope.values[o] for o in instruction.operands]
-                callee = instruction.called()[0] if isinstance(instruction.op, _CALLS) else None
+                callee = instruction.called()[0] if instruction.op.role in _CALLS else None
                 if callee is not None and self.owner.is_inlined(callee) and self.owner.group(instruction) is None:
                     scopes.append(_scope(callee, operands, instruction))
                 else:
@@ -194,10 +194,10 @@ class _Builder:
     def emit(self, instruction: Instruction, operands: list[Tree]) -> Tree:
         """Emits the steps of one instruction and returns the tree of its value."""
         op = instruction.op
-        if isinstance(op, _MOVES):
+        if op.interface(PassesOn):
             return op.kernel(instruction.call, self.owner.kernel)(*operands)
-        if isinstance(op, AsyncStart):
-            return self.emit_start(op, instruction, operands)
+        if (start := op.interface(Starts)) is not None:
+            return self.emit_start(start, instruction, operands)
         if op.is_collective:
             collective = Collective.of(instruction, self.owner.grid, self.owner.kernel)
             result = self.new_tree(instruction.shape)
@@ -205,16 +205,16 @@ class _Builder:
             return result
         if is_region_boundary(instruction):
             return self.emit_border(instruction, operands)
-        if op.is_device_id:
+        if op.interface(DeviceNumber):
             result = self.new_tree(instruction.shape)
             self.push(DeviceIdStep(instruction, (), tree_leaves(result)))
             return result
-        is_group = isinstance(op, GROUPS)
+        is_group = op.role in GROUPS
         kernel = self.owner.group(instruction) if is_group else self.owner.kernel_of(instruction)
         if kernel is None:
             return next(emit for kind, emit in _CONTROL.items() if isinstance(op, kind))(self, instruction, operands)
         result = self.new_tree(instruction.shape)
-        if op.is_stateful:
+        if op.interface(Draws):
             self.push(RngStep(instruction, kernel, operands, result))
         else:
             self.emit_compute(instruction, kernel, operands, result)
@@ -226,7 +226,7 @@ class _Builder:
         if isinstance(result, int) and all(isinstance(o, int) for o in operands):
             if isinstance(kernel, UpdatingKernel):
                 self.push(UpdateStep(instruction, kernel, operands, result))
-            elif len(operands) == 1 and self.is_coming(operands[0]) and instruction.op.sources(instruction.call):
+            elif len(operands) == 1 and self.is_coming(operands[0]) and sources_of(instruction):
                 self.moves[result] = ComputeStep(instruction, kernel, operands, result)
             else:
                 self.push(ComputeStep(instruction, kernel, operands, result))
@@ -271,7 +271,7 @@ class _Builder:
             self.push(ShardStep(instruction, border, self.owner.grid.partitions, value, result))
         return result
 
-    def emit_start(self, op: AsyncStart, instruction: Instruction, operands: list[Tree]) -> Tree:
+    def emit_start(self, op: Starts, instruction: Instruction, operands: list[Tree]) -> Tree:
         """Emits the op that a start begins; a collective is then waited for at the first use of the done."""
         form, (wrapped, attributes) = op.form_of(instruction.shape), op.unwrap(instruction.attributes)
         shape, location = form.result_of(instruction.shape), instruction.location

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...ir.graph.dynamic_sizes import is_called_static, result_shape
+from ...ir.graph.interfaces import Draws, has_result_hint, infers_dynamic
 from ...ir.graph.op import AnyOp, Kernel, NotEvaluable, OpCall, Value
 from ...ir.tools.mixed_precision import KernelOfCall
 from ...ir.types.shape import Shape
@@ -24,7 +25,7 @@ def for_any_sizes(op: AnyOp, call: OpCall[Any], kernel: Kernel, make: KernelOfCa
     operands = call.operands
     if not any(shape.is_array and any(shape.dynamic) for shape in operands) or not all(s.is_array for s in operands):
         return kernel
-    if op.infers_dynamic or op.is_stateful:
+    if infers_dynamic(op) or op.interface(Draws):
         return kernel
     known: dict[Sizes, Kernel] = {tuple(shape.dims for shape in operands): kernel}
     called_static = is_called_static(result_shape(op, operands, call.attributes, call.shape), call.shape)
@@ -45,7 +46,7 @@ def for_any_sizes(op: AnyOp, call: OpCall[Any], kernel: Kernel, make: KernelOfCa
 def _call_for(op: AnyOp, call: OpCall[Any], sizes: Sizes) -> OpCall[Any]:
     shapes = tuple(_sized(shape, size) for shape, size in zip(call.operands, sizes, strict=True))
     declared = None
-    if op.result_hint:
+    if has_result_hint(op):
         if not op.is_elementwise:
             size, bound = next((size, s) for size, s in zip(sizes, call.operands, strict=True) if size != s.dims)
             raise NotEvaluable(f"an operand of size {list(size)}: {bound.without_layout()} must be full here")

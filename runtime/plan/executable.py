@@ -10,6 +10,7 @@ import numpy as np
 from ...ir.diagnostics import CompileError, fail
 from ...ir.gc_pause import paused_collector
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import movement
 from ...ir.graph.module import Module
 from ...ir.graph.op import Value
 from ...ir.tools.process_grid import ProcessGrid
@@ -87,7 +88,7 @@ def _check_sizes(module: Module) -> None:
 
 def _largest(module: Module) -> Instruction | None:
     """Returns the op with the largest result. Values that are only moved do not count, because they may be views."""
-    computed = (i for c in module for i in c if i.op.is_elementwise and not i.op.element_sources)
+    computed = (i for c in module for i in c if i.op.is_elementwise and not movement(i.op).element_sources)
     return max(computed, key=lambda i: i.shape.byte_size, default=None)
 
 

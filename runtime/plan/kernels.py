@@ -17,8 +17,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.op import Compile, Kernel, OpCall
-from ...ir.ops.control import Call, Conditional, Fusion, While
+from ...ir.graph.op import Compile, Kernel, OpCall, Role
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import ElementType
 from .dynamic_kernel import for_any_sizes
@@ -26,7 +25,7 @@ from .interpreter import Plan
 
 Array = np.ndarray[Any, Any]
 
-GROUPS = (Call, Fusion, While, Conditional)
+GROUPS = frozenset({Role.CALL, Role.FUSION, Role.LOOP, Role.BRANCH})
 
 
 @runtime_checkable
@@ -85,7 +84,7 @@ class NumpyKernels(KernelProvider):
     """Computes every op by its own numpy kernel. This is the default."""
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
-        if isinstance(instruction.op, GROUPS):
+        if instruction.op.role in GROUPS:
             return None
         op = instruction.op
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from ...cost.host import HOST
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import DeviceNumber
 from ...ir.graph.op import Kernel, NotEvaluable, Value
-from ...ir.ops.calls.behaviour import CustomCallAttributes
-from ...ir.ops.structure import DeviceNumber
+from ...ir.ops.calls.custom_call import behaviour_of
 from ...ir.time_limit import TimeLimit, check_time
 from ...ir.tools.trip_count import trip_count
 from ...ir.types.shape import Shape
@@ -33,8 +33,7 @@ class ComputeStep(Step):
     def __init__(self, instruction: Instruction, kernel: Kernel, reads: Sequence[int], write: int) -> None:
         super().__init__(instruction, reads, (write,))
         self.kernel = kernel
-        attributes = instruction.attributes
-        self.shares = not (isinstance(attributes, CustomCallAttributes) or instruction.op.has_side_effect(attributes))
+        self.shares = behaviour_of(instruction) is None and not instruction.op.has_side_effect(instruction.attributes)
 
     def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         kernel, reads, write, dead = self.kernel, self.reads, self.writes[0], self.dead
@@ -100,11 +99,12 @@ class DeviceIdStep(Step):
 
     def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         op, dtype = self.instruction.op, self.instruction.shape.element.numpy
-        assert isinstance(op, DeviceNumber)
+        known = op.interface(DeviceNumber)
+        assert known is not None
         for frame in frames:
             if frame[0] == NO_DEVICE:
                 raise NotEvaluable(f"{op.opcode} cannot stand inside a computation that is applied to elements")
-            frame[self.writes[0]] = np.asarray(op.number(*interpreter.grid.place_of(frame[0])), dtype)
+            frame[self.writes[0]] = np.asarray(known.number(*interpreter.grid.place_of(frame[0])), dtype)
         self.take(frames)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import Draws
 from ...ir.graph.op import Algebra
 from ...ir.types.shape import Shape
 from ..plan.interpreter import Plan, label
@@ -58,7 +59,7 @@ def _decides(place: Place, known: dict[Computation, bool]) -> bool:
     i = place.instruction
     if i.op.role is not None:
         return False
-    if is_exact(_leaf(place)) and (i.op.is_stateful or _takes_floats(i)):
+    if is_exact(_leaf(place)) and (i.op.interface(Draws) or _takes_floats(i)):
         return True
     return _compares(i) or any(_applies_comparisons(c, known) for c in i.called())
 

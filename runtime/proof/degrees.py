@@ -14,11 +14,12 @@ import numpy as np
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import Applies, applied
 from ...ir.graph.module import Module
 from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import Algebra, Role
 from ...ir.ops.comparison import Select
-from ...ir.ops.elementwise import Elementwise
+from ...ir.ops.elementwise import Elementwise, function_of
 from ...ir.ops.fft import FftAttributes
 from ...ir.ops.gather import Gather
 from ...ir.ops.numerics import numpy_type
@@ -126,7 +127,7 @@ class _Degrees:
             return 1  # numbers that are made of integers
         highest = max(degrees)
         if i.op.is_collective:
-            return self._folded(i, degrees) if i.op.applies_calls else highest
+            return self._folded(i, degrees) if i.op.interface(Applies) else highest
         match i.op.algebra_of(i.call):
             case Algebra.FIELD:
                 return self._operation(i, degrees)
@@ -134,7 +135,7 @@ class _Degrees:
                 return sum(degrees)
             case Algebra.FOLD:
                 return self._folded(i, degrees)
-            case Algebra.MOVE if i.op.applies_calls:
+            case Algebra.MOVE if i.op.interface(Applies):
                 return self._closed(i, highest)
             case Algebra.MOVE | Algebra.ORDER:
                 return highest
@@ -150,13 +151,13 @@ class _Degrees:
                 raise NoBound
 
     def _operation(self, i: Instruction, degrees: list[int]) -> int:
-        function = i.op.functions.get(Kind.FLOAT) if isinstance(i.op, Elementwise) else None
+        function = function_of(i.op, Kind.FLOAT)
         if function is np.divide:  # the inverse of the divisor, or of the norm of a complex one, is a function of it
             return degrees[0] + 1 + (degrees[1] if i.shape.element.is_complex else 0)
         return sum(degrees) if function is np.multiply else max(degrees)
 
     def _folded(self, i: Instruction, degrees: list[int]) -> int:
-        monoid, highest = reduction_monoid(getattr(i.attributes, i.op.folds_by)), max(degrees)
+        monoid, highest = reduction_monoid(applied(i)), max(degrees)
         if monoid is None:
             return self._closed(i, highest)
         return highest * self._combined(i) if monoid is Monoid.MULTIPLY else highest
@@ -197,7 +198,7 @@ class _DegreesOnTerms(_Degrees):
         degrees = [d for operand in operands for d in operand]
         if not degrees:
             return 1
-        if i.op.applies_calls:
+        if i.op.interface(Applies):
             return self._applied(i, degrees) + 1
         if i.op.algebra_of(i.call) is Algebra.CONVERSION and _rounds(i):
             return 1
@@ -217,7 +218,7 @@ class _DegreesOnTerms(_Degrees):
                 return max(degrees) + 2
 
     def _applied(self, i: Instruction, degrees: list[int]) -> int:
-        found = getattr(i.attributes, i.op.folds_by, None)
+        found = applied(i)
         monoid = reduction_monoid(found) if isinstance(found, Computation) else None
         if monoid in (Monoid.AND, Monoid.OR, Monoid.MULTIPLY):
             return max(degrees) * self._combined(i)

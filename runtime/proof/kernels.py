@@ -13,6 +13,7 @@ import numpy as np
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import takes_arrays
 from ...ir.graph.module import Module
 from ...ir.graph.monoid import common_shape
 from ...ir.graph.op import Algebra, AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
@@ -63,7 +64,7 @@ class FieldKernels:
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
         call = instruction.call
-        if isinstance(instruction.op, GROUPS) or not _has_floats(call):
+        if instruction.op.role in GROUPS or not _has_floats(call):
             return None
         use = instruction.op, call
         if use in self._known:
@@ -160,7 +161,7 @@ def _has_floats(call: OpCall[Any]) -> bool:
 def _is_stackable(call: OpCall[Any], op: AnyOp) -> bool:
     """Whether the kernel of a use takes one more dimension."""
     shapes = (*call.operands, call.shape)
-    return op.maps_scalars(call) and all(s.is_array and s.dims == call.shape.dims and not s.is_dynamic for s in shapes)
+    return takes_arrays(op, call) and all(s.is_array and s.dims == call.shape.dims and not s.is_dynamic for s in shapes)
 
 
 def _of_distinct(kernel: Kernel) -> StackedKernel:

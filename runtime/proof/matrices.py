@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.graph.interfaces import Stackable
 from ...ir.graph.op import AnyOp, Compile, Kernel, OpCall
 from ...ir.ops.elementwise import no_computation
 from ..plan.kernels import StackedKernel
@@ -49,15 +50,13 @@ def kernel_on_stacks(
     """Returns the kernel of a call, and one that also takes a stack of factors in a new first dimension, if the op has
     a call for that.
     """
-    kernel = op.kernel(call, compile)
-    if op.stacked(call, 1) is None:
+    kernel, stackable = op.kernel(call, compile), op.interface(Stackable)
+    if stackable is None:
         return kernel, None
 
     @cache
     def stacked(count: int) -> Kernel:
-        use = op.stacked(call, count)
-        assert use is not None
-        return op.kernel(use, no_computation)
+        return op.kernel(stackable.stacked(call, count), no_computation)
 
     rank = call.operands[0].rank
 

@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.graph.attributes import NONE
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall, op_named
 from ...ir.ops import numerics
-from ...ir.ops.elementwise import Elementwise
+from ...ir.ops.elementwise import function_of
 from ...ir.ops.numerics import numpy_type
 from ...ir.ops.structure import unchanged
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind, component
@@ -59,7 +59,7 @@ class Meanings:
         """The field's operation for an op's numpy function. Raises NotEvaluable."""
         kind = call.operands[0].element.kind
         known = _OPERATIONS_ON_PAIRS if kind is Kind.COMPLEX else _OPERATIONS
-        function = op.functions.get(kind) if isinstance(op, Elementwise) else None
+        function = function_of(op, kind)
         if function is np.divide:
             return self._quotient if kind is Kind.FLOAT else self._complex_quotient
         if function not in known:
@@ -128,7 +128,7 @@ class Meanings:
         name = f"{op.opcode} {getattr(call.attributes, 'exponent_bits', '')}{'' if source is target else target}"
         if is_complex:
             return self._complex_function(name, op, call, compile)
-        function = op.functions.get(Kind.FLOAT) if isinstance(op, Elementwise) else None
+        function = function_of(op, Kind.FLOAT)
         return with_angles(function, self._real_function(name, op, call, compile), self._oracle)
 
     def _real_function(self, name: str, op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
+from ...ir.graph.interfaces import Draws
 from ...ir.graph.op import AnyOp, Kernel, NotEvaluable, OpCall, RandomState
 from ...ir.types.element_type import Kind
 from ...ir.types.shape import Shape
@@ -51,7 +52,7 @@ def opaque(op: AnyOp, call: OpCall[Any], oracle: Oracle, on_codes: bool = False)
         state.draws += 1
         return compute(f"{name} draw {state.draws}", values)
 
-    return draw if op.is_stateful else lambda *values: compute(name, values)
+    return draw if op.interface(Draws) else lambda *values: compute(name, values)
 
 
 def _name(op: AnyOp, call: OpCall[Any]) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from ...ir.factors.sharding_rule import FactorKind, Monoid
 from ...ir.graph.clone import inlined
 from ...ir.graph.computation import Computation
+from ...ir.graph.interfaces import Applies
 from ...ir.graph.monoid import elementwise_kernel, reduction_monoid
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
 from ...ir.ops.reduce import Reduce
@@ -39,8 +40,9 @@ def fold(
     op: AnyOp, call: OpCall[Any], on_elements: OpCall[Any], compile: Compile, oracle: Oracle
 ) -> Kernel:
     """Sums of floats by limbs, extremes by keys, whatever else by calling the computation. Raises NotEvaluable."""
-    computation = getattr(call.attributes, op.folds_by)
-    folded = range(len(call.operands)) if op.folded is None else op.folded
+    applies = op.interface(Applies)
+    assert applies is not None
+    computation, folded = getattr(call.attributes, applies.applied), applies.folded(call)
     floats = [n for n, shape in enumerate(call.operands) if n in folded and shape.element.is_float]
     is_complex = any(leaf.element.is_complex for leaf in call.shape.leaves())
     match reduction_monoid(computation):
@@ -54,7 +56,7 @@ def fold(
         case Monoid.MINIMUM:
             return _extreme(op.kernel(on_elements, compile), floats, oracle, least=True)
         case Monoid.ADD | Monoid.MULTIPLY:
-            attributes = replace(call.attributes, **{op.folds_by: _called(computation)})
+            attributes = replace(call.attributes, **{applies.applied: _called(computation)})
             return op.kernel(replace(on_elements, attributes=attributes), compile)
         case _:
             kinds = {factor.kind for factor in op.sharding_rule(call).factors}

@@ -8,6 +8,7 @@ import time
 import hloom
 import pytest
 from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.interfaces import memory, movement
 from hloom.ir.graph.module import Module
 from hypothesis import given, settings
 from programs.random.generate import REGIONS, programs
@@ -342,10 +343,11 @@ def test_partitioned_programs_count_tiles() -> None:
 def makes_an_array(instruction: Instruction) -> bool:
     """Whether an instruction computes an array into memory of its own."""
     op, call = instruction.op, instruction.call
-    if op.role is not None or op.is_view or op.is_control or op.shares_memory or not instruction.operands:
+    own = memory(op)
+    if op.role is not None or own.is_view or op.is_control or own.shares_memory or not instruction.operands:
         return False
-    in_place = op.is_elementwise or 0 in op.overwritten(call)
-    return instruction.shape.is_array and not in_place and op.sources(call) is None
+    in_place = op.is_elementwise or 0 in own.overwritten(call)
+    return instruction.shape.is_array and not in_place and movement(op).sources(call) is None
 
 
 def bounds_hold(module: Module) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
+from hloom.ir.graph.interfaces import has_result_hint
 from hloom.ir.graph.op import find_op, op_named
 from ops.samples_async import DERIVED, SAMPLES
 
@@ -27,7 +28,7 @@ def test_xla_reads_what_we_print(text: str) -> None:
 def test_shape_without_contexts_is_inferred(text: str) -> None:
     for instruction in parse(text).entry:
         op, operands = instruction.op, [o.shape for o in instruction.operands]
-        if instruction.opcode.endswith("-start") and not op.result_hint:
+        if instruction.opcode.endswith("-start") and not has_result_hint(op):
             inferred = op.infer_shape(operands, instruction.attributes, None)
             parts = inferred.elements[:2] if inferred.is_tuple else (inferred,)
             done = parse(text).entry.root.shape

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hloom.frontends import parse
+from hloom.ir.graph.interfaces import Stackable
 from hloom.ir.graph.op import ShapeError, op_named
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime import evaluate
@@ -128,8 +129,9 @@ def test_sub_byte_integers_wrap() -> None:
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_stack_of_dots_is_one_dot(count: int) -> None:
     op, one = op_named("dot"), use("dot", "f64[2,5,3,4] f64[2,9,3,4]", **ATTENTION)
-    stack = op.stacked(one, count)
-    assert stack is not None
+    stackable = op.interface(Stackable)
+    assert stackable is not None
+    stack = stackable.stacked(one, count)
     assert op.infer_shape(stack.operands, stack.attributes, None) == stack.shape
     x, y = (np.random.default_rng(n).normal(size=(count, *s.dims)) for n, s in enumerate(one.operands))
     alone = op.kernel(one, compile)

@@ -15,6 +15,7 @@ import pytest
 from hloom.frontends import parse
 from hloom.ir.graph.dynamic_sizes import result_shape
 from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.interfaces import has_result_hint
 from hloom.ir.graph.module import Module
 from hloom.ir.graph.op import ShapeError, op_named
 from hloom.ir.types.shape import Layout, Shape, tuple_shape
@@ -23,7 +24,7 @@ from ops.test_samples import SAMPLES
 _NAME = "the_result"
 # XLA calls these results by the sizes that `dimensions` would be in its builder: no program means that.
 _NONSENSE = {"broadcast"}
-_OPCODES = sorted(op for op in SAMPLES if not op_named(op).result_hint and op not in _NONSENSE)
+_OPCODES = sorted(op for op in SAMPLES if not has_result_hint(op_named(op)) and op not in _NONSENSE)
 
 
 def _xla_line(text: str) -> str:

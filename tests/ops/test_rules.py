@@ -14,6 +14,7 @@ import pytest
 from hloom.frontends import parse
 from hloom.ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
 from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.interfaces import DeviceNumber, Draws
 from hloom.ir.graph.monoid import MONOID_OPS, identity
 from hloom.ir.graph.op import OPS, OpCall
 from hloom.ir.ops.computations import accumulator
@@ -123,7 +124,7 @@ def _values(text: str) -> tuple[list[Instruction], dict[Instruction, Any]]:
 
 def _local(opcode: str) -> bool:
     op = OPS[opcode]
-    return not (op.is_collective or op.is_control or op.is_device_id or op.is_stateful)
+    return not (op.is_collective or op.is_control or op.interface(DeviceNumber) or op.interface(Draws))
 
 
 @pytest.mark.parametrize("opcode", sorted(filter(_local, SAMPLES)))

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hloom.ir.graph.interfaces import DeviceNumber
 from hloom.ir.graph.op import NotEvaluable, ShapeError, op_named
 from hloom.ir.types.element_type import TOKEN
 from hloom.ir.types.literal import Literal, unknown
@@ -91,4 +92,4 @@ def test_tokens() -> None:
 @pytest.mark.parametrize("opcode", ["partition-id", "replica-id"])
 def test_device_numbers(opcode: str) -> None:
     assert use(opcode, "").shape == shape("u32[]")
-    assert op_named(opcode).is_device_id
+    assert op_named(opcode).interface(DeviceNumber)

@@ -6,6 +6,7 @@ import random
 
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.interfaces import Draws
 from hloom.ir.graph.module import Module, Stage, clone_module
 from hloom.ir.ops.async_ops import AsyncStart
 from hloom.ir.tools.control_flow import computations_run
@@ -49,4 +50,4 @@ def _is_ordered(instruction: Instruction) -> bool:
     if isinstance(op, AsyncStart):
         op, attributes = op.unwrap(attributes)
     inside = [i for c in instruction.called() if op.is_control for i in c]
-    return op.is_stateful or instruction.has_effect() or any(map(_is_ordered, inside))
+    return op.interface(Draws) is not None or instruction.has_effect() or any(map(_is_ordered, inside))

@@ -41,12 +41,13 @@ def product_plan(
         return None
     layouts = (*operands, result)
     is_empty = any(0 in layout.dims for layout in layouts)
-    if isinstance(op, Convolution) and (is_empty or call.attributes.sparsity_config is not None):
+    is_convolution = isinstance(op, Convolution)
+    if is_convolution and (is_empty or call.attributes.sparsity_config is not None):
         return None
     terms = terms_of(op.sharding_rule(call), layouts)
     if terms is not None:
         return _planned(terms, by_blas)
-    return convolution_plan(call, layouts, by_blas) if isinstance(op, Convolution) else None
+    return convolution_plan(call, layouts, by_blas) if is_convolution else None
 
 
 def product_step(op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], result: Layout) -> NativeStep | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...factors.sharding_rule import ShardingRule
 from ...factors.shardy_rule import shardy_rule
+from ...graph.interfaces import Dynamic, FloatTypes, Placed, Ranges, TextForm
 from ...graph.op import Algebra, Compile, Kernel, Op, ShapeError, Use, register
 from ...graph.value_range import Demand, Fact, Visitor
 from ...types.shape import Shape
@@ -40,6 +41,12 @@ def behaviour(attributes: CustomCallAttributes) -> Behaviour:
     return BEHAVIOURS.get(target) or USER_BEHAVIOURS.get(target) or _CALLBACKS.get(target, _FOREIGN)
 
 
+def behaviour_of(instruction: Instruction) -> Behaviour | None:
+    """Returns the behaviour of a custom-call's target; None for other ops."""
+    attributes = instruction.attributes
+    return behaviour(attributes) if isinstance(attributes, CustomCallAttributes) else None
+
+
 def is_foreign(attributes: CustomCallAttributes) -> bool:
     """Whether nothing is known of the target."""
     return behaviour(attributes) is _FOREIGN
@@ -51,13 +58,16 @@ def target_of(instruction: Instruction) -> str | None:
     return attributes.custom_call_target if isinstance(attributes, CustomCallAttributes) else None
 
 
+def has_fixed_layout(instruction: Instruction) -> bool:
+    """Whether the layouts of operands and results matter, because foreign code reads the memory."""
+    attributes = instruction.attributes
+    return isinstance(attributes, CustomCallAttributes) and attributes.operand_layout_constraints is not None
+
+
 def is_annotation(instruction: Instruction) -> bool:
     """Whether an instruction returns its operand and only annotates it for the partitioner."""
-    attributes = instruction.attributes
-    if not isinstance(attributes, CustomCallAttributes):
-        return False
-    known = behaviour(attributes)
-    return known.only_annotates and known.is_identity
+    known = behaviour_of(instruction)
+    return known is not None and known.only_annotates and known.is_identity
 
 
 def _has_own_rule(call: Call) -> bool:
@@ -66,16 +76,14 @@ def _has_own_rule(call: Call) -> bool:
 
 
 @register
-class CustomCall(Op[CustomCallAttributes]):
+class CustomCall(Op[CustomCallAttributes], TextForm, Placed, FloatTypes, Dynamic, Ranges):
     """Calls code outside the program; docs/custom_calls.md lists the targets that Hloom knows."""
 
     opcode = "custom-call"
-    infers_dynamic = True
     refuses_values = True
     knows_columns = True
     attributes = CustomCallAttributes
     arity = (0, None)
-    result_hint = True
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: CustomCallAttributes, declared: Shape | None
@@ -100,9 +108,6 @@ class CustomCall(Op[CustomCallAttributes]):
         algebra = behaviour(call.attributes).algebra
         varies = call.attributes.custom_call_has_side_effect and any(s.is_array for s in call.shape.leaves())
         return None if algebra is Algebra.OPAQUE and (varies or _has_own_rule(call)) else algebra
-
-    def has_fixed_layout(self, attributes: CustomCallAttributes) -> bool:
-        return attributes.operand_layout_constraints is not None
 
     def check_use(self, use: Use) -> None:
         if _has_own_rule(use.call):

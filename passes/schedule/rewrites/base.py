@@ -24,8 +24,9 @@ from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
-from ....ir.ops.collective_groups import CollectiveAttributes, GroupAttributes
-from ....ir.ops.conversion import Convert
+from ....ir.ops.collective_groups import CollectiveAttributes, groups_of
+from ....ir.ops.conversion import Convert, Copy
+from ....ir.ops.shaping import Reshape
 from ....ir.sharding.replica_groups import ExplicitGroups, Groups
 from ....ir.tools.control_flow import computations_run
 from ....ir.tools.spmd import is_per_device
@@ -213,15 +214,24 @@ def _is_parameter(value: Instruction) -> bool:
 def is_plain_collective(instruction: Instruction) -> bool:
     """Whether a collective in groups has one operand and one array as its result, and no annotation."""
     return (
-        isinstance(instruction.attributes, GroupAttributes) and len(instruction.operands) == 1
+        groups_of(instruction) is not None and len(instruction.operands) == 1
         and instruction.shape.is_array and instruction.annotation is None and not instruction.shape.is_dynamic
     )  # fmt: skip
+
+
+def keeps_order(move: Instruction) -> bool:
+    """Whether an instruction is a copy or a reshape."""
+    return isinstance(move.op, Copy | Reshape)
+
+
+def is_conversion(value: Instruction) -> bool:
+    return isinstance(value.op, Convert)
 
 
 def widens_floats(conversion: Instruction) -> bool:
     """Whether an instruction converts floats to a type that holds all of them."""
     narrow, wide = conversion.operands[0].shape.element, conversion.shape.element
-    if not isinstance(conversion.op, Convert) or not (narrow.is_float and wide.is_float):
+    if not is_conversion(conversion) or not (narrow.is_float and wide.is_float):
         return False
     small, large = (cast(Any, finfo(e.numpy)) for e in (narrow, wide))
     return bool(small.nmant <= large.nmant and small.maxexp <= large.maxexp and small.minexp >= large.minexp)

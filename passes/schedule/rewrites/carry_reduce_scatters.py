@@ -25,13 +25,23 @@ from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import exact_identity, reduction_monoid
 from ....ir.ops.collectives import AllReduce, ReduceScatter
 from ....ir.ops.control import WhileAttributes
-from ....ir.ops.conversion import Convert, Copy
 from ....ir.ops.elementwise import ADD
-from ....ir.ops.shaping import Reshape, Transpose
+from ....ir.ops.shaping import Transpose
 from ....ir.ops.slicing import DynamicUpdateSlice
 from ....ir.tools.trip_count import trip_count
 from ...cleanup.loop_state import element, elements, extend
-from .base import Edits, Program, Rewrite, amount, is_plain_collective, microseconds, only_user, remove_unused
+from .base import (
+    Edits,
+    Program,
+    Rewrite,
+    amount,
+    is_conversion,
+    is_plain_collective,
+    keeps_order,
+    microseconds,
+    only_user,
+    remove_unused,
+)
 from .groups import device_groups
 from .loops import (
     Foreseen,
@@ -121,7 +131,7 @@ def _match(loop: Instruction, collective: Instruction, foreseen: Foreseen) -> _U
     if reduction_monoid(_attributes(collective).to_apply) is not Monoid.ADD:
         return "it is not a sum"
     value, user = collective, only_user(collective)
-    while user is not None and isinstance(user.op, Reshape | Transpose | Copy | Convert):
+    while user is not None and (keeps_order(user) or is_conversion(user) or isinstance(user.op, Transpose)):
         value, user = user, only_user(user)
     if user is None:
         return f"several instructions read {value.name}" if value.users else f"nothing reads {value.name}"

@@ -15,7 +15,7 @@ import numpy as np
 
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
-from ....ir.ops.collective_groups import CollectiveAttributes, GroupAttributes
+from ....ir.ops.collective_groups import GroupAttributes, channel_of
 from ....ir.sharding.digit import iota_form, recognise
 from ....ir.sharding.replica_groups import ExplicitGroups, Groups, IotaGroups, ReplicaGroups, enumerate_groups
 
@@ -83,10 +83,7 @@ class Grouping:
     def channel(self) -> int:
         """Returns a channel that no collective of the module has."""
         if self._last_channel < 0:
-            used = (
-                i.attributes.channel_id or 0
-                for c in self.module for i in c if isinstance(i.attributes, CollectiveAttributes)
-            )  # fmt: skip
+            used = (channel_of(i) or 0 for c in self.module for i in c)
             self._last_channel = max(used, default=0)
         self._last_channel += 1
         return self._last_channel

@@ -23,6 +23,7 @@ from ....cost.formulas import Kind
 from ....ir.graph.attributes import Dims, PadDim, PaddingConfig, SliceDim
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
+from ....ir.graph.interfaces import Exchange
 from ....ir.graph.monoid import identity, reduction_monoid
 from ....ir.ops.collective_groups import GroupAttributes
 from ....ir.ops.collectives import (
@@ -30,7 +31,6 @@ from ....ir.ops.collectives import (
     AllGatherAttributes,
     AllReduce,
     AllReduceAttributes,
-    ReduceScatter,
     ReduceScatterAttributes,
 )
 from ....ir.ops.shaping import TransposeAttributes
@@ -80,7 +80,8 @@ def _best(program: Program, collective: Instruction) -> _Levels | str | None:
     """Returns the best way to split a collective, or why there is none; None if it crosses no level, and for other
     ops.
     """
-    if not isinstance(collective.op, AllReduce | AllGather | ReduceScatter):
+    exchange = collective.op.interface(Exchange)
+    if exchange is None or not exchange.joins:
         return None
     groups = device_groups(collective, program.module)
     crossed = [

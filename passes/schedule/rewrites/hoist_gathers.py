@@ -20,13 +20,23 @@ from ....ir.graph.attributes import Dims
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
 from ....ir.ops.collectives import AllGather, AllGatherAttributes
-from ....ir.ops.conversion import Convert, Copy
 from ....ir.ops.shaping import Reshape
 from ....ir.ops.slicing import DynamicSlice, DynamicSliceAttributes
 from ....ir.tools.trip_count import trip_count
 from ...cleanup.cse import merge_equal
 from ...cleanup.loop_state import element, extend
-from .base import Edits, Program, Rewrite, amount, is_plain_collective, microseconds, only_user, remove_unused
+from .base import (
+    Edits,
+    Program,
+    Rewrite,
+    amount,
+    is_conversion,
+    is_plain_collective,
+    keeps_order,
+    microseconds,
+    only_user,
+    remove_unused,
+)
 from .groups import device_groups
 from .loops import Foreseen, body_of, copy_values, editable_loops, needed_for, state_index
 
@@ -117,7 +127,7 @@ class _Loop:
         """Matches a gather of a slice of a loop-invariant stack. Returns the hoist, or why it fails."""
         value, dim = gather.operands[0], gather.attributes_as(AllGatherAttributes).dimensions[0]
         user = gather
-        while isinstance(value.op, Reshape | Copy | Convert) and only_user(value) is user:
+        while (keeps_order(value) or is_conversion(value)) and only_user(value) is user:
             moved = _same_dim(value.shape.dims, value.operands[0].shape.dims, dim)
             if moved is None:
                 return f"{value.name} changes the dimension that is gathered"
@@ -183,7 +193,7 @@ def _moves(body: Computation, hoist: _Hoist) -> list[Instruction]:
 def _gathered(program: Program, computation: Computation, hoist: _Hoist, stack: Instruction) -> Instruction:
     """Appends the gather of a whole stack, with the conversions of its layers."""
     for move in _moves(body_of(hoist.loop), hoist):
-        if isinstance(move.op, Convert):
+        if is_conversion(move):
             shape = move.shape.with_dims(stack.shape.dims)
             stack = computation.add(move.op, (stack,), move.attributes, shape, like=move)
     groups = device_groups(hoist.gather, program.module)

@@ -11,10 +11,11 @@ from ....ir.brief import brief
 from ....ir.graph.clone import clone_instruction, map_called
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
+from ....ir.graph.interfaces import DeviceNumber
 from ....ir.graph.op import Role
 from ....ir.ops.collective_groups import CollectiveAttributes
 from ....ir.ops.control import WhileAttributes
-from ....ir.ops.structure import ConstantAttributes, GetTupleElementAttributes
+from ....ir.ops.structure import ConstantAttributes, element_index
 from ....ir.tools.trip_count import Counter, counter
 from ....ir.types.literal import Literal
 from ...cleanup.loop_state import has_plain_state, is_movable, shared_computations
@@ -23,7 +24,7 @@ from .base import Program
 
 def editable_loops(program: Program, computation: Computation) -> list[Instruction]:
     """Returns the loops of a computation whose state and computations may be edited."""
-    loops = [i for i in computation if isinstance(i.attributes, WhileAttributes)]
+    loops = [i for i in computation if i.op.role is Role.LOOP]
     shared = shared_computations(program.module) if loops else set[Computation]()
     return [i for i in loops if not shared.intersection(i.called()) and has_plain_state(i)]
 
@@ -72,7 +73,7 @@ def _following(body: Computation, counters: Collection[int]) -> dict[Instruction
         if number is not None:
             if number in counters or body.root.operands[number] is i:
                 found[i] = None
-        elif i.operands or isinstance(i.attributes, ConstantAttributes) or i.op.is_device_id or is_movable(i):
+        elif i.operands or i.op.role is Role.CONSTANT or i.op.interface(DeviceNumber) or is_movable(i):
             follows = all(o in found for o in i.operands) and i.op.role is not Role.PARAMETER
             if follows and (is_movable(i) or _is_of_several(i)):
                 found[i] = None
@@ -87,10 +88,8 @@ def _is_of_several(value: Instruction) -> bool:
 
 def state_index(body: Computation, value: Instruction) -> int | None:
     """Returns the index of a value in the body's state; None if it is no element of the state."""
-    attributes = value.attributes
-    if isinstance(attributes, GetTupleElementAttributes) and value.operands[0].op.role is Role.PARAMETER:
-        return attributes.index if value.operands[0].parent is body else None
-    return None
+    is_state = bool(value.operands) and value.operands[0].op.role is Role.PARAMETER and value.parent is body
+    return element_index(value) if is_state else None
 
 
 def needed_for(values: Iterable[Instruction], known: Collection[Instruction]) -> set[Instruction]:

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from ....ir.graph.instruction import Instruction
+from ....ir.graph.interfaces import DeviceNumber, Draws, takes_arrays
 from ....ir.graph.module import Module
 from ....ir.graph.op import NotEvaluable, Role
-from ....ir.ops.structure import ConstantAttributes, DeviceNumber
+from ....ir.ops.structure import constant_array
 
 Array = np.ndarray[Any, Any]
 _MOST = 1 << 22  # elements of a value on all devices together
@@ -42,15 +43,15 @@ class PerDevice:
         return self._known[instruction]
 
     def _may_follow(self, i: Instruction) -> bool:
-        pure = not (i.op.is_collective or i.op.is_control or i.op.is_stateful or i.has_effect())
+        pure = not (i.op.is_collective or i.op.is_control or i.op.interface(Draws) or i.has_effect())
         return pure and i.shape.is_array and not i.called() and i.shape.num_elements * self.devices <= _MOST
 
     def _compute(self, i: Instruction) -> Array | None:
-        if isinstance(i.op, DeviceNumber):
-            numbers = [i.op.number(*divmod(d, self.partitions)) for d in range(self.devices)]
+        if (device := i.op.interface(DeviceNumber)) is not None:
+            numbers = [device.number(*divmod(d, self.partitions)) for d in range(self.devices)]
             return np.array(numbers, i.shape.element.numpy)
-        if isinstance(i.attributes, ConstantAttributes):
-            literal = i.attributes.literal.array
+        if i.op.role is Role.CONSTANT:
+            literal = constant_array(i)
             return None if literal is None else np.broadcast_to(literal, (self.devices, *literal.shape))
         if i.op.role is Role.PARAMETER or not self._may_follow(i):
             return None
@@ -62,7 +63,7 @@ class PerDevice:
         except NotEvaluable:
             return None
         with np.errstate(all="ignore"):
-            if i.op.maps_scalars(i.call) and all(o.shape.is_scalar for o in i.operands):
+            if takes_arrays(i.op, i.call) and all(o.shape.is_scalar for o in i.operands):
                 return np.asarray(kernel(*values)).reshape(self.devices)
             per = [np.asarray(kernel(*(np.asarray(v[d]) for v in values if v is not None)))
                    for d in range(self.devices)]  # fmt: skip

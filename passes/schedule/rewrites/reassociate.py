@@ -21,9 +21,17 @@ from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import reduction_monoid
 from ....ir.graph.op import op_named
 from ....ir.ops.collectives import AllReduce, AllReduceAttributes
-from ....ir.ops.conversion import Convert
 from ....ir.sharding.replica_groups import Groups
-from .base import Edits, MatchingRewrite, Program, is_plain_collective, microseconds, only_user, widens_floats
+from .base import (
+    Edits,
+    MatchingRewrite,
+    Program,
+    is_conversion,
+    is_plain_collective,
+    microseconds,
+    only_user,
+    widens_floats,
+)
 from .groups import are_equal, device_groups
 
 
@@ -81,7 +89,7 @@ def _match(program: Program, instruction: Instruction) -> _Match | str | None:
 
 
 def _below_conversion(value: Instruction) -> Instruction:
-    return value.operands[0] if isinstance(value.op, Convert) else value
+    return value.operands[0] if is_conversion(value) else value
 
 
 def _emit(program: Program, edits: Edits, instruction: Instruction, found: _Match) -> None:

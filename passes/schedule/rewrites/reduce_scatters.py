@@ -25,7 +25,7 @@ from ....ir.graph.monoid import MONOID_OPS, reduction_monoid
 from ....ir.ops.collectives import AllReduce, AllReduceAttributes, ReduceScatterAttributes
 from ....ir.ops.shaping import TransposeAttributes
 from ....ir.ops.slicing import DynamicSlice, Pad, PadAttributes, Slice
-from ....ir.ops.structure import ConstantAttributes
+from ....ir.ops.structure import constant_array
 from ....ir.sharding.replica_groups import Groups
 from .base import Edits, MatchingRewrite, Program, amount, is_plain_collective, microseconds, only_user
 from .groups import device_groups, positions
@@ -105,13 +105,12 @@ def _by_part(groups: Groups, number: np.ndarray[Any, Any]) -> Groups | None:
 def _pads_neutrally(pad: Instruction, reduced: Instruction) -> bool:
     """Whether padding and summing commute: combining the padding with itself does not change it."""
     amounts = pad.attributes_as(PadAttributes).padding.dims
-    value = pad.operands[1].attributes
+    literal = constant_array(pad.operands[1])
     monoid = reduction_monoid(reduced.attributes_as(AllReduceAttributes).to_apply)
-    if not isinstance(value, ConstantAttributes) or value.literal.array is None or monoid is None:
+    if literal is None or monoid is None:
         return False
     if any(a.low or a.interior or a.high < 0 for a in amounts):
         return False
-    literal = value.literal.array
     return np.asarray(MONOID_OPS[monoid](literal, literal)).tobytes() == literal.tobytes()
 
 

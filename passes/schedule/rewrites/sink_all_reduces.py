@@ -20,9 +20,8 @@ well, if it can sink out of these, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ....ir.brief import brief
 from ....ir.factors.sharding_rule import Monoid
@@ -35,15 +34,15 @@ from ....ir.ops.comparison import Select
 from ....ir.ops.control import WhileAttributes
 from ....ir.ops.conversion import Copy
 from ....ir.ops.elementwise import ADD
-from ....ir.ops.shaping import BroadcastAttributes, Reshape, Transpose
+from ....ir.ops.shaping import Transpose
 from ....ir.ops.slicing import DynamicSlice, DynamicUpdateSlice
-from ....ir.ops.structure import ConstantAttributes, GetTupleElementAttributes
+from ....ir.ops.structure import moved_constant
 from ....ir.sharding.replica_groups import Groups
 from ....ir.tools.trip_count import UNKNOWN_TRIPS, trip_count
 from ...cleanup.loop_state import elements, set_start
-from .base import Edits, Program, Rewrite, is_plain_collective, microseconds, only_user, widens_floats
+from .base import Edits, Program, Rewrite, is_plain_collective, keeps_order, microseconds, only_user, widens_floats
 from .groups import device_groups
-from .loops import body_of, editable_loops
+from .loops import body_of, editable_loops, state_index
 from .uniform import Uniform
 
 
@@ -162,7 +161,7 @@ def _beyond(program: Program, found: _Sum) -> tuple[int, int]:
     """Returns the product of the trip counts of all nested loops that a sum can sink out of, and the bytes that it
     then reduces. (A loop over micro-batches adds up gradients that a loop over layers stacks.)
     """
-    loops = {body_of(i): (c, i) for c in program.module for i in c if isinstance(i.attributes, WhileAttributes)}
+    loops = {body_of(i): (c, i) for c in program.module for i in c if i.op.role is Role.LOOP}
     count = 1
     while True:
         trips = trip_count(found.loop)
@@ -211,7 +210,7 @@ class _Walk:
 
     def through(self, user: Instruction, value: Instruction) -> str | None:
         """Follows one user. Returns the obstacle; None if there is none."""
-        if isinstance(user.op, Copy | Reshape) and (self.free or self.part is not None):
+        if keeps_order(user) and (self.free or self.part is not None):
             return None
         if self.free and (isinstance(user.op, Transpose) or widens_floats(user)):
             return None
@@ -228,7 +227,7 @@ class _Walk:
     def _added(self, user: Instruction, value: Instruction) -> str | None:
         other = user.operands[1] if user.operands[0] is value else user.operands[0]
         reader, below = user, other
-        while isinstance(below.op, Reshape | Copy) and only_user(below) is reader:
+        while keeps_order(below) and only_user(below) is reader:
             reader, below = below, below.operands[0]
         if isinstance(below.op, DynamicSlice) and only_user(below) is reader:
             self.part, below, reader = below, below.operands[0], below
@@ -265,9 +264,8 @@ class _Walk:
 
     def _element(self, value: Instruction) -> int:
         """Returns the index of a value in the state; -1 for others."""
-        attributes: Any = value.attributes
-        is_element = isinstance(attributes, GetTupleElementAttributes) and value.operands[0] in self.body.parameters
-        return attributes.index if is_element else -1
+        index = state_index(self.body, value)
+        return -1 if index is None else index
 
 
 def _start(loop: Instruction, index: int) -> Instruction | None:
@@ -278,9 +276,5 @@ def _start(loop: Instruction, index: int) -> Instruction | None:
 
 def _is_zero(value: Instruction) -> bool:
     """Whether a value visibly consists of zeros."""
-    skipped: Sequence[type[Any]] = (Reshape, Copy)
-    while isinstance(value.attributes, BroadcastAttributes) or isinstance(value.op, tuple(skipped)):
-        value = value.operands[0]
-    if not isinstance(value.attributes, ConstantAttributes) or value.attributes.literal.array is None:
-        return False
-    return not value.attributes.literal.array.any()
+    array = moved_constant(value)
+    return array is not None and not array.any()

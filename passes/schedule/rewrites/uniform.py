@@ -13,11 +13,11 @@ import numpy as np
 
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
+from ....ir.graph.interfaces import DeviceNumber, Draws, Exchange
 from ....ir.graph.module import Module, Stage
 from ....ir.graph.op import Role
-from ....ir.ops.collectives import AllGather, AllReduce
 from ....ir.ops.control import WhileAttributes
-from ....ir.ops.structure import GetTupleElementAttributes
+from ....ir.ops.structure import element_index
 from ....ir.sharding.replica_groups import Groups
 from ....ir.sharding.sharding import leaf_shardings
 from ....ir.sharding.tiling import Tiling
@@ -31,9 +31,7 @@ class Uniform:
 
     def __init__(self, module: Module, groups: Groups) -> None:
         self.module, self.groups = module, groups
-        self._loops = {i.attributes.body: i for c in module for i in c if isinstance(i.attributes, WhileAttributes)}
-        self._loops |= {i.attributes.condition: i for c in module for i in c
-                        if isinstance(i.attributes, WhileAttributes)}  # fmt: skip
+        self._loops = {called: i for c in module for i in c if i.op.role is Role.LOOP for called in i.called()}
         self._states: dict[Instruction, frozenset[int]] = {}
         self._known: dict[Instruction, bool] = {}
 
@@ -101,15 +99,16 @@ class Uniform:
         return value.operands
 
     def _compute(self, value: Instruction) -> bool:
-        if isinstance(value.attributes, GetTupleElementAttributes):
-            return self._element(value.operands[0], value.attributes.index)
+        if (index := element_index(value)) is not None:
+            return self._element(value.operands[0], index)
         if not value.shape.is_array or value.op.is_control:
             return False
         if value.op.role is Role.PARAMETER:
             return value.parent is self.module.entry and self._placed_alike(value)
-        if isinstance(value.op, AllGather | AllReduce):
+        if _gives_all(value):
             return self._joins(value)
-        if value.op.is_collective or value.op.is_device_id or value.op.is_stateful or value.has_effect():
+        op = value.op
+        if op.is_collective or op.interface(DeviceNumber) or op.interface(Draws) or value.has_effect():
             return False
         return all(self._known[o] for o in value.operands)
 
@@ -121,7 +120,7 @@ class Uniform:
             return index in self._states[value]
         if value.op.role is Role.PARAMETER and value.parent in self._loops:
             return index in self._states.get(self._loops[_of(value)], frozenset())
-        return isinstance(value.op, AllGather | AllReduce) and self._joins(value)
+        return _gives_all(value) and self._joins(value)
 
     def _joins(self, collective: Instruction) -> bool:
         """Whether every group is part of one group of a collective."""
@@ -154,3 +153,8 @@ def _tile_numbers(tiling: Tiling, partitions: int) -> np.ndarray[tuple[int], np.
     for digit in (d for digits in tiling.dims for d in digits):
         number = number * digit.size + place // digit.stride % digit.size
     return number
+
+
+def _gives_all(value: Instruction) -> bool:
+    exchange = value.op.interface(Exchange)
+    return exchange is not None and exchange.gives_all

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from ....ir.diagnostics import Diagnostics
 from ....ir.graph.instruction import Instruction
+from ....ir.graph.interfaces import Draws
 from ....ir.graph.module import Module
 from ....ir.graph.op import Role
-from ....ir.ops.calls.behaviour import CustomCallAttributes
-from ....ir.ops.calls.custom_call import behaviour, target_of
+from ....ir.ops.calls.custom_call import behaviour_of, target_of
 from ....ir.sharding.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
 from ....ir.tools.spmd import parts
 from ....ir.types.element_type import TOKEN
@@ -46,11 +46,10 @@ def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
 
 def sole_device(instruction: Instruction) -> int | None:
     """Returns the only device that makes a custom-call with effects or a callback; None for anything else."""
-    attributes = instruction.attributes
-    if not isinstance(attributes, CustomCallAttributes):
+    known = behaviour_of(instruction)
+    if known is None or known.acts_on_tiles:
         return None
-    known = behaviour(attributes)
-    if known.acts_on_tiles or not (known.is_callback or attributes.custom_call_has_side_effect):
+    if not (known.is_callback or instruction.op.has_side_effect(instruction.attributes)):
         return None
     if any(not shape.is_array and shape.element is not TOKEN for shape in instruction.shape.leaves()):
         return None
@@ -62,14 +61,12 @@ def _acts_outside(instruction: Instruction) -> bool:
     """Whether the number of runs of an instruction matters. Excludes hidden random states, which are alike on all
     devices.
     """
-    attributes = instruction.attributes
-    if instruction.op.is_collective or instruction.op.is_stateful:
+    if instruction.op.is_collective or instruction.op.interface(Draws):
         return False
-    if isinstance(attributes, CustomCallAttributes):
-        known = behaviour(attributes)
-        if known.has_rule or known.only_annotates or known.is_manual_boundary:
-            return False
-    return instruction.op.has_side_effect(attributes)
+    known = behaviour_of(instruction)
+    if known is not None and (known.has_rule or known.only_annotates or known.is_manual_boundary):
+        return False
+    return instruction.op.has_side_effect(instruction.attributes)
 
 
 def _is_manual(instruction: Instruction) -> bool:

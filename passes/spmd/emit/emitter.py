@@ -24,7 +24,7 @@ from ....ir.graph.op import AnyOp
 from ....ir.ops.comparison import CompareAttributes, ComparisonDirection
 from ....ir.ops.shaping import BroadcastAttributes, IotaAttributes, TransposeAttributes
 from ....ir.ops.slicing import DynamicSliceAttributes, PadAttributes, SliceAttributes
-from ....ir.ops.structure import ConstantAttributes
+from ....ir.ops.structure import ConstantAttributes, constant_array
 from ....ir.sharding.digit import Digits, product
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.element_type import PRED, S8, S32, S64, ElementType
@@ -166,10 +166,9 @@ class Emitter:
         """Returns `value` on the first of the devices that differ in these digits, `identity_value` on the others."""
         if not digits:
             return value
-        if isinstance(value.attributes, ConstantAttributes):
-            made = value.attributes.literal.array
-            if made is not None and is_array_of(made, identity_value):
-                return value
+        made = constant_array(value)
+        if made is not None and is_array_of(made, identity_value):
+            return value
         dims = value.shape.dims
         fill = self.splat(self.constant(identity_value, value.shape.element), dims)
         return self.add("select", (self.splat(self.is_first(digits), dims), value, fill))

@@ -23,7 +23,7 @@ from ....ir.ops.collectives import CollectivePermuteAttributes
 from ....ir.ops.comparison import ComparisonDirection
 from ....ir.ops.shaping import ConcatenateAttributes, IotaAttributes
 from ....ir.ops.slicing import PadAttributes, SliceAttributes
-from ....ir.ops.structure import ConstantAttributes
+from ....ir.ops.structure import constant_array
 from ....ir.sharding.digit import Digits, product
 from ....ir.types.element_type import PRED, S32
 from ....ir.types.shape import array
@@ -260,7 +260,5 @@ def _sized(value: Instruction, dim: int, size: int) -> tuple[int, ...]:
 
 
 def _is_zero(value: Instruction) -> bool:
-    if not isinstance(value.attributes, ConstantAttributes):
-        return False
-    data = value.attributes.literal.array
+    data = constant_array(value)
     return data is not None and is_array_of(data, 0)

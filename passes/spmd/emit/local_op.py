@@ -19,6 +19,7 @@ from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import exact_identity
 from ....ir.graph.op import Role
+from ....ir.ops.calls.custom_call import has_fixed_layout
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.sharding.digit import Digits
 from ....ir.sharding.tiling import Tiling
@@ -50,7 +51,7 @@ class LocalOp:
         """Returns the shape of the local result."""
         whole = list(self.instruction.shape.leaves())
         leaves = tuple(t.local_shape(s) for s, t in zip(whole, self.results, strict=True))
-        if self.instruction.op.has_fixed_layout(self.instruction.attributes):
+        if has_fixed_layout(self.instruction):
             leaves = tuple(replace(leaf, layout=s.layout) for leaf, s in zip(leaves, whole, strict=True))
         return with_leaves(self.instruction.shape, iter(leaves))
 

@@ -86,7 +86,7 @@ class Stamps:
         are divided alike.
         """
         op = instruction.op
-        if not instruction.operands or op.is_collective or op.is_device_id or instruction.frontend_attributes:
+        if not instruction.operands or op.is_collective or instruction.frontend_attributes:
             return None
         kinds = [self._kind(operand, values) for operand in instruction.operands]
         return op, instruction.attributes, instruction.backend_config, instruction.shape, instruction.sharding, *kinds

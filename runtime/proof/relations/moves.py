@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ....ir.diagnostics import CompileError
+from ....ir.graph.interfaces import movement
 from ....ir.graph.op import Algebra, NotEvaluable
 from ...fabric.local import LocalFabric
 from ...plan.steps import ComputeStep, StartStep
@@ -66,7 +67,7 @@ def taken_from(
 
 def _sources(place: Place, reads: Sequence[Place]) -> list[int]:
     """The operands that the elements of the result come from."""
-    known, is_float = place.instruction.op.element_sources, leaf_is_float(place)
+    known, is_float = movement(place.instruction.op).element_sources, leaf_is_float(place)
     alike = [n for n, read in enumerate(reads) if leaf_is_float(read) == is_float]
     return [n for n in alike if n in known] or (alike if is_float or len(reads) == 1 else [])
 

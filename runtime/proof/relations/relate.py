@@ -15,6 +15,7 @@ from ....ir.brief import brief
 from ....ir.checked_call import checked
 from ....ir.diagnostics import CompileError
 from ....ir.graph.instruction import Instruction
+from ....ir.graph.interfaces import DeviceNumber, Draws
 from ....ir.graph.module import Module
 from ...evaluator import UnpartitionedProgram
 from ...simulator import SimulatedProgram
@@ -126,8 +127,8 @@ def related(
         local.simulate(inputs, poison=True, observer=recorder)
     collectives = local.executable.compilation.collectives
     devices = Devices(local.module, (c.groups for c in collectives if c.groups))
-    drawn = {p for p in flow.places() if p.instruction.op.is_stateful}
-    by_device = {p for p in flow.places() if p.instruction.op.is_device_id}
+    drawn = {p for p in flow.places() if p.instruction.op.interface(Draws)}
+    by_device = {p for p in flow.places() if p.instruction.op.interface(DeviceNumber)}
     varying = flow.made_from(drawn | flow.inputs)
     finder = Finder(Index(whole.values), devices, oracle, varying, flow.made_from(by_device))
     with np.errstate(all="ignore"):

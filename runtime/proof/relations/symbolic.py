@@ -22,14 +22,14 @@ from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.computation import Computation
 from ....ir.graph.extremes import MAXIMUM, MINIMUM
 from ....ir.graph.instruction import Instruction
+from ....ir.graph.interfaces import Applies, Draws, movement, takes_arrays
 from ....ir.graph.module import Module
 from ....ir.graph.monoid import reduction_monoid
 from ....ir.graph.op import Algebra, AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
 from ....ir.ops.comparison import Clamp, Select
-from ....ir.ops.control import Conditional
 from ....ir.ops.conversion import Convert
 from ....ir.ops.dot import Dot
-from ....ir.ops.elementwise import Elementwise, no_computation
+from ....ir.ops.elementwise import function_of, no_computation
 from ....ir.ops.gather import Gather
 from ....ir.ops.reduce import Reduce
 from ....ir.ops.scatter import Scatter
@@ -97,8 +97,8 @@ class SymbolicKernels:
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
         op = instruction.op
-        if isinstance(op, GROUPS):
-            if isinstance(op, Conditional):
+        if op.role in GROUPS:
+            if op.role is Role.BRANCH:
                 raise NotEvaluable("branches are not known to be taken")
             if op.role is Role.LOOP:
                 root = instruction.called()[0].root
@@ -122,7 +122,7 @@ class SymbolicKernels:
     def _meaning(self, instruction: Instruction, compile: Compile) -> Kernel:
         op, call = instruction.op, instruction.call
         leaves = [leaf for s in (*call.operands, call.shape) for leaf in s.leaves()]
-        if op.is_stateful or any(not s.is_array or any(s.dynamic) or s.element.is_complex for s in leaves):
+        if op.interface(Draws) or any(not s.is_array or any(s.dynamic) or s.element.is_complex for s in leaves):
             raise NotEvaluable("not known")
         if op.algebra_of(call) is Algebra.OPAQUE and not instruction.called():
             run = opaque(op, call, self.oracle, on_codes=True)
@@ -141,16 +141,16 @@ class SymbolicKernels:
             return partial(self._without_nan, made) if (made == UNDEFINED).any() else partial(_same, made)
         if isinstance(op, Select):
             return partial(self._by_cases, call, self._select, 1)
-        if algebra is Algebra.MOVE and not op.applies_calls:
+        if algebra is Algebra.MOVE and not op.interface(Applies):
             count = len(call.operands)
-            sources = [n for n in range(count) if n in op.element_sources]
+            sources = [n for n in range(count) if n in movement(op).element_sources]
             return self._moved(op, call, compile, sources or [0] * (count == 1))
         if algebra is Algebra.FOLD:
             return self._folded(instruction, compile)
         if algebra is Algebra.BITS:
             return recast(op.kernel(call, compile), call, self.oracle)
         if op.is_elementwise:
-            return self._applied(instruction) if op.applies_calls else self._elementwise(instruction, compile)
+            return self._applied(instruction) if op.interface(Applies) else self._elementwise(instruction, compile)
         if isinstance(op, Dot):
             wide = tuple(s.with_element(_F64) for s in call.operands)
             return bilinear(op, replace(call, operands=wide, shape=call.shape.with_element(_F64)), compile)
@@ -231,7 +231,7 @@ class SymbolicKernels:
             safe = (number(np.where(is_exact(x, s), x, ZERO), s) for x, s in zip(codes, call.operands, strict=True))
             return np.where(exact, embed(own(*safe)), found)
 
-        return partial(self._by_cases, call, once, None) if op.maps_scalars(call) else lambda *x: once(*map(code, x))
+        return partial(self._by_cases, call, once, None) if takes_arrays(op, call) else lambda *x: once(*map(code, x))
 
     def _applied(self, instruction: Instruction) -> Kernel:
         """A random function that equal computations share, as their texts say."""
@@ -253,7 +253,7 @@ class SymbolicKernels:
     def _law(self, instruction: Instruction) -> Kernel:
         op, call = instruction.op, instruction.call
         kinds = {s.element.kind for s in (*call.operands, call.shape)}
-        function = op.functions.get(call.operands[0].element.kind) if isinstance(op, Elementwise) else None
+        function = function_of(op, call.operands[0].element.kind)
         if kinds == {Kind.PRED} and function in _LOGIC:
             return _LOGIC[function]
         if Kind.PRED not in kinds and len(kinds) == 1 and function in _LAWS:

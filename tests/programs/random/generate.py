@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.interfaces import Applies
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.ops.comparison import CompareAttributes
 from hloom.ir.ops.select_and_scatter import SelectAndScatter
@@ -130,7 +131,7 @@ def special_inputs_of(module: Module) -> list[np.ndarray[tuple[int, ...], np.dty
     """The inputs of `inputs_of` with zeros of both signs among the floats, and NaN and infinities as well unless a
     comparison of a program's own orders elements: with NaN it is no order, and then results are any.
     """
-    orders = any(i.op.applies_calls and not isinstance(i.op, SelectAndScatter) and _compares(i)
+    orders = any(i.op.interface(Applies) and not isinstance(i.op, SelectAndScatter) and _compares(i)
                  for c in module for i in c)  # fmt: skip
     rng = np.random.default_rng(8)
     found: list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = []
