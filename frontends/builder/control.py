@@ -50,17 +50,16 @@ class _Body(Scope):
         """Sets the root, and makes the parameters elements of a single one, in this order."""
         body = self.computation
         body.root = root
-        rest = [i for i in body if i.op.role is not Role.PARAMETER]
-        whole = body.build("parameter", shape=tuple_shape(tuple(p.shape for p in parameters)), name="state", number=0)
-        parts: dict[Instruction, Instruction] = {}
-        for number, old in enumerate(parameters):
-            if old.users or old is body.root:
-                part = parts[old] = body.build("get-tuple-element", whole, index=number, like=old)
-                body.replace_all_uses(old, part)
+        state, parts = tuple_shape(tuple(p.shape for p in parameters)), dict[Instruction, Instruction]()
+        with body.at(before=next(iter(body))):
+            whole = body.build("parameter", shape=state, name="state", number=0)
+            for number, old in enumerate(parameters):
+                if old.users or old is body.root:
+                    part = parts[old] = body.build("get-tuple-element", whole, index=number, like=old)
+                    body.replace_all_uses(old, part)
         body.remove_all(parameters)
         for old, part in parts.items():
             body.rename(part, old.name)
-        body.reorder([whole, *parts.values(), *rest])
 
 
 def _body(what: str, part: str) -> _Body:

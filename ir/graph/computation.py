@@ -6,6 +6,7 @@ The order is that of the text and, in a scheduled module, the schedule. Operands
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import Location, fail
@@ -13,6 +14,7 @@ from ..sharding.sharding import AnySharding, Sharding
 from ..types.shape import Shape
 from .attributes import NONE, Attributes, Callee, ParameterAttributes
 from .dynamic_sizes import result_shape
+from .insertion import Insertions, Order, Point
 from .instruction import Instruction
 from .op import AnyOp, Role, op_named
 from .pickling import Record, instructions_of, records_of
@@ -22,13 +24,14 @@ if TYPE_CHECKING:
     from .module import Module
 
 State = tuple[dict[str, Any], list[Record], "int | None"]
-_REBUILT = ("parent", "_order", "_names", "_root")
+_REBUILT = ("parent", "_order", "_names", "_root", "_insertions")
 
 
 class Computation(Callee):
     """A function from its parameters to the value of its root.
 
-    `root` is the last instruction unless it is assigned. Iterating yields the instructions in order. `execution_thread`
+    `root` is the last instruction, unless it is assigned or `at` has fixed it. Iterating yields the instructions in
+    order. `execution_thread`
     is the text of that attribute, empty for the main thread. A pickle of a computation, or of one of its instructions,
     holds the computation and everything it calls, but no module.
     """
@@ -43,14 +46,19 @@ class Computation(Callee):
         self._names: dict[str, Instruction] = {}
         self._counters: dict[str, int] = {}
         self._root: Instruction | None = None
+        self._insertions = Insertions()
 
     # -- reading
 
     def __iter__(self) -> Iterator[Instruction]:
-        return iter(self._order)
+        return iter(self._settled())
 
     def __reversed__(self) -> Iterator[Instruction]:
-        return reversed(self._order)
+        return reversed(self._settled())
+
+    def _settled(self) -> Order:
+        self._order = self._insertions.settled(self._order)
+        return self._order
 
     def __len__(self) -> int:
         return len(self._order)
@@ -62,7 +70,7 @@ class Computation(Callee):
             return self._root
         if not self._order:
             raise ValueError(f"computation {self.name} is empty")
-        return next(reversed(self._order))
+        return next(reversed(self._settled()))
 
     @root.setter
     def root(self, instruction: Instruction) -> None:
@@ -120,11 +128,10 @@ class Computation(Callee):
         if isinstance(sharding, Sharding) and sharding.dims and result.is_array and len(sharding.dims) != result.rank:
             fail(f"{opcode}: sharding {sharding} has {len(sharding.dims)} dimensions, {result.without_layout()} has "
                  f"{result.rank}")
-        instruction = self.add(op, operands, given, result, name, like)
+        with self.at(before=before) if before is not None else nullcontext():
+            instruction = self.add(op, operands, given, result, name, like)
         if sharding is not None:
             instruction.sharding = sharding
-        if before is not None:
-            self.move_before(instruction, before)
         return instruction
 
     def parameter(
@@ -142,6 +149,19 @@ class Computation(Callee):
         return self.build("constant", name=name, literal=literal_of(value, element))
 
     # -- editing
+
+    def at(self, *, before: Instruction | None = None, after: Instruction | None = None) -> Point:
+        """Puts what is added within a `with` statement before or after an instruction, else at the end. The root stays.
+
+            with c.at(before=y) as made:
+                z = c.build("negate", x)
+
+        `made` is the list of the added instructions. The order is made when it is next read, once for many places.
+        """
+        if self._order:
+            self._root = self.root
+        waiting = self._insertions
+        return Point(waiting, after, waiting.after) if before is None else Point(waiting, before, waiting.before)
 
     def add(
         self,
@@ -173,6 +193,8 @@ class Computation(Callee):
         """Appends a finished instruction under its own name, which must be free here."""
         instruction.parent = self
         self._order[instruction] = None
+        if self._insertions.point is not None:
+            self._insertions.point.append(instruction)
         self._names[instruction.name] = instruction
         self.has_control_dependencies |= bool(instruction.control_predecessors)
         for operand in instruction.operands:
@@ -228,6 +250,8 @@ class Computation(Callee):
         for instruction in dead:
             if instruction is self.root or any(u not in dead for u in instruction.users):
                 raise ValueError(f"{instruction.name} is still used")
+        if self._insertions.belong_to(dead):
+            self._settled()
         for instruction in dead:
             for operand in instruction.operands:
                 if operand not in dead:
@@ -240,15 +264,16 @@ class Computation(Callee):
         """Sets the order. `instructions` must be the same instructions, operands before users."""
         if len(instructions) != len(self._order) or any(i not in self._order for i in instructions):
             raise ValueError("reorder must keep the instructions")
-        root = self.root
+        self._root = self.root
+        self._insertions = Insertions()
         self._order = dict.fromkeys(instructions)
-        self._root = root
 
     def move_before(self, instruction: Instruction, place: Instruction) -> None:
-        """Moves one instruction to just before another, in time linear in the size of the computation."""
-        rest = [i for i in self._order if i is not instruction]
-        at = next(n for n, i in enumerate(rest) if i is place)
-        self.reorder([*rest[:at], instruction, *rest[at:]])
+        """Moves an instruction to just before another."""
+        self._root = self.root
+        if instruction in self._insertions.waiting:
+            self._settled()
+        self._insertions.put([instruction], place, self._insertions.before)
 
     def sort(self) -> None:
         """Sorts operands and control predecessors before their users and keeps the order otherwise.
@@ -258,7 +283,7 @@ class Computation(Callee):
         done: set[Instruction] = set()
         opened: set[Instruction] = set()
         order: list[Instruction] = []
-        for start in self._order:
+        for start in self:
             stack = [start]
             while stack:
                 instruction = stack[-1]
@@ -274,7 +299,8 @@ class Computation(Callee):
                 if instruction not in done:
                     done.add(instruction)
                     order.append(instruction)
-        self.reorder(order)
+        self._root = self.root
+        self._order = dict.fromkeys(order)
 
     def _drop_use(self, operand: Instruction, user: Instruction) -> None:
         count = operand.users.get(user, 0) - 1
@@ -286,13 +312,13 @@ class Computation(Callee):
     def __getstate__(self) -> State:
         """Returns the fields, one record per instruction, and the number of the root if it is set; omits the module."""
         fields = {name: value for name, value in vars(self).items() if name not in _REBUILT}
-        root = list(self._order).index(self.root) if self._order else None
+        root = list(self).index(self.root) if self._order else None
         return fields, records_of(self), root
 
     def __setstate__(self, state: State) -> None:
         """Restores the state into an empty computation, creating its instructions."""
         fields, records, root = state
-        vars(self).update(fields, parent=None, _order={}, _names={}, _root=None)
+        vars(self).update(fields, parent=None, _order={}, _names={}, _root=None, _insertions=Insertions())
         made = instructions_of(records)
         for instruction in made:
             self.append(instruction)

@@ -7,6 +7,7 @@ those without the interface too.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..factors.sharding_rule import ShardingRule
@@ -233,6 +234,7 @@ def infers_dynamic(op: AnyOp) -> bool:
     return own is not None and own.infers_dynamic
 
 
+@cache
 def movement(op: AnyOp) -> Movement:
     """Returns where the elements of the op's results come from: by default it does not say."""
     return op.interface(Movement) or _NOWHERE
@@ -256,11 +258,13 @@ def updates_of(instruction: Instruction) -> Updates | None:
     return None if moves is None else moves.updates(instruction.call)
 
 
+@cache
 def memory(op: AnyOp) -> Memory:
     """Returns in whose memory the op's results lie: by default in their own."""
     return op.interface(Memory) or _OWN
 
 
+@cache
 def floats_of(op: AnyOp) -> FloatTypes:
     """Returns how the op treats float types: by default it computes in one of them."""
     return op.interface(FloatTypes) or _COMPUTES

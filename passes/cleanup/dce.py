@@ -48,7 +48,6 @@ def sweep(computation: Computation) -> int:
     needed = live(computation)
     dead = [i for i in computation if i not in needed]
     if dead:
-        computation.root = computation.root
         computation.remove_all(dead)
     return len(dead)
 

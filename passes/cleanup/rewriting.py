@@ -1,7 +1,7 @@
 """Replaces instructions by others that compute the same value.
 
-New instructions are appended, and sorted once at the end: a computation is traversed once, and reordered once if
-anything changed, whatever the number of rewritten instructions.
+New instructions are inserted before the old ones: a computation is traversed once, and put in order once if anything
+changed, whatever the number of rewritten instructions.
 """
 
 from __future__ import annotations
@@ -25,28 +25,19 @@ def rewrite(module: Module, expand: Expand) -> bool:
 
 
 def _rewrite(computation: Computation, expand: Expand) -> int:
-    before = list(computation)
-    computation.root = computation.root  # fixes the root: appended instructions do not become it
-    made: dict[Instruction, tuple[Instruction, int, int]] = {}
-    for old in before:
-        start = len(computation)
-        new = expand(computation, old)
-        if new is not None:
-            computation.replace_all_uses(old, new)
-            made[old] = new, start, len(computation)
-    if not made:
-        return 0
-    everything = list(computation)
+    made: dict[Instruction, tuple[Instruction, list[Instruction]]] = {}
+    with computation.at() as appended:
+        for old in list(computation):
+            start = len(appended)
+            new = expand(computation, old)
+            if new is not None:
+                computation.replace_all_uses(old, new)
+                made[old] = new, appended[start:]
+                for instruction in appended[start:]:
+                    computation.move_before(instruction, old)
     computation.remove_all(made)
-    order: list[Instruction] = []
-    for old in before:
-        if old not in made:
-            order.append(old)
-            continue
-        new, start, end = made[old]
-        order += everything[start:end]
-        _take_over(computation, old, new, everything[start:end])
-    computation.reorder(order)
+    for old, (new, appended) in made.items():
+        _take_over(computation, old, new, appended)
     return len(made)
 
 

@@ -69,7 +69,7 @@ def _computation(computation: Computation) -> int:
     if not works:
         return 0
     gone = {i for work in works for i in (work.start, *work.updates, *work.dones)}
-    made: dict[Instruction, list[Instruction]] = {}
+    made: dict[Instruction, Instruction] = {}
     for work in works:
         if not work.is_used:
             for called in work.start.called():
@@ -81,33 +81,32 @@ def _computation(computation: Computation) -> int:
             kept = tuple(p for p in instruction.control_predecessors if p not in gone)
             instruction.control_predecessors = kept
     computation.remove_all(gone)
-    computation.reorder([i for old in before for i in made.get(old, () if old in gone else (old,))])
-    for old, (*_, new) in made.items():
+    for old, new in made.items():
         computation.rename(new, old.name)
     return len(works)
 
 
-def _replace(computation: Computation, work: _Work) -> dict[Instruction, list[Instruction]]:
-    """Returns the replacements of instructions: the last one of each list computes the value and takes over the uses.
-    """
+def _replace(computation: Computation, work: _Work) -> dict[Instruction, Instruction]:
+    """Returns what takes over the uses of a start or of dones."""
     start, dones = work.start, work.dones
-    result = _op(computation, work)
-    made = {start: [result]}
-    if work.is_used:
-        made[start] += _parts(computation, start, result)
-        made[start][-1].sharding, made[start][-1].shardy = start.sharding, start.shardy
-    elif dones:
-        made = {dones[0]: [result]}
-        result.sharding, result.shardy = dones[0].sharding, dones[0].shardy
-        result.frontend_attributes = {**start.frontend_attributes, **dones[0].frontend_attributes}
+    place = start if work.is_used or not dones else dones[0]
+    with computation.at(before=place):
+        result = value = _op(computation, work)
+        if work.is_used:
+            value = _parts(computation, start, result)
+            value.sharding, value.shardy = start.sharding, start.shardy
+    made = {place: value}
+    if place is not start:
+        result.sharding, result.shardy = place.sharding, place.shardy
+        result.frontend_attributes = {**start.frontend_attributes, **place.frontend_attributes}
     for done in dones:
-        if done not in made:
-            copy = computation.add("copy", (result,), shape=done.shape, like=done)
+        if done is not place:
+            with computation.at(before=done):
+                copy = computation.add("copy", (result,), shape=done.shape, like=done)
             copy.sharding, copy.shardy, copy.frontend_attributes = done.sharding, done.shardy, done.frontend_attributes
-            made[done] = [copy]
-    values = {old: new[-1] for old, new in made.items()}
+            made[done] = copy
     for old in (start, *work.updates, *dones):
-        computation.replace_all_uses(old, values.get(old, made.get(start, [result])[-1]))
+        computation.replace_all_uses(old, made.get(old, made.get(start, result)))
     return made
 
 
@@ -124,14 +123,12 @@ def _op(computation: Computation, work: _Work) -> Instruction:
     return result
 
 
-def _parts(computation: Computation, start: Instruction, result: Instruction) -> list[Instruction]:
-    """Builds the value of a start from its operands, the result and contexts; the value is the last instruction."""
+def _parts(computation: Computation, start: Instruction, result: Instruction) -> Instruction:
+    """Builds the value of a start from its operands, the result and contexts."""
     op = starts(start)
-    made: list[Instruction] = []
 
     def add(opcode: str, operands: Sequence[Instruction], **attributes: Any) -> Instruction:
-        made.append(computation.build(opcode, *operands, like=start, **attributes))
-        return made[-1]
+        return computation.build(opcode, *operands, like=start, **attributes)
 
     def blank(shape: Shape) -> Instruction:
         if shape.is_tuple:
@@ -149,5 +146,4 @@ def _parts(computation: Computation, start: Instruction, result: Instruction) ->
     def join(parts: tuple[Instruction, ...]) -> Instruction:
         return add("tuple", parts)
 
-    op.arrange(start.call, start.operands, result, contexts, join)
-    return made
+    return op.arrange(start.call, start.operands, result, contexts, join)

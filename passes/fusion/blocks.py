@@ -85,18 +85,12 @@ class Blocks:
 
     def make(self) -> bool:
         """Rewrites all planned chains; their ops stay, without users. Returns whether there are any."""
-        self.computation.root = self.computation.root  # fixes the root: what is appended does not become it
-        added: dict[Instruction, list[Instruction]] = {}
         for product, plan in self.plans.items():
-            start = len(self.computation)
-            result = _made(plan)
+            with self.computation.at(before=product):
+                result = _made(plan)
             self.computation.replace_all_uses(product, result)
             result.sharding, result.shardy = product.sharding, product.shardy
-            added[product] = list(self.computation)[start:]
-        appended = {i for group in added.values() for i in group}
-        old = [i for i in self.computation if i not in appended]
-        self.computation.reorder([j for i in old for j in (*added.get(i, ()), i)])
-        return bool(added)
+        return bool(self.plans)
 
 
 def _made(plan: Plan) -> Instruction:

@@ -12,8 +12,7 @@ where its last op stood if the order is a schedule.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -54,19 +53,16 @@ class Fusion(Pass):
             DeadCodeElimination().run(module, context)
         names = module.unique_computation_names("fused_computation")
         for computation in computations_run(module):
-            groups = Groups(computation, self.most, module.has_schedule)
-            places = {instruction: n for n, instruction in enumerate(computation)}
+            groups, order = Groups(computation, self.most, module.has_schedule), list(computation)
             for instruction in computation if context.explain else ():
                 if instruction.name == context.explain and not (self.blocks and is_product(instruction)):
                     context.answer(groups.why(instruction), instruction.location)
             for group in groups.found():
-                found = _fused(computation, groups.values, group, names)
+                with computation.at(after=order[group.last] if module.has_schedule else None):
+                    found = _fused(computation, groups.values, group, names)
                 changed |= found is not None
                 if found is not None:
                     module.add_computation(found)
-                    places.update(dict.fromkeys(_added(computation, places), group.last))
-            if module.has_schedule:
-                computation.reorder(sorted(computation, key=places.__getitem__))
             computation.sort()
         if changed:
             module.computations = module.callees_first()
@@ -82,11 +78,6 @@ def _in_blocks(computation: Computation, is_scheduled: bool, context: PassContex
     if asked is not None and reason is not None:
         context.answer(reason, asked.location)
     return blocks.make()
-
-
-def _added(computation: Computation, places: Container[Instruction]) -> Iterator[Instruction]:
-    """Yields the instructions added since the places were numbered, the last one first."""
-    return itertools.takewhile(lambda instruction: instruction not in places, reversed(computation))
 
 
 def _without_tuples(computation: Computation) -> bool:

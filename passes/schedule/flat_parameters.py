@@ -168,8 +168,9 @@ class _Work:
     def run(self) -> None:
         entry = self.module.entry
         self.edits = Edits(entry)
-        for group in self.groups:
-            group.add_to(self.module)
+        with entry.at():  # the root stays
+            for group in self.groups:
+                group.add_to(self.module)
         for gather in dict.fromkeys(g for group in self.groups for g in group.gathers):
             self._gather_flat(gather)
         self.edits.finish()
@@ -215,10 +216,8 @@ class _Work:
         entry = self.module.entry
         values = [results[r].value for r in group.results]
         order = {i: n for n, i in enumerate(entry)}
-        edits = Edits(entry)
-        with edits.after(max(values, key=order.__getitem__)):
+        with entry.at(after=max(values, key=order.__getitem__)):
             value = joined(entry, values)
-        edits.finish()
         return Port(value, group.whole(self.module), group.port.sharding, group.shape)
 
     def _gather_flat(self, gather: Instruction) -> None:
@@ -236,7 +235,8 @@ class _Work:
         dim = attributes.dimensions[0]
         count = gather.shape.elements[0].dims[dim] // gather.operands[0].shape.dims[dim]
         lead = (1,) * dim if rest else ()
-        with self.edits.after(gather) as entry:
+        entry = self.module.entry
+        with entry.at(after=gather):
             operands = [reshaped(entry, group.port.value, (*lead, *group.shape.dims)) for group in groups]
             operands += [gather.operands[n] for n in rest]
             shapes = [array(g.shape.element, (*lead, count, g.shape.dims[1])) for g in groups]

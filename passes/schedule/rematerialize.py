@@ -200,17 +200,12 @@ def _behind_barrier(computation: Computation, found: _Again, reader: Instruction
 
 def _emit(computation: Computation, found: _Again, place: dict[Instruction, int], barriers: bool) -> None:
     """Recomputes a value just before its first late reader."""
-    order = list(computation)
-    old = set(order)
     first = min(found.late, key=place.__getitem__)
-    copies = _behind_barrier(computation, found, first) if barriers else {}
-    for step in found.steps:
-        operands = [copies.get(o, o) for o in step.operands]
-        copies[step] = clone_instruction(computation, step, operands, lambda called: called)
-    divert(computation, found.value, copies[found.value], found.late)
-    new = [i for i in computation if i not in old]
-    where = order.index(first)
-    kept = [*order[:where], *new, *order[where:]]
-    computation.reorder([i for i in kept if i.parent is computation])
+    with computation.at(before=first):
+        copies = _behind_barrier(computation, found, first) if barriers else {}
+        for step in found.steps:
+            operands = [copies.get(o, o) for o in step.operands]
+            copies[step] = clone_instruction(computation, step, operands, lambda called: called)
+        divert(computation, found.value, copies[found.value], found.late)
     if not found.value.users:
         computation.remove(found.value)

@@ -1,16 +1,14 @@
 """The base of rewrites of collectives: the program they analyse, their edits, and their remarks.
 
-A rewrite first matches (a match, or the reason against one), then emits. New instructions are placed before an existing
-one, so that collectives start where the replaced ones did; a computation is ordered once.
+A rewrite first matches (a match, or the reason against one), then emits. New instructions are placed
+before or after an existing one (`Computation.at`), so that collectives start where the replaced ones did.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from ml_dtypes import finfo
@@ -138,30 +136,11 @@ class MatchingRewrite(Rewrite, Generic[M]):
 
 
 class Edits:
-    """Edits one computation: places new instructions before existing ones, and removes replaced ones."""
+    """Replaces values of one computation, and removes those that end up without uses."""
 
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
-        self._placed: dict[Instruction, list[Instruction]] = {}
-        self._behind: dict[Instruction, list[Instruction]] = {}
         self._replaced: list[Instruction] = []
-        computation.root = computation.root  # appended instructions do not become the root
-
-    @contextmanager
-    def before(self, place: Instruction) -> Generator[Computation]:
-        """Places instructions appended within the `with` statement before an instruction."""
-        start = len(self.computation)
-        yield self.computation
-        new = list(islice(reversed(self.computation), len(self.computation) - start))[::-1]
-        self._placed.setdefault(place, []).extend(new)
-
-    @contextmanager
-    def after(self, place: Instruction) -> Generator[Computation]:
-        """Places instructions appended within the `with` statement after an instruction."""
-        start = len(self.computation)
-        yield self.computation
-        new = list(islice(reversed(self.computation), len(self.computation) - start))[::-1]
-        self._behind.setdefault(place, []).extend(new)
 
     def replace(self, old: Instruction, new: Instruction) -> None:
         """Replaces the uses of `old` by `new`, which takes over its annotations and its place as the root."""
@@ -176,22 +155,8 @@ class Edits:
 
     def finish(self) -> None:
         """Sorts the computation, and removes replaced values without uses."""
-        order: list[Instruction] = []
-        placed = {i for lists in (self._placed, self._behind) for new in lists.values() for i in new}
-        for instruction in self.computation:
-            if instruction not in placed:
-                self._emit(instruction, order)
-        self.computation.reorder(order)
         self.computation.sort()
         remove_unused(self.computation, self._replaced)
-
-    def _emit(self, instruction: Instruction, order: list[Instruction]) -> None:
-        for new in self._placed.get(instruction, ()):
-            self._emit(new, order)
-        if instruction.parent is self.computation:
-            order.append(instruction)
-        for new in self._behind.get(instruction, ()):
-            self._emit(new, order)
 
 
 def remove_unused(computation: Computation, values: Iterable[Instruction]) -> None:

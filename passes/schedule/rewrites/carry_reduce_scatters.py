@@ -173,7 +173,7 @@ def _emit(
     places = list(dict.fromkeys(s for u in found for s in u.starts if s in varying))
     carried = [*dict.fromkeys(u.carried for u in found), *places]
     counter = adjustable_counter(loop) if peel else None
-    with edits.before(loop):
+    with computation.at(before=loop):
         start = [element(computation, loop.operands[0], n) for n in range(count)]
         if counter is None:
             zeros = [_zeros(computation, v) for v in carried[: len(carried) - len(places)]]
@@ -206,7 +206,7 @@ def _emit(
     readers = {u.index: elements(loop, u.index) for u in found}
     begin = {i: loop.operands[0].operands[n] for i in foreseen.values
              if i not in varying and (n := state_index(body, i)) is not None}  # fmt: skip
-    with edits.after(loop):
+    with computation.at(after=loop):
         ends = {v: computation.build("get-tuple-element", loop, index=count + n, like=loop)
                 for n, v in enumerate(carried)}  # fmt: skip
         for update in found:

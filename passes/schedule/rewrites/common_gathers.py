@@ -121,7 +121,8 @@ class _Gathers:
         self._said(gather, f"is a part of {whole.name}")
         kept = tuple(SliceDim(0, n) if d == dim else limit
                      for d, (n, limit) in enumerate(zip(whole.shape.dims, limits, strict=True)))  # fmt: skip
-        with self.edits.before(gather) as computation:
+        computation = self.edits.computation
+        with computation.at(before=gather):
             return computation.add(part.op, (whole,), SliceAttributes(kept), gather.shape, part.name, gather)
 
     def _chained(self, outer: Instruction) -> Instruction | None:
@@ -145,7 +146,7 @@ class _Gathers:
             return None
         times = f"{microseconds(after)}, {microseconds(before)} before"
         self.program.remark(outer, f"gathers for {inner.name} as well: {times}")
-        with self.edits.before(outer):
+        with self.edits.computation.at(before=outer):
             return self._gathered_at_once(inner, outer, both, len(groups[0][0]))
 
     def _gathered_at_once(self, inner: Instruction, outer: Instruction, groups: Groups, count: int) -> Instruction:

@@ -50,7 +50,7 @@ class HierarchicalCollectives(MatchingRewrite["_Levels"]):
         return _best(program, instruction)
 
     def emit(self, program: Program, edits: Edits, instruction: Instruction, found: _Levels) -> None:
-        with edits.before(instruction):
+        with edits.computation.at(before=instruction):
             new = _Split(program, edits.computation, instruction, found).emit()
         edits.replace(instruction, new)
 

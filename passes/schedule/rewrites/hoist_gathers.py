@@ -155,7 +155,7 @@ def _emit(program: Program, computation: Computation, loop: _Loop, hoists: list[
     varying, edits = loop.foreseen.varying(body), Edits(computation)
     before = after = 0.0
     trips = trip_count(loop.loop) or 2
-    with edits.before(loop.loop):
+    with computation.at(before=loop.loop):
         (start,) = loop.loop.operands
         given = {i: element(computation, start, n) for i in loop.foreseen.values
                  if i not in varying and (n := state_index(body, i)) is not None}  # fmt: skip

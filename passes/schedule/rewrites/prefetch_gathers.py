@@ -68,7 +68,7 @@ class PrefetchGathers(Rewrite):
         size = sum(v.shape.byte_size for v in values)
         end = adjustable_counter(loop) if self.peel else None
         edits, count = Edits(computation), len(loop.shape.elements)
-        with edits.before(loop):
+        with computation.at(before=loop):
             (start,) = loop.operands
             given = {i: element(computation, start, n) for i in foreseen.values
                      if (n := state_index(body, i)) is not None}  # fmt: skip
@@ -150,7 +150,7 @@ def _last_trip(program: Program, edits: Edits, loop: Instruction, count: int, ca
     body, computation = body_of(loop), edits.computation
     readers = {n: elements(loop, n) for n in range(count)}
     used = [n for n in range(count) if readers[n]]
-    with edits.after(loop):
+    with computation.at(after=loop):
         state = [computation.build("get-tuple-element", loop, index=n, like=loop) for n in range(count + carried)]
         results = one_trip(program, computation, body, state, [body.root.operands[n] for n in used])
     for n, result in zip(used, results, strict=True):

@@ -93,10 +93,10 @@ def _below_conversion(value: Instruction) -> Instruction:
 
 
 def _emit(program: Program, edits: Edits, instruction: Instruction, found: _Match) -> None:
-    first = found.reduced[0]
+    computation, first = edits.computation, found.reduced[0]
     attributes = first.attributes_as(AllReduceAttributes)
     element = instruction.shape.element
-    with edits.before(instruction) as computation:
+    with computation.at(before=instruction):
         operands = [
             r.operands[0] if o is r else computation.add(o.op, (r.operands[0],), o.attributes, o.shape, like=o)
             for o, r in zip(instruction.operands, found.reduced, strict=True)

@@ -117,7 +117,7 @@ def _pads_neutrally(pad: Instruction, reduced: Instruction) -> bool:
 def _emit(program: Program, edits: Edits, reduced: Instruction, found: _Match) -> None:
     computation, groups = edits.computation, found.groups
     divided = [d for d, count in enumerate(found.counts) if count > 1]
-    with edits.before(reduced):
+    with computation.at(before=reduced):
         array = reduced.operands[0]
         if found.pad is not None:
             array = computation.add(found.pad.op, (array, found.pad.operands[1]), found.pad.attributes, like=found.pad)

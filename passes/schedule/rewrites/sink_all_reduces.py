@@ -79,7 +79,7 @@ class SinkAllReduces(Rewrite):
         body.replace_all_uses(reduced, reduced.operands[0])
         body.remove(reduced)
         edits = Edits(computation)
-        with edits.before(loop):
+        with computation.at(before=loop):
             start = _start(loop, found.index)
             is_zero = start is not None and _is_zero(start)
             if not is_zero:
@@ -88,7 +88,7 @@ class SinkAllReduces(Rewrite):
                 start = start or computation.build("get-tuple-element", loop.operands[0], index=found.index, like=loop)
                 set_start(computation, loop, found.index, zeros)
         readers = elements(loop, found.index)
-        with edits.after(loop):
+        with computation.at(after=loop):
             sum_ = computation.build("get-tuple-element", loop, index=found.index, like=loop)
             given = reduced.attributes_as(AllReduceAttributes)
             monoid = reduction_monoid(given.to_apply)

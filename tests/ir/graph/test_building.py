@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -276,3 +277,34 @@ def test_shardings() -> None:
         hloom.Mesh.of(x=2, y=0)
     with pytest.raises(hloom.CompileError, match="at most"):
         hloom.Mesh.of(x=1 << 20, y=1 << 20)
+
+
+def test_places_are_given_for_a_block() -> None:
+    c = hloom.parse("ENTRY e { x = f32[8] parameter(0) y = f32[8] negate(x) ROOT z = f32[8] add(y, y) }").entry
+    x, y, z = c
+    with c.at(before=y) as made:
+        a = c.build("abs", x)
+        with c.at(after=z):
+            last = c.build("sign", z)
+        b = c.build("abs", a)
+    with c.at(before=b):
+        between = c.build("floor", a)
+    assert made == [a, b]
+    assert list(c) == [x, a, between, b, y, z, last]
+    assert c.root is z
+    with c.at():
+        end = c.build("ceil", z)
+    c.move_before(end, y)
+    assert (list(c)[4], c.root) == (end, z)
+
+
+def test_what_is_inserted_before_a_removed_instruction_stays_there() -> None:
+    c = hloom.parse("ENTRY e { x = f32[8] parameter(0) y = f32[8] negate(x) ROOT z = f32[8] add(x, x) }").entry
+    x, y, z = c
+    with c.at(before=y):
+        a = c.build("abs", x)
+        gone = c.build("sign", x)
+        c.remove(gone)
+    c.remove(y)
+    assert list(c) == [x, a, z]
+    assert [i.name for i in pickle.loads(pickle.dumps(c))] == ["x", "abs", "z"]

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from hloom.frontends import parse
 from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.insertion import Insertions, Order
 from hloom.ir.graph.instruction import Instruction
 from hloom.passes.base import PassContext
 from hloom.passes.cleanup.rewriting import rewrite
@@ -31,16 +30,17 @@ def _doubled(computation: Computation, instruction: Instruction) -> Instruction 
 
 def test_takes_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[int] = []
-    reorder = Computation.reorder
+    settled = Insertions.settled
 
-    def counted(computation: Computation, instructions: Sequence[Instruction]) -> None:
-        orders.append(len(instructions))
-        reorder(computation, instructions)
+    def counted(insertions: Insertions, order: Order) -> Order:
+        found = settled(insertions, order)
+        orders.extend([len(found)] * (found is not order))
+        return found
 
-    monkeypatch.setattr(Computation, "reorder", counted)
+    monkeypatch.setattr(Insertions, "settled", counted)
     module = parse(PROGRAM)
     assert rewrite(module, _doubled)
-    assert orders == [7]
+    assert orders == [9]  # with the two that are replaced
     found = list(module.entry)
     assert [i.opcode for i in found] == [
         "parameter", "negate", "negate", "subtract", "multiply", "negate", "subtract",
@@ -51,7 +51,7 @@ def test_takes_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert minus.sharding is None
     assert (minus.control_predecessors, b.control_predecessors, c.control_predecessors) == ((a,), (a,), (b,))
     assert not rewrite(module, _doubled)
-    assert orders == [7]
+    assert orders == [9]
 
 
 @pytest.mark.parametrize("line", [
