@@ -58,11 +58,15 @@ if TYPE_CHECKING:
     from .ir.graph.algebra import Algebra as Algebra
     from .ir.graph.attributes import Attributes as Attributes
     from .ir.graph.instruction import Instruction as Instruction
+    from .ir.graph.interfaces import Memory as Memory
+    from .ir.graph.interfaces import Movement as Movement
     from .ir.graph.module import Module as Module
     from .ir.graph.module import Stage as Stage
     from .ir.graph.op import Op as Op
     from .ir.graph.op import OpCall as OpCall
     from .ir.graph.op import register as register
+    from .ir.graph.source import Along as Along
+    from .ir.graph.source import RowMajor as RowMajor
     from .ir.ops.calls.user_calls import custom_call as custom_call
     from .ir.sharding.mesh import Mesh as Mesh
     from .ir.sharding.sharding import Sharding as Sharding
@@ -134,9 +138,13 @@ _PLACES = {
     "Instruction": "ir.graph.instruction:Instruction",
     "Module": "ir.graph.module:Module",
     "Stage": "ir.graph.module:Stage",
+    "Memory": "ir.graph.interfaces:Memory",
+    "Movement": "ir.graph.interfaces:Movement",
     "Op": "ir.graph.op:Op",
     "OpCall": "ir.graph.op:OpCall",
     "register": "ir.graph.op:register",
+    "Along": "ir.graph.source:Along",
+    "RowMajor": "ir.graph.source:RowMajor",
     "custom_call": "ir.ops.calls.user_calls:custom_call",
     "Mesh": "ir.sharding.mesh:Mesh",
     "Sharding": "ir.sharding.sharding:Sharding",

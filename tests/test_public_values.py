@@ -21,7 +21,7 @@ PACKAGES = (hloom, hloom.jax, hloom.runtime, builder)
 # Classes without values of their own, and those whose values are functions, or belong to one compilation by JAX.
 NO_VALUES = {
     "Op", "Attributes", "Pass", "Machine", "KernelProvider", "LocalOp", "Array", "Hook", "Compiled", "Lowered",
-    "Program",
+    "Program", "Memory", "Movement",
     "Transformed",
 }  # fmt: skip
 Member = (property, cached_property, classmethod, staticmethod, FunctionType)
@@ -54,7 +54,7 @@ def _values() -> dict[str, Any]:
         hloom.prove(module, local, all_inputs=True), hloom.relate(module, local), hloom.Transfer(1, 2), mesh, sharding,
         shape, hloom.P("add", hloom.P("dot")), hloom.reshard_plan(sharding, sharding, shape), hloom.local_forms(),
         hloom.LocalForm(_emitted), hloom.PassContext(), refusal,
-        refusal.diagnostics[0], refusal.diagnostics[0].severity, hloom.Algebra.MOVE,
+        refusal.diagnostics[0], refusal.diagnostics[0].severity, hloom.Algebra.MOVE, hloom.Along(0), hloom.RowMajor(),
         hloom.InternalError("it", "dce"), hloom.ShapeError("it", help="that"),
         hloom.RankFailed("it", 1, "host", 70, True), hloom.runtime.NumpyKernels(),
         hloom.Snapshot(module, (), None, "cpu"), builder.Spec(4), builder.trace(builder.abs, "f32[4]"),

@@ -126,9 +126,10 @@ class InstructionReader(AttributeReader):
         instruction.parent = body.computation
         for setter, text, start in common:
             setter(self, instruction, text, start)
-        form = instruction.op.interface(TextForm)
-        if form is not None and form.lists_operands and isinstance(instruction.sharding, TupleSharding):
-            instruction.sharding = _of_operands(instruction, instruction.sharding)
+        if isinstance(instruction.sharding, TupleSharding):
+            form = instruction.op.interface(TextForm)
+            if form is not None and form.lists_operands:
+                instruction.sharding = _of_operands(instruction, instruction.sharding)
 
     @staticmethod
     def _inferred(op: AnyOp, operands: list[Instruction], attributes: object) -> Shape:

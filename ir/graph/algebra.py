@@ -14,7 +14,7 @@ class Algebra(Enum):
     MOVE       takes elements as they are to other places: its kernel works on elements of any kind
     MADE       makes numbers from no floats at all: they are turned into field elements
     FIELD      its numpy function (`Elementwise.functions`) is an operation of a field
-    FOLD       combines elements by a computation that it applies (`Op.folds_by`), and moves them
+    FOLD       combines elements by a computation that it applies (`Applies.applied`), and moves them
     FORMULA    adds, multiplies, divides and takes square roots, by numpy's arithmetic alone: its kernel works on arrays
                of any class that has this
     BILINEAR   sums of products of the first operand with the second

@@ -1,8 +1,8 @@
 """Sources: where ops that only move elements take each element of their result from.
 
-`Op.sources` gives one source per operand. An element comes from the first operand whose index lies within its
+`Movement.sources` gives one source per operand. An element comes from the first operand whose index lies within its
 dimensions: so a slice has one source, a pad two (the operand, and the filler), a concatenation one per part. Ops that
-read at computed indices say so by `Op.windows`.
+read at computed indices say so by `Movement.windows`.
 """
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ XLA's verifier ignores the precision of floats: `f32[8] add(f32[8] a, bf16[8] b)
 programs when they fold conversions into ops. An op of mixed precision converts its operands to one type, computes in
 it, and converts the result to the declared type. The computation type is the present type of highest precision that the
 op accepts; for a reduction it is the type of its computation. Where a text omits the result shape, the result has that
-type, or the type of one operand (`Op.typed_by`). Products (`Op.converts_result`) may also declare a type that cannot
-hold their sums: `s32[] dot(f32[8] a, f32[8] b)` is the dot in f32, converted.
+type, or the type of one operand (`FloatTypes.typed_by`). Products (`FloatTypes.converts_result`) may also declare a
+type that cannot hold their sums: `s32[] dot(f32[8] a, f32[8] b)` is the dot in f32, converted.
 
 Ops that accept their types unchanged (a dot that adds bf16 products in f32, convert) are not of mixed precision in this
-sense. Control flow forwards values unchanged, and so do ops that compute nothing (`Op.keeps_types`).
+sense. Control flow forwards values unchanged, and so do ops that compute nothing (`FloatTypes.keeps_types`).
 """
 
 from __future__ import annotations

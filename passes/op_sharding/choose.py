@@ -51,7 +51,7 @@ def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[Op
     """Extends `choose` to partial operands and to operands on one device.
 
     Partial operands are reduced first, or the op runs on their parts. Operands on one device are sent to the others, or
-    the op runs there. Digits may count in the device order of any value. `groups` are those of `Op.additive`.
+    the op runs there. Digits may count in the device order of any value. `groups` are those of `Additive.additive`.
     """
     variants = [op]
     for group in groups:

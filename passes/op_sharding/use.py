@@ -21,7 +21,7 @@ class OpUse(KeptHash):
     """One use of an op: `tilings` are the present ones of the operands and the wanted ones of the results.
 
     Equal uses are divided alike. `order` is the device order of the computation. `groups` are the operands that the op
-    may take in parts (those of `Op.additive`, if one of them is partial); with `stays_partial` a later op reduces a
+    may take in parts (those of `Additive`, if one of them is partial); with `stays_partial` a later op reduces a
     partial result (see `partial`). `free` are the operands that any device can compute in any tiling without
     communication. `rule` and `shapes` (of the operands' and results' leaves) follow from the call.
     """

@@ -1,8 +1,8 @@
 """Retypes programs: every float in f64, and optionally every float rounded to a grid at random.
 
 `retyped` maps element types in shapes, constants and called computations. With f32 and bf16 mapped to f64 a program
-computes without the rounding of its own types. Ops that read the format of their operands (`Op.reads_format`: bit
-casts, random numbers, most custom-calls) keep their own types between conversions.
+computes without the rounding of its own types. Ops that read the format of their operands (`FloatTypes.reads_format`:
+bit casts, random numbers, most custom-calls) keep their own types between conversions.
 
 With `grid` each float that a retyped program computes is rounded, up or down at random, to the significand of its own
 type plus that many bits: Monte Carlo arithmetic (Parker, 1997). Two runs with different seeds differ by the effect of

@@ -1,7 +1,7 @@
 """Finds the ranges of numbers that a program demands of its inputs for meaningful results.
 
-Each op states what it demands of its operands, given the demands on its results (`Op.demands`), and what is known of
-its results (`Op.facts`). The analysis asks once forward and once backward through a computation. Ops that call
+Each op states what it demands of its operands, given the demands on its results (`Ranges.demands`), and what is known
+of its results (`Ranges.facts`). The analysis asks once forward and once backward through a computation. Ops that call
 computations ask for those in turn, once per call, so that callers of one computation do not share demands.
 """
 

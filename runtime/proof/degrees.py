@@ -14,7 +14,7 @@ import numpy as np
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import Applies, applied
+from ...ir.graph.interfaces import Applies, applied, movement
 from ...ir.graph.module import Module
 from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import Algebra, Role
@@ -102,7 +102,7 @@ class _Degrees:
                 return [max(leaf) for leaf in zip(*found, strict=True)]
             case Role.LOOP:
                 return self._after(i, operands[0])
-            case _ if i.op.forwards_leaves and i.op.algebra is None:  # as barriers do
+            case _ if movement(i.op).forwards_leaves and i.op.algebra is None:  # as barriers do
                 return [d for operand in operands for d in operand][: i.shape.num_leaves]
             case _:
                 return [self._made_by(i, operands)] * i.shape.num_leaves

@@ -95,7 +95,7 @@ def _finish(b: Builder, mesh: Mesh, other: Mesh) -> None:
 def resharded(module: Module, choose: Choose) -> Module:
     """A copy of a program without manual regions, with other annotations on another mesh."""
     made, mesh = clone_module(module), some_mesh(Choices(choose))
-    applied = {called for c in made for i in c if i.op.applies_calls for called in i.called()}
+    applied = {called for c in made for i in c if i.op.interface(Applies) for called in i.called()}
     b = Builder(choose, made, made.entry, mesh)
     for instruction in (i for c in made for i in c):
         instruction.sharding = None
