@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .hook import passes as passes
     from .jitted import jit as jit
 
+PURPOSE = "to run programs with JAX"  # JAX is needed for, where it is missing
+
 _PLACES = {
     "from_jax": "frontends.jax:from_jax",
     "filter_jit": "jax.adapters:filter_jit",

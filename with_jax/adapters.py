@@ -11,8 +11,9 @@ from typing import Any, Literal
 import numpy as np
 
 from ..frontends.extras import imported
-from .body import PURPOSE
+from . import PURPOSE
 from .jitted import jit
+from .primitive import picked, unpicked
 
 Donate = Literal["none", "all", "all-except-first"]
 _TAGS = itertools.count()
@@ -36,9 +37,8 @@ def filter_jit(function: Callable[..., Any] | None = None, *, donate: Donate = "
         arrays, values = iter([*first, *rest]), iter(others)
         called, args, kwargs = tree.unflatten([next(arrays) if is_array else next(values) for is_array in flags])
         leaves, result = jax.tree.flatten(called(*args, **kwargs))
-        found = [leaf for leaf in leaves if _is_array(jax, leaf)]
         places = tuple(_is_array(jax, leaf) for leaf in leaves)
-        return found, constant((places, tuple(leaf for leaf in leaves if not _is_array(jax, leaf)), result))
+        return picked(leaves, places), constant((places, tuple(unpicked(leaves, places)), result))
 
     donated = {"none": (), "all": (1, 2), "all-except-first": (2,)}[donate]
     compiled = jit(_named(run, function), static_argnums=0, donate_argnums=donated, **options)
@@ -47,8 +47,7 @@ def filter_jit(function: Callable[..., Any] | None = None, *, donate: Donate = "
     def call(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = jax.tree.flatten((function, args, kwargs))
         flags = tuple(_is_array(jax, leaf) for leaf in leaves)
-        arrays = [leaf for leaf, is_array in zip(leaves, flags, strict=True) if is_array]
-        others = tuple(leaf for leaf, is_array in zip(leaves, flags, strict=True) if not is_array)
+        arrays, others = picked(leaves, flags), tuple(unpicked(leaves, flags))
         count = sum(_is_array(jax, leaf) for leaf in jax.tree.leaves((function, args[:1])))
         found, held = compiled((flags, others, tree), arrays[:count], arrays[count:])
         places, values, result = held.value

@@ -10,7 +10,7 @@ from ..frontends.extras import imported
 from ..ir.diagnostics import Diagnostic
 from ..ir.graph.module import Module
 from ..passes.result import Partitioned
-from .body import PURPOSE
+from . import PURPOSE
 from .primitive import program_in
 from .program import Program
 

@@ -28,7 +28,7 @@ from ..ir.graph.module import Module, Stage
 from ..ir.tools.verifier import check
 from ..passes import pipelines
 from ..passes.base import Pass, PassContext, run_pipeline
-from .body import PURPOSE
+from . import PURPOSE
 from .local import Before, devices_named
 from .taken import TRIED
 

@@ -18,7 +18,7 @@ from ..ir.ops.calls.custom_call import target_of
 from ..ir.sharding.sharding import leaf_shardings
 from ..ir.sharding.tiling import Tiling
 from ..passes.base import Pass, PassContext
-from .body import PURPOSE
+from . import PURPOSE
 from .meshes import placed, spell
 
 _TARGET = "InspectSharding"

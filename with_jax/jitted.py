@@ -13,7 +13,7 @@ from typing import Any
 from ..frontends.extras import imported
 from ..frontends.user_lines import place_of
 from ..ir.diagnostics import fail
-from .body import PURPOSE
+from . import PURPOSE
 from .compiled import Traced
 from .primitive import Door, called, primitive
 from .taken import TRIED

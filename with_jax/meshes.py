@@ -16,8 +16,7 @@ from ..ir.diagnostics import fail
 from ..ir.sharding.digit import Digit, Digits, complement, cut, refine
 from ..ir.sharding.mesh import AxisRef, Mesh
 from ..ir.sharding.tiling import Tiling
-
-PURPOSE = "to run programs with JAX"
+from . import PURPOSE
 
 
 def spell(tilings: Sequence[Tiling], devices: int, known: Iterable[Mesh] = ()) -> tuple[Any, list[Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 from ..frontends.extras import imported
 from ..frontends.hlo_text.shardings import parse_sharding
 from ..ir.sharding.sharding import ShardingKind, leaf_shardings
-from .body import PURPOSE
+from . import PURPOSE
 from .meshes import spell
 
 _HLO = "mhlo.sharding"

@@ -13,20 +13,20 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..frontends.extras import imported
 from ..ir.diagnostics import Location
-from .body import PURPOSE
+from . import PURPOSE
 from .inspecting import TellShardings, numbering, primitive_of_inspections
 from .meshes import placed
 from .operands import sharding_of
 from .program import Program
 
 MADE = 1024
-"""How many functions, and derivatives of them, stay compiled."""
+"""The number of functions, and of derivatives of them, that stay compiled."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +69,16 @@ class Call:
         return run
 
 
+def picked(values: Iterable[Any], flags: Iterable[bool]) -> list[Any]:
+    """Returns the values whose flags are set."""
+    return [value for value, flag in zip(values, flags, strict=True) if flag]
+
+
+def unpicked(values: Iterable[Any], flags: Iterable[bool]) -> list[Any]:
+    """Returns the values whose flags are not set."""
+    return [value for value, flag in zip(values, flags, strict=True) if not flag]
+
+
 def called(door: Door, jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Calls a function of `jax.jit` on traced arguments, with Hloom's equation in the place of JAX's."""
     jax, core = imported("jax", PURPOSE), imported("jax.extend.core", PURPOSE)
@@ -85,7 +95,7 @@ def called(door: Door, jitted: Any, args: Sequence[Any], kwargs: Mapping[str, An
                 params["jaxpr"], door, params["name"], _asked(jax, params["in_shardings"]),
                 _asked(jax, params["out_shardings"]), jax.sharding.get_abstract_mesh(),
             ))  # fmt: skip
-            found = call.bind([leaf for leaf, is_used in zip(leaves, used, strict=True) if is_used])
+            found = call.bind(picked(leaves, used))
         else:
             found = equation.primitive.bind(*leaves, **params)
         several = equation.primitive.multiple_results
@@ -101,9 +111,8 @@ def _needed(call: Call) -> tuple[Call, list[bool]]:
     """Returns a call without the arguments that its function does not use, and which ones it uses."""
     core, partial_eval = imported("jax.extend.core", PURPOSE), imported("jax.interpreters.partial_eval", PURPOSE)
     needed, used = partial_eval.dce_jaxpr(call.jaxpr.jaxpr, [True] * len(call.outside))
-    inside = tuple(s for s, is_used in zip(call.inside, used, strict=True) if is_used)
     closed = core.ClosedJaxpr(needed, call.jaxpr.consts)
-    return Call(closed, call.door, call.name, inside, call.outside, call.context), used
+    return replace(call, jaxpr=closed, inside=tuple(picked(call.inside, used))), used
 
 
 @functools.cache

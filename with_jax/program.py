@@ -17,8 +17,9 @@ from ..ir.tools.placement import placements
 from ..passes import api, pipelines
 from ..passes.base import Pass
 from ..passes.result import Partitioned
-from .body import PURPOSE, local_function
+from . import PURPOSE
 from .borders import EvenBorders
+from .exporting import local_function
 from .host import Host
 from .inspecting import TellShardings
 from .kept import kept

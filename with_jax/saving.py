@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..frontends.extras import imported
-from .body import PURPOSE
-from .primitive import Call
+from . import PURPOSE
+from .primitive import Call, unpicked
 
 
 def save(
@@ -24,7 +24,7 @@ def save(
     equations (None if there is none), which results are unknown, which are in the backward pass, and the further values
     that it needs.
     """
-    needed = [value for value, is_kept in zip(equation.invars, kept, strict=True) if not is_kept]
+    needed = unpicked(equation.invars, kept)
     count = len(equation.outvars)
     if any(unknown):
         return None, equation, [True] * count, [True] * count, needed

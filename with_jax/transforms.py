@@ -1,4 +1,4 @@
-"""How JAX transforms a function that Hloom compiles: each rule makes other functions, which Hloom compiles as well.
+"""Transforms a function that Hloom compiles by JAX's rules: each makes other functions, which Hloom compiles as well.
 
 A derivative has two parts. The first computes the results, and residuals for the second; the second is linear in the
 tangents. JAX's transposition of the second gives gradients. They are two calls from the beginning, so that JAX can
@@ -8,13 +8,14 @@ separate them as it likes: in reverse mode, in loops, and under `jax.checkpoint`
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ..frontends.extras import imported
-from .body import PURPOSE
-from .primitive import MADE, Call
+from . import PURPOSE
+from .primitive import MADE, Call, picked, unpicked
 from .saving import save, with_results
 
 
@@ -50,8 +51,8 @@ def _differentiate(primals: Sequence[Any], tangents: Sequence[Any], *, call: Cal
     parts = _linearized(call, moving)
     found = parts.forward.bind(primals)
     known, results = [*primals, *found], found[: len(call.jaxpr.out_avals)]
-    given = [t for t, moves in zip(tangents, moving, strict=True) if moves]
-    changes = iter(parts.linear.bind([*(known[n] for n in parts.residuals), *given]) if any(parts.varying) else ())
+    given = [*(known[n] for n in parts.residuals), *picked(tangents, moving)]
+    changes = iter(parts.linear.bind(given) if any(parts.varying) else ())
     return results, [
         next(changes) if varies else ad.Zero(aval.to_tangent_aval())
         for varies, aval in zip(parts.varying, call.jaxpr.out_avals, strict=True)
@@ -70,16 +71,15 @@ def _linearized(call: Call, moving: tuple[bool, ...]) -> _Linearized:
         nonlocal structure
 
         def on_moving(*given: Any) -> list[Any]:
-            return call.function(*_merged(moving, given, primals))
+            return call.function(*_merged(moving, given, unpicked(primals, moving)))
 
-        found, change = jax.linearize(on_moving, *(p for p, moves in zip(primals, moving, strict=True) if moves))
+        found, change = jax.linearize(on_moving, *picked(primals, moving))
         residuals, structure = jax.tree.flatten(change)
         return [*found, *residuals]
 
     def linear(*leaves: Any) -> list[Any]:
         count = len(leaves) - sum(moving)
-        found = structure.unflatten(leaves[:count])(*leaves[count:])
-        return [change for change, varies in zip(found, varying, strict=True) if varies]
+        return picked(structure.unflatten(leaves[:count])(*leaves[count:]), varying)
 
     whole = jax.make_jaxpr(forward)(*avals)
     places = [*whole.jaxpr.invars, *whole.jaxpr.outvars[: len(results)]]
@@ -95,10 +95,10 @@ def _linearized(call: Call, moving: tuple[bool, ...]) -> _Linearized:
     made = with_results(whole, kept)
     first = replace(call, jaxpr=made, outside=(*call.outside, *(None,) * (len(kept) - len(results))))
     known = tuple(call.inside[n] if n < len(avals) else None for n in sources)
-    asked = tuple(sharding for sharding, moves in zip(call.inside, moving, strict=True) if moves)
-    changes = [avals[n].to_tangent_aval() for n, moves in enumerate(moving) if moves]
+    asked = tuple(picked(call.inside, moving))
+    changes = [aval.to_tangent_aval() for aval in picked(avals, moving)]
     second = jax.make_jaxpr(linear)(*(v.aval for v in whole.jaxpr.outvars[len(results):]), *changes)
-    outside = tuple(s for s, varies in zip(call.outside, varying, strict=True) if varies)
+    outside = tuple(picked(call.outside, varying))
     return _Linearized(first, replace(call, jaxpr=second, inside=(*known, *asked), outside=outside), tuple(sources),
                        varying)
 
@@ -107,9 +107,9 @@ def _transpose(cotangents: Sequence[Any], *leaves: Any, call: Call, **_: Any) ->
     ad = imported("jax.interpreters.ad", PURPOSE)
     linear = tuple(ad.is_undefined_primal(leaf) for leaf in leaves)
     given = tuple(type(c) is not ad.Zero for c in cotangents)
-    known = [leaf for leaf, is_linear in zip(leaves, linear, strict=True) if not is_linear]
-    found = iter(_transposed(call, linear, given).bind([*known, *(c for c in cotangents if type(c) is not ad.Zero)]))
-    return [next(found) if is_linear else None for is_linear in linear]
+    known = unpicked(leaves, linear)
+    found = _transposed(call, linear, given).bind([*known, *picked(cotangents, given)])
+    return _merged(linear, found, itertools.repeat(None))
 
 
 @functools.lru_cache(MADE)
@@ -119,24 +119,19 @@ def _transposed(call: Call, linear: tuple[bool, ...], given: tuple[bool, ...]) -
     """
     jax = imported("jax", PURPOSE)
     avals, results = call.jaxpr.in_avals, call.jaxpr.out_avals
-    moved = [aval for aval, is_linear in zip(avals, linear, strict=True) if is_linear]
-    known = [aval for aval, is_linear in zip(avals, linear, strict=True) if not is_linear]
-    arrive = [aval for aval, is_given in zip(results, given, strict=True) if is_given]
+    moved, known = picked(avals, linear), unpicked(avals, linear)
 
     def transposed(*leaves: Any) -> list[Any]:
-        fixed, come = leaves[: len(known)], iter(leaves[len(known):])
+        fixed, arrive = leaves[: len(known)], leaves[len(known):]
 
         def on_linear(*values: Any) -> list[Any]:
-            found = call.function(*_merged(linear, values, _merged_rest(linear, fixed)))
-            return [value for value, is_given in zip(found, given, strict=True) if is_given]
+            return picked(call.function(*_merged(linear, values, fixed)), given)
 
-        return list(jax.linear_transpose(on_linear, *moved)(list(come)))
+        return list(jax.linear_transpose(on_linear, *moved)(list(arrive)))
 
-    made = jax.make_jaxpr(transposed)(*known, *(aval.to_ct_aval() for aval in arrive))
-    inside = [s for s, is_linear in zip(call.inside, linear, strict=True) if not is_linear]
-    inside += [s for s, is_given in zip(call.outside, given, strict=True) if is_given]
-    outside = tuple(s for s, is_linear in zip(call.inside, linear, strict=True) if is_linear)
-    return replace(call, jaxpr=made, inside=tuple(inside), outside=outside)
+    made = jax.make_jaxpr(transposed)(*known, *(aval.to_ct_aval() for aval in picked(results, given)))
+    inside = (*unpicked(call.inside, linear), *picked(call.outside, given))
+    return replace(call, jaxpr=made, inside=inside, outside=tuple(picked(call.inside, linear)))
 
 
 def _is_inexact(aval: Any) -> bool:
@@ -144,16 +139,10 @@ def _is_inexact(aval: Any) -> bool:
     return bool(jax.numpy.issubdtype(aval.dtype, jax.numpy.inexact))
 
 
-def _merged(chosen: Sequence[bool], given: Sequence[Any], others: Sequence[Any]) -> list[Any]:
-    """Returns `others` with the values `given` at the chosen places."""
-    values = iter(given)
-    return [next(values) if is_chosen else other for is_chosen, other in zip(chosen, others, strict=True)]
-
-
-def _merged_rest(chosen: Sequence[bool], rest: Sequence[Any]) -> list[Any]:
-    """Returns the values `rest` at the places that are not chosen, None at those that are."""
-    values = iter(rest)
-    return [None if is_chosen else next(values) for is_chosen in chosen]
+def _merged(chosen: Sequence[bool], given: Iterable[Any], others: Iterable[Any]) -> list[Any]:
+    """Puts the values `given` at the chosen places, and `others` at the rest, each in order."""
+    values, rest = iter(given), iter(others)
+    return [next(values) if is_chosen else next(rest) for is_chosen in chosen]
 
 
 # -- maps
@@ -194,7 +183,7 @@ def _mapped(
 def _depends(jaxpr: Any, sources: Sequence[bool]) -> list[bool]:
     """Says which results of a jaxpr depend on the sources among its arguments."""
     core = imported("jax.extend.core", PURPOSE)
-    known = {var for var, is_source in zip(jaxpr.jaxpr.invars, sources, strict=True) if is_source}
+    known = set(picked(jaxpr.jaxpr.invars, sources))
 
     def does(atom: Any) -> bool:
         return not isinstance(atom, core.Literal) and atom in known

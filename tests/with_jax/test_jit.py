@@ -302,9 +302,9 @@ def test_errors_of_the_function_are_its_own(mesh: Any) -> None:
 
 
 def test_another_artifact_of_jax_is_an_error(mesh: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hloom.jax import body
+    from hloom.jax import exporting
 
-    monkeypatch.setattr(body, "_FIELDS", ("no_such_field",))
+    monkeypatch.setattr(exporting, "_FIELDS", ("no_such_field",))
     with pytest.raises(hloom.CompileError, match=r"jax\.export of this version of jax has no no_such_field"):
         hloom.jax.jit(jnp.sin, mesh=mesh)(ramp(8))
 
