@@ -14,35 +14,29 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import Draws
 from ...ir.graph.op import Algebra
 from ...ir.types.shape import Shape
-from ..plan.interpreter import Plan, label
+from ..plan.interpreter import label
 from .flow import Flow, Place
 from .pairs import is_exact
 
 
-def hanging(original: Plan, local: Plan) -> list[str]:
+def hanging(original: Flow, local: Flow) -> list[str]:
     """Names a decision that each array of the result hangs on in one of two programs, empty where there is none."""
     expected, found = _decisions(original), _decisions(local)
     return [a or b for a, b in zip(expected, found, strict=True)] if len(expected) == len(found) else expected
 
 
-def _decisions(plan: Plan) -> list[str]:
+def _decisions(flow: Flow) -> list[str]:
     """The nearest decision that each array of a program's result hangs on; empty where it hangs on none."""
-    flow = Flow(plan)
-    deciding = frozenset(_deciding(flow))
-    hanging = flow.made_from(deciding)
-    leaves = zip(flow.results(), plan.computation.root.shape.leaves(), strict=True)
+    nearest = flow.nearest(_deciding(flow))
+    leaves = zip(flow.results(), flow.entry.root.shape.leaves(), strict=True)
     results = [place for place, leaf in leaves if leaf.is_array]
-    return [_named(flow.nearest(r, deciding)) if r is not None and r in hanging else "" for r in results]
+    return [_named(nearest[r]) if r is not None and r in nearest else "" for r in results]
 
 
-def ending_inputs(plan: Plan) -> frozenset[int]:
+def ending_inputs(flow: Flow) -> frozenset[int]:
     """Numbers the leaves of the parameters that the end of some loop depends on."""
-    flow = Flow(plan)
-    owners = flow.owners[id(plan)]
-    if not flow.ends:
-        return frozenset()
     ending = flow.made_of(flow.ends)
-    return frozenset(n for n, buffer in enumerate(plan.parameters) if owners[buffer] in ending)
+    return frozenset(n for n, place in enumerate(flow.parameters) if place in ending)
 
 
 def _deciding(flow: Flow) -> Iterator[Place]:

@@ -6,7 +6,7 @@ Tuples have no values of their own: their elements are known by the instructions
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,8 @@ class Flow:
         self._ends_of: dict[Place, list[Place]] = {}  # the conditions that end the loop of a result
         self._visit(plan)
         owners = self.owners[id(plan)]
-        self.inputs = frozenset(owners[b] for b in plan.parameters)
+        self.parameters = [owners[b] for b in plan.parameters]
+        self.inputs = frozenset(self.parameters)
         self._outputs = [owners.get(b) for b in plan.results]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -72,23 +73,35 @@ class Flow:
 
     def made_from(self, places: Iterable[Place]) -> set[Place]:
         """These values and all that depend on them, also by the number of trips of a loop."""
+        return set(self.nearest(places))
+
+    def made_of(self, places: Iterable[Place]) -> set[Place]:
+        """These values and all that they depend on, also by the number of trips of a loop."""
+        found = set(places)
+        queue = deque(found)
+        while queue:
+            place = queue.popleft()
+            new = {*self.operands(place), *self._ends_of.get(place, ())} - found
+            found |= new
+            queue += new
+        return found
+
+    def nearest(self, places: Iterable[Place]) -> dict[Place, Place]:
+        """For all values that depend on some of these, the one that each depends on by the fewest steps."""
         users: dict[Place, list[Place]] = {}
         for sources in (self._operands, self._ends_of):
             for place, operands in sources.items():
                 for operand in operands:
                     users.setdefault(operand, []).append(place)
-        return set(_reached(places, lambda place: users.get(place, ())))
-
-    def made_of(self, places: Iterable[Place]) -> set[Place]:
-        """These values and all that they depend on, also by the number of trips of a loop."""
-        return set(_reached(places, self._causes))
-
-    def nearest(self, place: Place, wanted: Container[Place]) -> Place:
-        """The wanted value that one depends on by the fewest steps. There has to be one."""
-        return next(p for p in _reached([place], self._causes) if p in wanted)
-
-    def _causes(self, place: Place) -> Iterable[Place]:
-        return (*self.operands(place), *self._ends_of.get(place, ()))
+        found = {place: place for place in places}
+        queue = deque(found)
+        while queue:
+            place = queue.popleft()
+            for user in users.get(place, ()):
+                if user not in found:
+                    found[user] = found[place]
+                    queue.append(user)
+        return found
 
     def places(self) -> Iterable[Place]:
         """All values."""
@@ -154,15 +167,3 @@ class Flow:
         for place, value in zip(places, values, strict=True):
             if value is not None:
                 self._operands.setdefault(place, {})[value] = None
-
-
-def _reached(places: Iterable[Place], following: Callable[[Place], Iterable[Place]]) -> Iterator[Place]:
-    """Yields these places and those that follow, nearest first."""
-    queue = deque(dict.fromkeys(places))
-    found = set(queue)
-    while queue:
-        place = queue.popleft()
-        yield place
-        new = [p for p in following(place) if p not in found]
-        found.update(new)
-        queue += new

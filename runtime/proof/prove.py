@@ -28,6 +28,7 @@ from .bounds import Bounds, ShowOnTerms
 from .control import forget_runs, never_run, unlike
 from .decisions import ending_inputs, hanging
 from .effort import LEAST, trials_for
+from .flow import Flow
 from .inputs import Mode, TrialInputs, mode_of
 from .kernels import FieldKernels
 from .oracle import Oracle, Place
@@ -123,7 +124,8 @@ class _Pair:
             reason = "the field has no roots of unity for transforms of these lengths, which are not the original's"
             self.uncovered += [_noted(self.divided.name, i, reason) for i in transforms]
         if not self.uncovered:
-            self.inputs.ending = frozenset().union(*map(ending_inputs, self._plans))
+            self._flows = [Flow(plan) for plan in self._plans]
+            self.inputs.ending = frozenset().union(*map(ending_inputs, self._flows))
 
     @property
     def _plans(self) -> tuple[Plan, Plan]:
@@ -133,7 +135,7 @@ class _Pair:
     @cached_property
     def bounds(self) -> Bounds:
         """Says which outputs are shown."""
-        return Bounds(self.original, self.local, hanging(*self._plans))
+        return Bounds(self.original, self.local, hanging(*self._flows))
 
     def trials(self, done: int) -> int:
         """The number of trials that are enough, as far as is known after some."""

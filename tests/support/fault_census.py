@@ -25,6 +25,7 @@ from hloom.runtime.check.retype import retyped
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.proof.decisions import ending_inputs
+from hloom.runtime.proof.flow import Flow
 from hloom.runtime.proof.inputs import Mode, TrialInputs
 from hloom.runtime.simulator import simulate
 from support.planted_faults import Fault
@@ -63,7 +64,7 @@ class Census:
     def _mixed(self, mode: Mode, floats: list[Array], seed: int) -> list[Array]:
         """Integers as a trial draws them, with floats that are few values, ties among whole numbers, or as they are."""
         trial = TrialInputs(self.program)
-        trial.ending = ending_inputs(UnpartitionedProgram(self.program).executable.plan)
+        trial.ending = ending_inputs(Flow(UnpartitionedProgram(self.program).executable.plan))
         drawn, draw = trial.draw(np.random.SeedSequence(seed), mode), np.random.default_rng([seed, 1])
         found: list[Array] = []
         for x, other in zip(floats, drawn, strict=True):
