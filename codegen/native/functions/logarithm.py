@@ -86,7 +86,7 @@ def log_exactly(b: Builder, x: Node) -> Parts:
 
 
 def log1p(b: Builder, x: Node) -> Node:
-    """Returns log(u) + c / u for the rounded sum u = 1 + x, which lacks c."""
+    """Returns log(u) + c / u for the rounded sum u = 1 + x with the rounding error c."""
     assert x.lane is Lane.F64
     u = b.add(x, 1.0)
     larger = b.lt(b.like(x, 1.0), x)

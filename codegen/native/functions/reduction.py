@@ -100,7 +100,7 @@ def _signed(b: Builder, negative: Node, r: Node, quadrant: Node) -> tuple[Node, 
 
 
 def _window(b: Builder, first: Node, table: Sequence[int], count: int) -> list[Node]:
-    """Returns `count` words of 64 bits of a table, from its bit `first` on, which has `count` + 1 words behind it."""
+    """Returns `count` words of 64 bits of a table, from its bit `first` on; another `count` + 1 words follow there."""
     number, shift = b.op(Do.LSHR, first, 6), b.op(Do.AND, first, 63)
     words, step = [b.bits(word, Lane.I64) for word in table], 1 << (len(table) - count - 1).bit_length()
     zero = b.bits(0, Lane.I64)
