@@ -1,4 +1,4 @@
-"""Moves that need no copy: their result lies in the memory of their operand, in another layout."""
+"""Moves without a copy: their result is a view of their operand, in another layout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ View = tuple[int, Layout]  # the offset of the first element in the operand, in 
 
 
 def view_of(instruction: Instruction, operand: Layout) -> View | None:
-    """Returns where the result of an op lies in its operand; None if it is no view of it."""
+    """Returns the layout of an op's result as a view of its operand; None if it is none."""
     sources = instruction.op.sources(instruction.call)
     if sources is None or len(sources) != 1 or len(instruction.operands) != 1:
         return None
@@ -18,7 +18,7 @@ def view_of(instruction: Instruction, operand: Layout) -> View | None:
 
 
 def layout_before(instruction: Instruction) -> Layout | None:
-    """Returns the layout of the operand in which the result of a transposition is dense; None for other ops."""
+    """Returns the layout of the operand that makes the result of a transposition dense; None for other ops."""
     sources = instruction.op.sources(instruction.call)
     source = sources[0] if sources is not None and len(sources) == 1 else None
     if source is None or isinstance(source, RowMajor):
@@ -43,8 +43,8 @@ def _through(source: Source, operand: Layout, dims: tuple[int, ...]) -> View | N
 
 
 def _reshaped(operand: Layout, dims: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Returns the strides of a reshape; None if they depend on the index. Dimensions of the result that count elements
-    of one run of the operand's dimensions, which neighbour each other in memory, have strides.
+    """Returns the strides of a reshape; None if it is no view. A dimension of the result has a stride if it lies in
+    one run of the operand's dimensions that are contiguous in memory.
     """
     runs = _runs(operand)
     strides: list[int] = []
@@ -63,7 +63,7 @@ def _reshaped(operand: Layout, dims: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _runs(layout: Layout) -> list[tuple[int, int]]:
-    """Returns size and stride of the dimensions, those merged that count like one."""
+    """Returns size and stride of the dimensions, merged where strides nest."""
     runs: list[tuple[int, int]] = []
     for n, stride in zip(layout.dims, layout.strides, strict=True):
         if n == 1:
