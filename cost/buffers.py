@@ -1,8 +1,8 @@
-"""Says in whose memory an instruction leaves its results: that of an operand, or memory of its own.
+"""Alias analysis: whether an instruction's results share memory with its operands, or have memory of their own.
 
 Leaves of operands are numbered through all operands. Tuples, elements of tuples, views and barriers share memory, and
 so do moves that keep the order of the elements in memory. Starts hold their operands and their result, which the done
-returns. Updates of slices, loops and fusions that end in an update may write where an operand lies.
+returns. Updates of slices, loops and fusions that end in an update may write in place.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAME_MEMORY = (FusionAttributes, CustomCallAttributes, AsyncStartAttributes)  #
 
 @cache
 def makes_anew(op: AnyOp) -> bool:
-    """Whether all uses of an op make arrays in memory of their own, as far as the op says without looking at them."""
+    """Whether all uses of an op allocate their results, as far as the op alone decides it."""
     if op.shares_memory or op.is_view or op.is_control or op.role in _PASS_ON:
         return False
     if issubclass(op.attributes, _NAME_MEMORY) or isinstance(op, (AsyncStart, AsyncUpdate, AsyncDone)):
@@ -43,9 +43,10 @@ def makes_anew(op: AnyOp) -> bool:
 
 
 def shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf]]) -> Sequence[Leaf]:
-    """Returns per leaf of the result the leaf of the operands that it is, or whose memory the program says it takes.
+    """Maps each leaf of the result to the leaf of the operands that it is, or that the program says it aliases;
+    None for its own memory.
 
-    `results` says the same of the roots of called computations and their parameters.
+    `results` maps the roots of called computations to their parameters in the same way.
     """
     found = _shared(instruction, results)
     attributes = instruction.attributes
@@ -92,18 +93,18 @@ def body_of(loop: Instruction) -> Computation:
 
 
 def _first_leaves(instruction: Instruction) -> list[int]:
-    """Returns the number of the first leaf of each operand, and of the leaf behind the last one."""
+    """Returns the number of the first leaf of each operand, and the total."""
     return list(accumulate((o.shape.num_leaves for o in instruction.operands), initial=0))
 
 
 @lru_cache(maxsize=1024)
 def first_leaves(shape: Shape) -> tuple[int, ...]:
-    """Returns the number of the first leaf of each element of a tuple, and of the leaf behind the last one."""
+    """Returns the number of the first leaf of each element of a tuple, and the total."""
     return tuple(accumulate((e.num_leaves for e in shape.elements), initial=0))
 
 
 def _started(op: AsyncStart, instruction: Instruction) -> Sequence[Leaf]:
-    """Returns the leaves of a start's value: its operands where they lie, the result, contexts of the back end."""
+    """Returns the leaves of a start's value: its operands, which it aliases, the result, contexts of the back end."""
     operands = [tuple[Leaf, ...](range(a, b)) for a, b in pairwise(_first_leaves(instruction))]
     form = op.form_of(instruction.shape)
     result: tuple[Leaf, ...] = (None,) * form.result_of(instruction.shape).num_leaves
@@ -116,7 +117,7 @@ def _joined(parts: tuple[tuple[Leaf, ...], ...]) -> tuple[Leaf, ...]:
 
 
 def _keeps_order(instruction: Instruction) -> bool:
-    """Whether an op only moves elements, and leaves them in the order in which they lie in memory."""
+    """Whether an op only moves elements, and keeps their order in memory."""
     operand, result = instruction.operands[0].shape, instruction.shape
     if len(instruction.operands) != 1 or not operand.is_array or operand.num_elements != result.num_elements:
         return False
@@ -133,7 +134,7 @@ def _keeps_order(instruction: Instruction) -> bool:
 
 
 def rewritten(instruction: Instruction) -> dict[int, int]:
-    """Returns the leaves of the result that may take the memory of a leaf of the operands which nothing reads later."""
+    """Maps leaves of the result to leaves of the operands that they may overwrite, if nothing reads these later."""
     op = instruction.op
     if op.role is Role.LOOP:
         return {n: n for n in range(instruction.shape.num_leaves)}
@@ -150,13 +151,13 @@ def rewritten(instruction: Instruction) -> dict[int, int]:
 
 
 def _overwritten(op: AnyOp, call: OpCall[Any]) -> dict[int, int]:
-    """Returns the operands, all arrays, that the leaves of the result take over."""
+    """Maps leaves of the result to the operands, all arrays, that they overwrite."""
     taken = op.overwritten(call)
     return dict(enumerate(n for n in range(len(call.operands)) if n in taken))
 
 
 def _updated(fused: Computation) -> Iterator[tuple[int, int]]:
-    """Yields the results of a fusion that update a parameter which nothing else in the fusion reads."""
+    """Yields the results of a fusion that update a parameter in place, which nothing else in the fusion reads."""
     root = fused.root
     results = root.operands if root.op.role is Role.TUPLE else [root]
     for leaf, result in enumerate(results):
@@ -168,7 +169,7 @@ def _updated(fused: Computation) -> Iterator[tuple[int, int]]:
 
 
 def _behind_views(value: Instruction) -> tuple[Instruction, bool]:
-    """Returns the value of which this one is a view, and whether it has no other user on the way."""
+    """Looks through views to the value, and returns whether it has no other user on the way."""
     is_alone = len(value.users) == 1
     while value.op.is_view and value.operands:
         value = value.operands[0]

@@ -73,7 +73,9 @@ class Machine(Protocol):
 
     @property
     def launch(self) -> float:
-        """The time of an op beside its memory traffic and its work: 0 unless the machine says otherwise."""
+        """The fixed time of an op, in addition to its memory traffic and its work: 0 unless the machine says
+        otherwise.
+        """
         return 0.0
 
     def engine(self, kind: Kind, digits: Digits | None) -> str:
@@ -96,7 +98,7 @@ class Machine(Protocol):
 
     @property
     def fuses(self) -> bool:
-        """Whether programs are fused before they run, so that values inside of loops cost no memory traffic."""
+        """Whether programs are fused before they run, so that values inside of fusions cost no memory traffic."""
         return True
 
 

@@ -1,6 +1,6 @@
 """Facts of single uses of ops, as the ops describe them.
 
-Most ops say the same of all their uses. Then the use is not made: programs have many, and costs ask for several facts
+Most ops say the same of all their uses. Then no use is constructed: programs have many, and costs ask for several facts
 of each.
 """
 
@@ -16,12 +16,12 @@ from ..ir.graph.op import AnyOp, Op
 
 @cache
 def describes(op: AnyOp, fact: str) -> bool:
-    """Whether an op says something of its own in the method of this name."""
+    """Whether an op overrides the method of this name."""
     return getattr(type(op), fact) is not getattr(Op, fact)
 
 
 def overwritten(instruction: Instruction) -> Container[int]:
-    """Returns the operands that the result takes over but for some elements."""
+    """Returns the operands that the result overwrites in part."""
     op = instruction.op
     return op.overwritten(instruction.call) if describes(op, "overwritten") else ()
 
@@ -33,6 +33,6 @@ def algebra(instruction: Instruction) -> Algebra | None:
 
 
 def has_windows(instruction: Instruction) -> bool:
-    """Whether an instruction moves elements of its first operand from computed places."""
+    """Whether an instruction moves elements of its first operand from computed indices."""
     op = instruction.op
     return describes(op, "windows") and op.windows(instruction.call) is not None
