@@ -1,8 +1,8 @@
-"""Finds the decisions that results hang on: what a trial draws and does not generalise.
+"""Finds the decisions that results depend on: parts of a trial that do not generalise to other inputs.
 
 A trial bounds the chance of a mistake where values flow: through sums, products and functions of random elements. A
 comparison of floats, a float that becomes an integer, and an integer or predicate of an input take one of few values.
-A mistake that shows for others only may be missed, however often elements are drawn.
+Trials may miss a mistake that shows for others only, however often elements are drawn.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .pairs import is_exact
 
 
 def hanging(original: Plan, local: Plan) -> list[str]:
-    """Names a decision that each array of the result hangs on in one of two programs, empty where there is none."""
+    """Names a decision that each array of the result depends on in one of two programs, empty where there is none."""
     expected, found = _decisions(original), _decisions(local)
     return [a or b for a, b in zip(expected, found, strict=True)] if len(expected) == len(found) else expected
 
 
 def _decisions(plan: Plan) -> list[str]:
-    """The nearest decision that each array of a program's result hangs on; empty where it hangs on none."""
+    """Names the nearest decision that each array of a program's result depends on; empty where there is none."""
     flow = Flow(plan)
     deciding = frozenset(_deciding(flow))
     hanging = flow.made_from(deciding)
@@ -35,7 +35,7 @@ def _decisions(plan: Plan) -> list[str]:
 
 
 def ending_inputs(plan: Plan) -> frozenset[int]:
-    """Numbers the leaves of the parameters that the end of some loop depends on."""
+    """Numbers the leaves of the parameters that some loop's trip count depends on."""
     flow = Flow(plan)
     owners = flow.owners[id(plan)]
     if not flow.ends:

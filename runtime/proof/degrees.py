@@ -41,7 +41,7 @@ class NoBound(Exception):
 
 def largest_degree(module: Module, on_terms: bool = False) -> int | None:
     """The largest degree of a value of a program; None if it is not known. On terms integers and predicates are
-    polynomials too, and choices between values are products.
+    polynomials too, and selects are products.
     """
     found = _DegreesOnTerms() if on_terms else _Degrees()
     entry = module.entry
@@ -53,7 +53,7 @@ def largest_degree(module: Module, on_terms: bool = False) -> int | None:
 
 
 def chance(made: Counts, outputs: int, degree: int) -> float:
-    """The probability that a trial on random elements misses a difference, at most: that two different arguments of
+    """Bounds the probability that a trial on random elements misses a difference: that two different arguments of
     functions, or two different elements of results, are equal; that a divisor is a count.
     """
     collisions = (made.pairs + outputs) * degree / PRIME
@@ -167,7 +167,7 @@ class _Degrees:
 
 
 def _rounds(i: Instruction) -> bool:
-    """Whether a conversion of floats goes to a type that does not hold all of them."""
+    """Whether a conversion between float types loses precision."""
     source, target = i.operands[0].shape.element, i.shape.element
     if not (source.is_float and target.is_float):
         return False
@@ -175,8 +175,8 @@ def _rounds(i: Instruction) -> bool:
 
 
 class _DegreesOnTerms(_Degrees):
-    """The degrees of a program that runs on terms (see `relations/symbolic`), where a value may have been multiplied by
-    the unknown case of an index.
+    """The degrees of a program that runs on terms (see `relations/symbolic`), where values may have been multiplied
+    by the unknown case of an index.
     """
 
     def _made_by(self, i: Instruction, operands: list[Degrees]) -> int:
