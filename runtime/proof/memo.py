@@ -1,4 +1,4 @@
-"""Functions on 64-bit numbers that are made up as they are asked, and sets of random elements."""
+"""Lazily drawn functions on 64-bit numbers, and sets of random elements."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SPARSE = 16  # places per element
 
 
 class Memo:
-    """A function that keeps the first value that it is given at each place."""
+    """A function that keeps the first value of each argument."""
 
     def __init__(self) -> None:
         self._places = np.zeros(0, np.uint64)  # in ascending order
         self._values = np.zeros(0, np.uint64)
 
     def values(self, places: Array, make: Callable[[Array], Array]) -> Array:
-        """The values at these places; `make` gives those at new ones."""
+        """The values of these arguments; `make` draws those of new ones."""
         distinct, back = np.unique(places.reshape(-1), return_inverse=True)
         new = distinct[~self.has(distinct)]
         if new.size:
@@ -30,7 +30,7 @@ class Memo:
         return found[back].reshape(places.shape)
 
     def keep(self, places: Array, values: Array) -> None:
-        """Sets values at places that have none."""
+        """Sets the values of new arguments."""
         places, first = np.unique(places, return_index=True)
         is_new = ~self.has(places)
         both = np.concatenate([self._places, places[is_new]])
@@ -39,13 +39,13 @@ class Memo:
         self._values = np.concatenate([self._values, values[first][is_new]])[order]
 
     def may_be(self, places: Array, values: Array) -> Array:
-        """Where a place has no other value than this one."""
+        """Whether each argument has this value or none yet."""
         found = self.has(places)
         found[found] = self._values[np.searchsorted(self._places, places[found])] != values[found]
         return ~found
 
     def has(self, places: Array) -> Array:
-        """Where a place has a value."""
+        """Whether each argument has a value."""
         if not self._places.size:
             return np.zeros(places.shape, np.bool_)
         at = np.minimum(np.searchsorted(self._places, places), self._places.size - 1)
@@ -55,8 +55,8 @@ class Memo:
 class Elements:
     """A growing set of random elements.
 
-    A table has a mark for all that begin with the same bits, and at least `_SPARSE` marks per element. Elements whose
-    place is marked are looked up in sorted arrays, each at least twice as long as the next one.
+    A bitmap over prefixes of the bits has at least `_SPARSE` places per element. Elements whose place is marked are
+    looked up in sorted arrays, each at least twice as long as the next one.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Elements:
             self._marks[self._place(part)] = True
 
     def has(self, x: Array) -> Array:
-        """Where an array holds an element of the set."""
+        """Whether each element of an array is in the set."""
         flat = x.reshape(-1)
         found = self._marks[self._place(flat)]
         asked = np.flatnonzero(found)
