@@ -1,7 +1,7 @@
-"""Sums, extremes and products over the field, by the ops' own kernels on other numbers than elements.
+"""Sums, extremes and products over the field, by the ops' own kernels on representations of elements.
 
-Sums are taken of limbs, parts of elements of few bits, which integers and f64 add up exactly; extremes of keys in the
-random order.
+Sums are taken of limbs, parts of elements of few bits, which integers and f64 add up exactly; extremes are taken of
+keys in the random order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LIMB = 31  # bits of an element that are summed at a time in 64 bits: of up to 
 def fold(
     op: AnyOp, call: OpCall[Any], on_elements: OpCall[Any], compile: Compile, oracle: Oracle
 ) -> Kernel:
-    """Sums of floats by limbs, extremes by keys, whatever else by calling the computation. Raises NotEvaluable."""
+    """Sums floats by limbs, takes extremes by keys, and calls any other computation. Raises NotEvaluable."""
     computation = getattr(call.attributes, op.folds_by)
     folded = range(len(call.operands)) if op.folded is None else op.folded
     floats = [n for n, shape in enumerate(call.operands) if n in folded and shape.element.is_float]
@@ -64,8 +64,8 @@ def fold(
 
 
 def _is_associative(computation: Computation, compile: Compile) -> bool:
-    """Whether the computation gives the same in any association of some random elements and small integers. Those whose
-    results are of other types than their parameters are never reassociated.
+    """Whether the computation is associative on some random elements and small integers. True if results and
+    parameters differ in type: such a computation is never reassociated.
     """
     types = [p.shape.element for p in computation.parameters]
     count = len(types) // 2
@@ -90,7 +90,7 @@ def _is_associative(computation: Computation, compile: Compile) -> bool:
 
 
 def _called(computation: Computation) -> Computation:
-    """The same computation with a copy at its end: kernels call it, since they do not recognise a monoid."""
+    """Appends a copy to the computation: kernels then call it, since they do not recognise a monoid."""
     made = Computation(computation.name)
     parameters = [made.parameter(n, p.shape) for n, p in enumerate(computation.parameters)]
     made.root = made.build("copy", inlined(made, computation, parameters))

@@ -1,4 +1,4 @@
-"""Values that depend on one integer of a known range: one case for each number that it may be.
+"""Values that depend on one integer of a known range: one case for each value that it may take.
 
 Let c be an integer between two constants, and d(k) be 1 where c = k and 0 elsewhere. A value that is v(k) where c = k
 is the sum of d(k) v(k). As one of the d(k) is 1 and the others are 0, any function of that value is the sum of d(k)
@@ -38,7 +38,7 @@ class _Known:
         return self.cases[0]
 
     def find(self, codes: Array) -> tuple[Array, Array]:
-        """Where codes have cases, and the place of each."""
+        """Whether each code has cases, and its place."""
         at = np.minimum(np.searchsorted(self.codes, codes), self.codes.size - 1)
         return self.codes[at] == codes, at
 

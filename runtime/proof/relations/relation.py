@@ -1,4 +1,4 @@
-"""Relations: how a value of the partitioned program, on all devices together, is made from one of the original."""
+"""Relations: how a value of the partitioned program, on all devices together, derives from one of the original."""
 
 from __future__ import annotations
 
