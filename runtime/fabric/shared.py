@@ -151,7 +151,7 @@ class SharedMemory:
         )  # fmt: skip
 
     def _begin(self, layouts: list[_Layout], values: Mapping[Any, Operands]) -> list[Exchange]:
-        """Posts what this rank has to send."""
+        """Posts this rank's messages."""
         place, uses = self._take(layouts)
         exchanges: list[Exchange] = []
         for layout in layouts:
