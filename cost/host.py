@@ -50,7 +50,7 @@ class Host:
     pause: int = 1 << 25  # touched by trips of a loop between looks at the time: a few milliseconds
     trip: int = 4096  # fixed cost of a trip, expressed in bytes
     threads: int = 1 << 20  # touched by tables, below which starting threads takes longer
-    saved_per_byte: float = 0.12e-9  # seconds that native code saves of what an op by itself reads and writes
+    saved_per_byte: float = 0.12e-9  # seconds that native code saves per byte that an unfused op reads or writes
     saved_per_run: float = 5e-6  # seconds that it saves of each execution of an op
     compiling: float = 0.4e-3  # seconds to fuse and compile an op of the text
     scheduling: float = 0.7e-3  # seconds to schedule an instruction of the text

@@ -33,7 +33,7 @@ from .seconds import Clock, trips_of
 
 COMPUTE = "compute"  # the name of the engine that computes
 
-HIDDEN, EXPOSED = 0.9, 0.1  # shares of a collective's time beside computation from which on, and up to which, it is so
+HIDDEN, EXPOSED = 0.9, 0.1  # shares of overlapped time: at least, and at most
 
 
 @dataclass(slots=True)

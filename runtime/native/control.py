@@ -24,7 +24,7 @@ from .addresses import address
 from .table import Block, TableStep
 
 Array = np.ndarray[Any, Any]
-_ALWAYS = np.ones(1, np.int64)  # what says that a step has ended which never pauses
+_ALWAYS = np.ones(1, np.int64)  # the end word of a step that never pauses
 _SELECTORS = {np.dtype(np.bool_): PRED, np.dtype(np.int32): SIGNED}
 
 

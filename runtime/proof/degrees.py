@@ -136,7 +136,7 @@ class _Degrees:
                 return 1 if _rounds(i) else max(highest, 1)
             case Algebra.TRANSFORM:  # at most one random linear map of rows for each dimension
                 return highest + len(i.attributes_as(FftAttributes).fft_length)
-            case Algebra.FORMULA:  # of sums, products, and quotients by what is a function
+            case Algebra.FORMULA:  # of sums, products, and quotients by functions
                 return 2 * sum(degrees) + 3
             case Algebra.MADE | Algebra.FUNCTION | Algebra.OPAQUE | Algebra.BITS:
                 return 1

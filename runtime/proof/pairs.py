@@ -61,7 +61,7 @@ def pair(real: Array, imaginary: Array) -> Array:
 
 
 def from_words(x: Array) -> Array:
-    """The pairs of elements that stand beside each other in the last dimension."""
+    """The pairs of adjacent elements in the last dimension."""
     found: Array = np.ascontiguousarray(x).reshape(-1).view(np.complex128)
     return found.reshape(x.shape[:-1])
 

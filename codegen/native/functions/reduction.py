@@ -71,7 +71,7 @@ def _far_f64(b: Builder, x: Node) -> tuple[Parts, Node]:
     first = b.sub(b.op(Do.LSHR, bits, 52), 1023 + 52 + 2 - 64)
     limbs = [half for word in reversed(_window(b, first, (0, *c.TWO_OVER_PI), 3)) for half in _halves(b, word)]
     low, high = _halves(b, m)
-    # A carry from the lowest limb is less than what is cut off.
+    # A carry from the lowest limb is less than the truncation.
     row = _row(b, low, limbs[1:], [b.like(m, 0)] * 5)[1:]
     row = _row(b, high, limbs[:5], [b.like(m, 0), *row])[1:]
     words = [b.op(Do.OR, row[n], b.op(Do.SHL, row[n + 1], 32)) for n in (0, 2)]

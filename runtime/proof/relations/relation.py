@@ -83,7 +83,7 @@ def _by(axes: str) -> str:
 
 
 def _dim(starts: dict[int, int], size: int, devices: Devices) -> str:
-    """One dimension: the axes that divide it, and how far tiles reach over those beside them."""
+    """One dimension: the axes that divide it, and how far tiles overlap their neighbours."""
     ordered = sorted(set(starts.values()))
     if len(ordered) < 2:
         return f"from {ordered[0]}" if ordered and ordered[0] else "-"
