@@ -11,7 +11,7 @@ from ..ir.diagnostics import CompileError, Diagnostic, Severity
 from .remarks import ALL, chosen
 from .streams import message_width, tell
 
-_NOTED = "noted"  # the name in the arguments of what was found
+_NOTED = "noted"  # the name of the findings in the arguments
 
 
 def print_json(value: object) -> None:

@@ -46,7 +46,7 @@ def transfer(kind: Kind, levels: Sequence[tuple[Link, int]]) -> Transfer:
 
 
 def _algorithms(kind: Kind, link: Link, devices: int) -> Iterator[Transfer]:
-    """Yields the costs of all algorithms over one kind of links."""
+    """Yields the costs of all algorithms over links of one level."""
     ways = _in_torus(kind, link, devices) if link.torus else _through_switch(kind, devices)
     for steps, share in ways:
         yield Transfer((link.latency + steps * link.step) * SECOND, share * SECOND / link.bandwidth)

@@ -1,8 +1,8 @@
-"""Says in whose memory an instruction leaves its results: that of an operand, or memory of its own.
+"""Alias analysis: whether an instruction's results share memory with its operands, or have memory of their own.
 
 Leaves of operands are numbered through all operands. Tuples, elements of tuples, views and barriers share memory, and
 so do moves that keep the order of the elements in memory. Starts hold their operands and their result, which the done
-returns. Updates of slices, loops and fusions that end in an update may write where an operand lies.
+returns. Updates of slices, loops and fusions that end in an update may write in place.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ def makes_anew(op: AnyOp) -> bool:
 
 
 def shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf]]) -> Sequence[Leaf]:
-    """Returns per leaf of the result the leaf of the operands that it is, or whose memory the program says it takes.
+    """Maps each leaf of the result to the leaf of the operands that it is, or that the program says it aliases;
+    None for its own memory.
 
-    `results` says the same of the roots of called computations and their parameters.
+    `results` maps the roots of called computations to their parameters in the same way.
     """
     found = _shared(instruction, results)
     aliasing = getattr(instruction.attributes, "output_to_operand_aliasing", None)
@@ -92,13 +93,13 @@ def body_of(loop: Instruction) -> Computation:
 
 
 def _first_leaves(instruction: Instruction) -> list[int]:
-    """Returns the number of the first leaf of each operand, and of the leaf behind the last one."""
+    """Returns the number of the first leaf of each operand, and the total."""
     return list(accumulate((o.shape.num_leaves for o in instruction.operands), initial=0))
 
 
 @lru_cache(maxsize=1024)
 def first_leaves(shape: Shape) -> tuple[int, ...]:
-    """Returns the number of the first leaf of each element of a tuple, and of the leaf behind the last one."""
+    """Returns the number of the first leaf of each element of a tuple, and the total."""
     return tuple(accumulate((e.num_leaves for e in shape.elements), initial=0))
 
 
@@ -116,7 +117,7 @@ def _joined(parts: tuple[tuple[Leaf, ...], ...]) -> tuple[Leaf, ...]:
 
 
 def _keeps_order(instruction: Instruction) -> bool:
-    """Whether an op only moves elements, and leaves them in the order in which they lie in memory."""
+    """Whether an op only moves elements, and keeps their order in memory."""
     operand, result = instruction.operands[0].shape, instruction.shape
     if len(instruction.operands) != 1 or not operand.is_array or operand.num_elements != result.num_elements:
         return False
@@ -133,7 +134,7 @@ def _keeps_order(instruction: Instruction) -> bool:
 
 
 def rewritten(instruction: Instruction) -> dict[int, int]:
-    """Returns the leaves of the result that may take the memory of a leaf of the operands which nothing reads later."""
+    """Maps leaves of the result to leaves of the operands that they may overwrite, if nothing reads these later."""
     op = instruction.op
     if op.role is Role.LOOP:
         return {n: n for n in range(instruction.shape.num_leaves)}
@@ -157,7 +158,7 @@ def _overwritten(op: AnyOp, call: OpCall[Any]) -> dict[int, int]:
 
 
 def _updated(fused: Computation) -> Iterator[tuple[int, int]]:
-    """Yields the results of a fusion that update a parameter which nothing else in the fusion reads."""
+    """Yields the results of a fusion that update a parameter in place, which nothing else in the fusion reads."""
     root = fused.root
     results = root.operands if root.op.role is Role.TUPLE else [root]
     for leaf, result in enumerate(results):
@@ -169,7 +170,7 @@ def _updated(fused: Computation) -> Iterator[tuple[int, int]]:
 
 
 def _behind_views(value: Instruction) -> tuple[Instruction, bool]:
-    """Returns the value of which this one is a view, and whether it has no other user on the way."""
+    """Looks through views to the value, and returns whether it has no other user on the way."""
     is_alone = len(value.users) == 1
     while memory(value.op).is_view and value.operands:
         value = value.operands[0]

@@ -30,7 +30,7 @@ class Fit:
 
 
 def measured(fits: Sequence[Fit], kind: Kind, devices: tuple[int, ...]) -> Transfer | None:
-    """Returns the cost of a collective by the fits of its kind that differ from it at most along the slowest level;
+    """Interpolates between the fits of a collective's kind that differ from it at most along the slowest level;
     None if there are none.
     """
     *inside, last = devices

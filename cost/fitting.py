@@ -31,12 +31,12 @@ class Line:
 
 
 def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> Line:
-    """Returns the line with the least sum of squared logarithms of predicted to measured times, of those without
-    negative parts. To be too fast by a factor is as wrong as to be too slow by it; squared relative errors would call
-    all that is much too fast wrong by one, and caches make the times of small arrays lie far below those of large ones.
+    """Fits the line with the least sum of squared logarithms of predicted to measured times, without negative
+    coefficients. A prediction too fast by a factor is as wrong as one too slow by it. Squared relative errors would
+    rate all predictions that are much too fast the same, and caches make small arrays far faster than large ones.
 
-    `counts` are bytes, at least two different numbers of them; counts and `seconds` are above zero. Raises ValueError
-    for others.
+    `counts` are bytes, at least two different numbers of them; counts and `seconds` are above zero. Raises
+    ValueError for others.
     """
     if len(set(counts)) < 2 or min(*counts, *seconds) <= 0:
         raise ValueError("times above zero of at least two sizes above zero are needed")
@@ -67,7 +67,7 @@ def _shares(ratios: Numbers) -> Numbers:
 
 
 def _off(shares: Numbers, x: Numbers, t: Numbers) -> Numbers:
-    """Returns the logarithms of the factors between times and lines, a row per line. A line has one second at 1, of
-    which a share grows with `x`.
+    """Returns the logarithms of time to prediction, a row per line. A line takes one second at x = 1, of which a
+    share grows with `x`.
     """
     return np.log(t) - np.log((1 - shares)[:, None] + shares[:, None] * x)

@@ -1,4 +1,4 @@
-"""Holds the figures of the processor that runs programs here, by which native code and the runtime choose.
+"""The figures of the processor that runs programs here. Native code and the runtime choose by them.
 
 They are measured on one core of an AMD EPYC (Zen 4) and only have to order choices; docs/native.md has the tables.
 `Machine` describes the devices that a forecast is for.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProductCosts:
-    """Nanoseconds of the parts of a product of matrices on one core."""
+    """Nanoseconds of the parts of a matrix product on one core."""
 
     blas_call: float = 90.0
     blas_multiply: float = 0.02  # per multiply-add
@@ -32,7 +32,7 @@ class ProductCosts:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The sizes at which the ways to compute change places: bytes, unless a comment says otherwise."""
+    """Thresholds between implementations: bytes, unless a comment says otherwise."""
 
     cache_line: int = 64
     cached_elements: int = 1 << 16  # of a copy that stays in the cache
@@ -50,7 +50,7 @@ class Host:
     pause: int = 1 << 25  # touched by trips of a loop between looks at the time: a few milliseconds
     trip: int = 4096  # fixed cost of a trip, expressed in bytes
     threads: int = 1 << 20  # touched by tables, below which starting threads takes longer
-    saved_per_byte: float = 0.12e-9  # seconds that native code saves of what an op by itself reads and writes
+    saved_per_byte: float = 0.12e-9  # seconds that native code saves per byte that an unfused op reads or writes
     saved_per_run: float = 5e-6  # seconds that it saves of each execution of an op
     compiling: float = 0.4e-3  # seconds to fuse and compile an op of the text
     scheduling: float = 0.7e-3  # seconds to schedule an instruction of the text

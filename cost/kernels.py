@@ -1,4 +1,4 @@
-"""Estimates whether fusing a program and compiling its kernels takes less time than running it then saves.
+"""Estimates whether compiling a program to native code pays off over its executions.
 
 Fused code saves the memory traffic between ops and the calls of numpy; fusing, lowering and compiling take about the
 same time for each op of the program, however large its arrays are. The figures are fitted to two training steps on one
@@ -16,9 +16,9 @@ from .work import is_contraction
 
 
 def is_worth_compiling(module: Module, times: float = 1) -> bool:
-    """Whether `times` executions of a program by native code save more time than making the code takes.
+    """Whether native code saves more time in `times` executions of a program than compiling takes.
 
-    Products count neither way: both compute them by the same library. Loops of unknown length count once.
+    Products do not count: both use the same library. Loops of unknown length count once.
     """
     saved = paid = 0.0
     for run in runs(module):

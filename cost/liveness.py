@@ -1,12 +1,12 @@
-"""Finds which buffers of a computation live at which of its instructions.
+"""Computes the live ranges of a computation's buffers.
 
 A content is an array that an instruction makes; views of it are the same content. A buffer holds one content, or
-several one after the other where updates happen in place, as do element-wise ops on an operand that ends with them. It
-lives from the instruction that makes its first content to the last one that reads it, both included: an instruction
-needs its operands and its results. What a start reads is held until its done, what a collective without a start reads
-until the first instruction that reads its result: there the runtime awaits it (`cost.pending`).
+several one after the other where updates happen in place, as in element-wise ops on an operand with no later use. It
+lives from the definition of its first content to its last use, both included: an instruction needs its operands and its
+results. The operands of a start live until its done, those of a collective without a start until the first use of its
+result: there the runtime awaits it (`cost.pending`).
 
-Each computation is analysed once, whoever calls it. Its parameters belong to its callers. A parameter may be paired
+Each computation is analysed once, whatever its callers. Its parameters belong to its callers. A parameter may be paired
 with a result that must end in its memory, as in the state of a loop or where the program donates it: then the result
 takes other memory only as long as the parameter is still read.
 """
@@ -31,10 +31,10 @@ from .pending import InFlight
 
 @dataclass(slots=True)
 class Buffer:
-    """Memory that a computation takes: `size` bytes while its instructions `first` to `last` run.
+    """Memory of a computation: `size` bytes while its instructions `first` to `last` run.
 
-    It first holds leaf `leaf` of an instruction, or (`inner`) all memory that a called computation takes at its peak
-    beyond the results. `is_result` ones hold a part of the computation's result.
+    It first holds leaf `leaf` of an instruction, or (`inner`) all memory that a callee takes at its peak beyond the
+    results. `is_result` ones hold a part of the computation's result.
     """
 
     instruction: Instruction
@@ -49,9 +49,9 @@ class Buffer:
 @brief
 @dataclass(slots=True)
 class Lives:
-    """The buffers of a computation, and the bytes that live at each of its instructions: all, and without results.
+    """The buffers of a computation, and the live bytes at each of its instructions: all, and without results.
 
-    `results` are the parameters' leaves that the result consists of, unchanged; None for others.
+    `results` maps the leaves of the result to the leaves of the parameters that they forward; None for others.
     """
 
     computation: Computation
@@ -65,7 +65,7 @@ class Lives:
         return max(self.bytes, default=0)
 
     def at_peak(self) -> list[Buffer]:
-        """Returns the buffers that live at the peak, those of called computations in place of their sum."""
+        """Returns the buffers that live at the peak, with callees' buffers in place of their sum."""
         time = self.bytes.index(self.peak)
         live = self.buffers.at(time)
         inside = {b.instruction: b.inner for b in live if b.inner is not None and b.first == b.last}
@@ -76,14 +76,14 @@ class Lives:
 
 
 def _is_inside(buffer: Buffer, time: int, inside: Mapping[Instruction, Lives]) -> bool:
-    """Whether a buffer is among those of a called computation: their sum, or a result that the call makes."""
+    """Whether a buffer is part of a callee's: their sum, or a result that the call makes."""
     if buffer.instruction not in inside or buffer.first != time:
         return False
     return buffer.inner is not None or not _keeps_state(buffer.instruction)
 
 
 def _keeps_state(instruction: Instruction) -> bool:
-    """Whether the results are memory of the caller, in which the called computation works, as the state of a loop."""
+    """Whether the callee works in the caller's memory of the results, as a loop does in its state."""
     return instruction.op.role is Role.LOOP
 
 
@@ -102,7 +102,7 @@ def lives_of(computation: Computation, called: Mapping[Computation, Lives], pair
 @brief
 @dataclass(slots=True)
 class _Contents:
-    """The contents by number: the instruction that makes each, which leaf of it that is, and the bytes."""
+    """The contents by number: the defining instruction, the leaf of its value, and the bytes."""
 
     makers: list[Instruction] = field(default_factory=list[Instruction])
     leaves: list[int] = field(default_factory=list[int])
@@ -176,8 +176,8 @@ class _Scan:
     others: list[Instruction] = field(default_factory=list[Instruction])
 
     def find_contents(self) -> None:
-        """Numbers the contents, and finds the last instruction that needs each. All but the `others` make one array in
-        memory of its own.
+        """Numbers the contents, and finds the last use of each. All instructions but the `others` make one
+        array in memory of its own.
         """
         self.times = {instruction: time for time, instruction in enumerate(self.computation)}
         self._find_waits()
@@ -211,9 +211,7 @@ class _Scan:
             last[content] = len(self.times) - 1
 
     def _find_waits(self) -> None:
-        """Finds for each start and update the done that ends it, and for each collective without a start the first
-        instruction that reads its result.
-        """
+        """Finds the done that ends each start and update, and the first use of each collective without a start."""
         flying = InFlight[Instruction]()
         collectives: list[Instruction] = []
         starts: list[Instruction] = []
@@ -245,7 +243,7 @@ class _Scan:
         return [content for operand in instruction.operands for content in self.contents[operand]]
 
     def find_buffers(self, pairs: Pairs) -> None:
-        """Gives each content a buffer: its own, or that of an operand which is updated in place."""
+        """Assigns a buffer to each content: its own, or that of an operand that is updated in place."""
         self.buffer_of = list(range(len(self.last)))
         writable = {parameter for parameter, _ in pairs}
         for instruction in self.others:
@@ -258,7 +256,7 @@ class _Scan:
                 self._rewrite(instruction, targets, end, writable)
 
     def _overwrite(self, instruction: Instruction, writable: set[int]) -> None:
-        """Lets an element-wise op write over the first operand of its size that nothing reads later: it reads each
+        """Lets an element-wise op overwrite its first operand of the same size with no later use: it reads each
         element where it writes the result.
         """
         time, (new,) = self.times[instruction], self.contents[instruction]
@@ -271,12 +269,12 @@ class _Scan:
                 return
 
     def _is_ours(self, content: int, writable: set[int]) -> bool:
-        """Whether the program may write to the buffer of a content."""
+        """Whether the program may overwrite the buffer of a content."""
         buffer = self.buffer_of[content]
         return buffer in writable if buffer < self.parameters else not _is_resident(self.made.makers[buffer])
 
     def _rewrite(self, instruction: Instruction, targets: Mapping[int, int], end: int, writable: set[int]) -> None:
-        """Lets results take the buffers of operands that nothing else reads, now or later."""
+        """Lets results take the buffers of operands that have no other use, now or later."""
         operands = self._operands(instruction)
         readers = Counter(self.buffer_of[content] for content in operands)
         for leaf, number in targets.items():
@@ -305,8 +303,8 @@ class _Scan:
         return Lives(self.computation, buffers, passed, *buffers.sums())
 
     def _paired(self, pairs: Pairs, root: Sequence[int], ends: list[int]) -> set[int]:
-        """Shortens the lives of results that move to a parameter's memory as soon as nothing reads that any more.
-        Returns the buffers that are always there.
+        """Ends the live ranges of results that move to a parameter's memory after the parameter's last use.
+        Returns the buffers that are always live.
         """
         always: set[int] = set()
         for parameter, result in pairs:
@@ -319,7 +317,7 @@ class _Scan:
         return always
 
     def _inner(self) -> Iterator[Buffer]:
-        """Yields the memory of called computations beyond the results."""
+        """Yields the memory of callees beyond the results."""
         for instruction in self.others:
             if not instruction.op.is_control:
                 continue
@@ -333,13 +331,13 @@ class _Scan:
 
 
 def _reads_nothing(instruction: Instruction) -> bool:
-    """Whether an instruction only passes on its operands."""
+    """Whether an instruction only forwards its operands."""
     op = instruction.op
     return op.interface(PassesOn) is not None or memory(op).shares_memory or memory(op).is_view
 
 
 def _is_resident(instruction: Instruction) -> bool:
-    """Whether memory is there for the whole run, whatever the computation does."""
+    """Whether memory is allocated for the whole run, whatever the computation does."""
     return instruction.op.role in (Role.PARAMETER, Role.CONSTANT)
 
 
@@ -348,5 +346,5 @@ def _sizes(shape: Shape) -> Iterator[int]:
 
 
 def state_pairs(loop: Instruction) -> Pairs:
-    """Returns the pairs of a loop's body: each leaf of the state stays where it is."""
+    """Pairs each leaf of a loop body's parameter with the same leaf of its result: the state is updated in place."""
     return [(n, n) for n in range(body_of(loop).root.shape.num_leaves)]

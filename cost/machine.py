@@ -73,7 +73,9 @@ class Machine(Protocol):
 
     @property
     def launch(self) -> float:
-        """The time of an op beside its memory traffic and its work: 0 unless the machine says otherwise."""
+        """The fixed time of an op, in addition to its memory traffic and its work: 0 unless the machine says
+        otherwise.
+        """
         return 0.0
 
     def engine(self, kind: Kind, digits: Digits | None) -> str:
@@ -96,7 +98,7 @@ class Machine(Protocol):
 
     @property
     def fuses(self) -> bool:
-        """Whether programs are fused before they run, so that values inside of loops cost no memory traffic."""
+        """Whether programs are fused before they run, so that values inside of fusions cost no memory traffic."""
         return True
 
 
@@ -107,7 +109,7 @@ class Cluster(KeptHash, Machine):
     `points` of index spaces (multiply-adds of a contraction).
 
     `by_bits` are rates of points by the width of floats, narrowest first: a float has the rate of the first width that
-    holds it. Other elements, and wider floats, have the rate `points`. An op takes `launch_seconds` beside these.
+    holds it. Other elements, and wider floats, have the rate `points`. An op takes `launch_seconds` in addition.
     `overlap_share` is the speed of computation while a collective runs, from 0 to 1. A program may fill `memory_size`
     bytes less the share `reserve`. `engines` are pairs of a kind, or of the first stride of a level of links, and the
     name of the engine that runs such collectives; a kind goes before a stride. A collective that was measured (`fits`)

@@ -15,12 +15,12 @@
     bandwidth = "368 GB/s"
     source = "fit"
 
-`[memory]` also has `reserve`, the share that programs must leave free; `[compute]` has `launch`, the time of an op
-beside its bytes and work, and `overlap`, the speed of computation while a collective runs. `[work]` may have `other`,
-for all other types. `fuses = false` in `[compute]` says that programs run op by op. Links may have `step` and `torus`
-(`cost.algorithms`). `[[collectives]]` are measured ones: `kind`, `devices` along each level of links, `latency`,
-`bandwidth` (bytes that a device receives), `source`. `[engines]` name the engine of a kind, or of the links from a
-stride on. What a file leaves out is as on the default machine.
+`[memory]` also has `reserve`, the share that programs must leave free; `[compute]` has `launch`, the time of an op in
+addition to its bytes and work, and `overlap`, the speed of computation while a collective runs. `[work]` may have
+`other`, for all other types. `fuses = false` in `[compute]` says that programs run op by op. Links may have `step` and
+`torus` (`cost.algorithms`). `[[collectives]]` are measured ones: `kind`, `devices` along each level of links,
+`latency`, `bandwidth` (bytes that a device receives), `source`. `[engines]` name the engine of a kind, or of the links
+from a stride on. What a file leaves out is as on the default machine.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class _Reader:
         return cast(list[Mapping[str, Any]], rows)
 
     def sourced(self, table: str, key: str, value: Any, quantity: Quantity) -> float:
-        """Returns a number that stands beside its source."""
+        """Returns a number that is given with its source."""
         place = table, 0, key
         wanted = f'write {key} = {{ value = "{quantity.example}", source = ".." }}'
         if not isinstance(value, dict) or set(cast(dict[str, Any], value)) != {"value", "source"}:

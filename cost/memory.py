@@ -1,10 +1,10 @@
-"""The memory that a program needs on a device: live bytes over the order of its instructions, and what lives when most
-do.
+"""The memory that a program needs on a device: live bytes over the order of its instructions, and the buffers live at
+the peak.
 
-Parameters and constants are there for the whole run. Results and temporary values live as `liveness` says; those of
-loops, branches and called computations count at the instruction that runs them, with the largest branch. Only operands
-and results of a fusion are in memory. No compiler with the same instructions in the same order that makes every value
-needs less; one may need more, because memory has holes.
+Parameters and constants live for the whole run. Results and temporary values live as `liveness` says; those of loops,
+branches and called computations count at the instruction that runs them, with the largest branch. Only operands and
+results of a fusion are in memory. This is a lower bound for compilers that keep the instructions, their order and every
+value; fragmentation may add to it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .liveness import Buffer, Lives, Pairs, lives_of, state_pairs
 
 @dataclass(frozen=True, slots=True)
 class LiveBuffer:
-    """Memory that is in use at the peak: the value that it first holds (`name[2]` for a leaf of a tuple), its shape on
-    a device and bytes, and the line of the user's source. `kind` is parameter, constant, result or temporary.
+    """Memory in use at the peak: its first value (`name[2]` for a leaf of a tuple), its shape on a device and
+    bytes, and the line of the user's source. `kind` is parameter, constant, result or temporary.
     """
 
     kind: str
@@ -42,7 +42,7 @@ class LiveBuffer:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The bytes that live while an instruction of the entry runs, computations that it calls included."""
+    """The bytes that live while an instruction of the entry and its callees run."""
 
     name: str
     bytes: int
@@ -53,10 +53,10 @@ class Moment:
 class LiveMemory:
     """The memory of a program on a device, in bytes.
 
-    `results` are all arrays of the result; `aliased` of these bytes lie in the memory of parameters. `temporary` is the
-    most that is needed at once beyond parameters, constants and results. `peak` is the most that lives at once, all
-    together, while the instruction `at` of the entry runs. `curve` has one entry per instruction of the entry, in
-    order. `buffers` live at the peak, largest first, and add up to it.
+    `results` are all arrays of the result; `aliased` of these bytes alias parameters. `temporary` is the most that
+    is needed at once beyond parameters, constants and results. `peak` is the most that lives at once, all together,
+    while the instruction `at` of the entry runs. `curve` has one entry per instruction of the entry, in order.
+    `buffers` live at the peak, largest first, and add up to it.
     """
 
     parameters: int
@@ -105,7 +105,9 @@ def _analysed(module: Module) -> tuple[Iterable[Computation], Lives, Pairs]:
 
 
 def _reached(module: Module) -> tuple[dict[Computation, None], dict[Computation, Instruction]]:
-    """Returns the computations that control flow reaches from the entry, and a loop for each that is only a body."""
+    """Returns the computations that control flow reaches from the entry, and maps those that are only loop bodies
+    to their loops.
+    """
     reached: dict[Computation, None] = {module.entry: None}
     loops: dict[Computation, Instruction] = {}
     others: set[Computation] = set()
@@ -125,9 +127,9 @@ def _reached(module: Module) -> tuple[dict[Computation, None], dict[Computation,
 
 
 def _donated(module: Module) -> Pairs:
-    """Returns the leaves of parameters whose memory holds a leaf of the result at the end.
+    """Pairs the leaves of parameters with the leaves of the result that end in their memory.
 
-    Those that the program only offers (`buffer_donor`) take the first result of their size that has no other place.
+    A leaf that the program only offers (`buffer_donor`) takes the first result of its size that has no other place.
     """
     parameters, root = module.entry.parameters, module.entry.root.shape
     firsts = [0]

@@ -1,8 +1,8 @@
 """The bytes of memory that instructions of a per-device program read and write.
 
 Views, structure and collectives touch nothing (the time of a collective is that of its links). An op that moves
-elements reads of each operand at most as much as it writes, and one that overwrites elements of an operand writes at
-most as much as its other operands have. A fusion reads its parameters and writes its root by the same rules.
+elements reads at most as many bytes of each operand as it writes, and one that updates an operand in place writes at
+most as many as its other operands have. A fusion reads its parameters and writes its root by the same rules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STRUCTURE = frozenset({Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT}
 def touched(instruction: Instruction, is_stored: Callable[[Instruction], bool] = lambda _: True) -> int:
     """Returns the bytes that one execution of an instruction reads and writes, without those of its callees.
 
-    `is_stored` says of a value whether it lies in memory; by default all do.
+    `is_stored` decides whether a value lies in memory; by default all do.
     """
     op = instruction.op
     if op.role is Role.FUSION:
@@ -63,7 +63,7 @@ def _fusion(fusion: Instruction) -> int:
 
 
 def _users(value: Instruction) -> Iterator[tuple[Instruction, list[int]]]:
-    """Yields the users of a value, looking through views, and the operands that it is."""
+    """Yields the users of a value, looking through views, and the operand numbers."""
     for user in dict.fromkeys(value.users):
         if _is_view(user):
             yield from _users(user)

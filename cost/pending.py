@@ -1,7 +1,7 @@
-"""Follows the collectives that are in flight through a computation: where each is awaited.
+"""Follows the collectives in flight through a computation, to where each is awaited.
 
-A collective starts where it stands and is awaited by the first instruction that reads its result. Tuples, elements of
-tuples, views and barriers only pass it on; the done of a start reads it.
+A collective starts at its place and is awaited by the first instruction that reads its result. Tuples, elements of
+tuples, views and barriers only forward it; the done of a start reads it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class InFlight(Generic[T]):
-    """The collectives in flight, each known as something of the caller's, by the leaves of the values that have them.
+    """The collectives in flight, each known by a key of the caller, by the leaves of the values that carry them.
 
     The caller goes through the instructions of one computation in order.
     """
@@ -28,7 +28,7 @@ class InFlight(Generic[T]):
         self._readers: set[Instruction] = set()
 
     def start(self, instruction: Instruction, known_as: T) -> None:
-        """Notes that a collective has started, whose result nobody has yet."""
+        """Notes that a collective has started, and nothing has awaited it yet."""
         self._by_leaf[instruction] = dict.fromkeys(range(instruction.shape.num_leaves), known_as)
         self._readers.update(instruction.users)
 
@@ -59,6 +59,6 @@ class InFlight(Generic[T]):
 
 
 def _only_passes(instruction: Instruction) -> bool:
-    """Whether an instruction hands its operands on without reading them."""
+    """Whether an instruction forwards its operands without reading them."""
     op = instruction.op
     return memory(op).shares_memory or memory(op).is_view or op.role is Role.ELEMENT

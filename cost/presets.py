@@ -1,4 +1,4 @@
-"""Machines by name, and as text: the rates of devices that people have, and the links between them.
+"""Machines by name, and as text: the rates of common devices, and the links between them.
 
     h100                                             a preset
     h100;memory=2.4TB                                a preset with another rate of memory

@@ -1,8 +1,8 @@
-"""The seconds of single instructions on a machine: what forecasts, timelines and schedulers add up.
+"""The seconds of single instructions on a machine, which forecasts, timelines and schedulers add up.
 
 An op takes `launch + work / rate + bytes / bandwidth`: the multiply-adds of contractions, and the bytes that it reads
-and writes of values that lie in memory (`cost.stored`; all of them where nothing is fused). A fusion touches memory at
-its ends only and does the work of the contractions inside. A collective takes the time of the machine for its kind, its
+and writes of materialized values (`cost.stored`; all values where nothing is fused). A fusion touches memory at its
+ends only and does the work of the contractions inside. A collective takes the time of the machine for its kind, its
 bytes and its links.
 """
 
@@ -53,7 +53,7 @@ _NOTHING = Seconds()
 
 
 class _Route(NamedTuple):
-    """How the collectives of one kind over the same groups of devices travel: their cost, and their engine."""
+    """The cost of the collectives of one kind over the same replica groups, and their engine."""
 
     transfer: Transfer
     engine: str
@@ -62,8 +62,8 @@ class _Route(NamedTuple):
 class Clock:
     """Times the instructions of one program, which may change only before `renew`. Equal groups are looked up once.
 
-    `sent` has other bytes of single collectives, by name. Unless `combined`, a collective of several arrays takes the
-    time of one collective for each.
+    `sent` overrides the bytes of single collectives, by name. Unless `combined`, a collective of several arrays
+    takes the time of one collective for each.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class Clock:
         return Clock(machine, module.num_partitions * module.replica_count)
 
     def renew(self, module: Module) -> None:
-        """Forgets the times that have changed because other instructions, with the same operands and users, have taken
-        the place of some.
+        """Forgets the times that are invalid since other instructions, with the same operands and users,
+        replaced some.
         """
         changed = around(i for c in module for i in c if i not in self._parts)
         if self._stored is not None:
@@ -198,15 +198,15 @@ def _always(value: Instruction) -> bool:
 
 
 def trips_of(instruction: Instruction) -> int:
-    """Returns how often control flow runs what it calls; 1 where the trips of a loop are not known."""
+    """Returns the number of times that control flow runs its callees; 1 where the trip count is not known."""
     trips = trip_count(instruction) if instruction.op.role is Role.LOOP else 1
     return 1 if trips is None else trips
 
 
 def op_seconds(instruction: Instruction, machine: Machine) -> float:
-    """Returns the seconds of one execution of an op that computes, without those of the computations it calls.
+    """Returns the seconds of one execution of an op that computes, without those of its callees.
 
-    For all ops of a program use a `Clock`, which remembers what they have in common.
+    For all ops of a program use a `Clock`, which caches shared results.
     """
     return Clock(machine, 1).parts(instruction).compute
 

@@ -18,13 +18,15 @@ _DEEPEST = 3  # ops that every reader computes anew, one after the other
 
 
 class Stored:
-    """Answers for the instructions of a program, while they keep their operands and users."""
+    """Decides for the instructions of a program whether they are materialized, while they keep their operands and
+    users.
+    """
 
     def __init__(self) -> None:
         self._stored: dict[Instruction, bool] = {}
 
     def __call__(self, value: Instruction) -> bool:
-        """Whether a value lies in memory, or the value does of which it is a view."""
+        """Whether a value, or the value that it is a view of, is materialized in memory."""
         value = _viewed(value)
         found = self._stored.get(value)
         if found is None:
@@ -32,20 +34,20 @@ class Stored:
         return found
 
     def copied(self, copies: Mapping[Instruction, Instruction]) -> Stored:
-        """Returns the same answers for the copies of instructions."""
+        """Copies the cached answers to the copies of instructions."""
         found = Stored()
         found._stored = {copies[value]: answer for value, answer in self._stored.items() if value in copies}
         return found
 
     def forget(self, values: Iterable[Instruction]) -> None:
-        """Answers anew for these values, as their surroundings have changed."""
+        """Invalidates the answers for these values."""
         for value in values:
             self._stored.pop(value, None)
 
 
 def around(new: Iterable[Instruction]) -> set[Instruction]:
-    """Returns the values of which it may have changed whether they lie in memory, or where what they read does, since
-    these instructions have taken the place of others with the same operands and users.
+    """Returns the values whose answers, or whose operands' answers, may have changed since these instructions
+    replaced others with the same operands and users.
     """
     found = set(new)
     found |= {_viewed(operand) for value in found for operand in value.operands}
@@ -64,7 +66,7 @@ def _viewed(value: Instruction) -> Instruction:
 
 
 def _is_inside(value: Instruction) -> bool:
-    """Whether loops of its readers compute a value."""
+    """Whether a value is fused into its readers."""
     if not value.users or not _is_loop(value):
         return False
     readers = _readers(value)
@@ -74,7 +76,7 @@ def _is_inside(value: Instruction) -> bool:
 
 
 def _is_made_anew(value: Instruction, depth: int = _DEEPEST) -> bool:
-    """Whether every reader makes a value from at most half of its own bytes, and from values that are made so too."""
+    """Whether every reader recomputes a value, since it reads at most half of its bytes, from operands in memory."""
     if not depth or not _is_loop(value):
         return False
     read = sum(o.shape.byte_size for o in value.operands if not _is_made_anew(o, depth - 1))
@@ -82,7 +84,7 @@ def _is_made_anew(value: Instruction, depth: int = _DEEPEST) -> bool:
 
 
 def _is_loop(value: Instruction) -> bool:
-    """Whether a loop over the elements of the result computes a value, so that a reader can compute it in its own."""
+    """Whether a value is element-wise, so that a reader can fuse it."""
     op = value.op
     if not op.is_fusible or not value.shape.is_array or value.control_predecessors:
         return False
@@ -90,7 +92,7 @@ def _is_loop(value: Instruction) -> bool:
 
 
 def _computes_operands(reader: Instruction, value: Instruction) -> bool:
-    """Whether an op can compute this operand in its own loops: it does not read it at computed places."""
+    """Whether an op can fuse this operand: it does not read it at computed indices."""
     return reader.op.is_fusible and (reader.operands[0] is not value or not has_windows(reader))
 
 

@@ -1,16 +1,16 @@
-"""Simulates the order of a per-device program in time: collectives run beside the ops that stand behind them.
+"""Simulates a per-device program over time: collectives overlap the ops after them in the order of the text.
 
 One engine computes, in the order of the text. A collective is issued when this engine comes to it, starts when its own
-engine (`Machine.engine`) has done all that was issued to it before, and is awaited where its result is first read.
-Tuples, elements of tuples, views and barriers read nothing. The done of a start waits at its place. Computation is
-slower while a collective runs, if the machine says so (`Machine.overlap`).
+engine (`Machine.engine`) has finished all earlier ones, and is awaited where its result is first read. Tuples, elements
+of tuples, views and barriers read nothing. The done of a start waits at its place. Computation is slower while a
+collective runs, if the machine says so (`Machine.overlap`).
 
 A loop's body is simulated once for all trips, and once more for the first trip if collectives from outside are then
-running. What a computation starts is awaited at its end at the latest, so nothing is in flight between trips. A loop
-without collectives is one op. Of a conditional the branch that takes longest runs. The time is linear in the size of
+running. Collectives that a computation starts are awaited at its end at the latest, so nothing is in flight between
+trips. A loop without collectives is one op. A conditional runs its slowest branch. The time is linear in the size of
 the program.
 
-The model leaves out that links and memory are shared: a collective takes the same time whatever runs beside it.
+The model leaves out that links and memory are shared: a collective takes the same time whatever runs at the same time.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from .seconds import Clock, trips_of
 
 COMPUTE = "compute"  # the name of the engine that computes
 
-HIDDEN, EXPOSED = 0.9, 0.1  # shares of a collective's time beside computation from which on, and up to which, it is so
+HIDDEN, EXPOSED = 0.9, 0.1  # shares of overlapped time: at least, and at most
 
 
 @dataclass(slots=True)
 class Event:
-    """One thing that an engine does, from `start` to `end` in seconds from the start of the program.
+    """One activity of an engine, from `start` to `end` in seconds from the start of the program.
 
-    Of a collective, `issued` is the time at which computation comes to its place, `needed` the time at which it comes
-    to the first use, and `waited` are the seconds by which the collective delays computation: it waits for the
-    collective, or is slower beside it. An instruction of a loop has the times of one trip, and stands for `trips` of
-    them. `bytes` are those that a device receives, or those of memory that an op reads and writes.
+    For a collective, `issued` is the time at which computation comes to its place, `needed` the time at which it
+    comes to the first use, and `waited` are the seconds by which the collective delays computation: it waits for
+    the collective, or is slower during it. An instruction of a loop has the times of one trip, and stands for
+    `trips` of them. `bytes` are those that a device receives, or those of memory that an op reads and writes.
     """
 
     instruction: Instruction
@@ -71,7 +71,7 @@ class Event:
 
     @property
     def hidden(self) -> float:
-        """The share of a collective's time, 0 to 1, by which it delays nothing."""
+        """The share of a collective's time, 0 to 1, that is overlapped."""
         return 1.0 - min(self.waited / self.seconds, 1.0) if self.seconds > 0 else 1.0
 
     @property
@@ -127,7 +127,7 @@ def timeline(module: Module, machine: Machine | str, clock: Clock | None = None)
 
 
 def timeline_seconds(module: Module, clock: Clock) -> float:
-    """Returns the `seconds` of a program's timeline alone, sooner."""
+    """Returns only the `seconds` of a program's timeline, which is faster."""
     return _simulated(module, clock, False).now
 
 
@@ -140,8 +140,8 @@ def _simulated(module: Module, clock: Clock, notes_all: bool) -> _Simulation:
 @brief
 @dataclass(slots=True)
 class _Simulation:
-    """The state of all engines at the time `now`. `queues` hold the collectives of each that are not done by then. The
-    events are those of collectives, and of computation where it `notes_all`.
+    """The state of all engines at the time `now`. `queues` hold the unfinished collectives of each. The events are
+    those of collectives, and of computation where it `notes_all`.
     """
 
     clock: Clock
@@ -170,7 +170,7 @@ class _Simulation:
         self.await_all(started)
 
     def control(self, instruction: Instruction, trips: int) -> None:
-        """Runs what control flow calls."""
+        """Runs the callees of control flow."""
         called, serial = instruction.called(), self.clock.serial
         if instruction.op.role is Role.BRANCH:
             called = [max(called, key=lambda c: serial(c).total)]
@@ -191,7 +191,7 @@ class _Simulation:
             self.run(computation, trips)
 
     def compute(self, instruction: Instruction, seconds: float, trips: int) -> None:
-        """Computes for this number of seconds, or longer beside collectives."""
+        """Computes for this number of seconds, or longer during collectives."""
         if seconds > 0:
             start = self.now
             self.advance(seconds)
@@ -216,7 +216,7 @@ class _Simulation:
         return event
 
     def await_all(self, events: Iterable[Event]) -> None:
-        """Lets computation stand still until these collectives are done."""
+        """Stalls computation until these collectives are done."""
         for event in events:
             if event.needed < 0:
                 event.needed = self.now
@@ -229,7 +229,7 @@ class _Simulation:
                 self.now = event.end
 
     def advance(self, seconds: float) -> None:
-        """Lets this much be computed, at the speed that the running collectives leave."""
+        """Advances computation by this amount, at the speed that the running collectives leave."""
         while self.overlap < 1 and (running := self.running()):
             until = min(event.end for event in running)
             possible = (until - self.now) * self.overlap
@@ -243,7 +243,7 @@ class _Simulation:
         self.now += seconds
 
     def running(self) -> list[Event]:
-        """Forgets the collectives that are done, and returns the one that each engine runs now."""
+        """Removes finished collectives, and returns the one that each engine runs now."""
         for queue in self.queues.values():
             while queue and queue[0].end <= self.now:
                 queue.popleft()

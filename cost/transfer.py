@@ -28,7 +28,7 @@ class Transfer:
 
     @staticmethod
     def best(found: Iterable[Transfer]) -> Transfer:
-        """Returns the least of these costs for any bytes: those that are the least for some, by falling latency."""
+        """Keeps the lower envelope of these latency/bandwidth lines."""
         kept: list[Transfer] = []
         for one in sorted(found, key=lambda t: (t.latency, t.per_byte)):
             if not kept or one.per_byte < kept[-1].per_byte:

@@ -1,6 +1,6 @@
 """Facts of single uses of ops, as the ops describe them.
 
-Most ops say the same of all their uses. Then the use is not made: programs have many, and costs ask for several facts
+Most ops say the same of all their uses. Then no use is constructed: programs have many, and costs ask for several facts
 of each.
 """
 

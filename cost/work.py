@@ -1,7 +1,7 @@
-"""The contractions of a program: their multiply-adds, their executions, and how many devices compute the same.
+"""The contractions of a program: their multiply-adds, their executions, and the number of devices that repeat them.
 
-Other ops are counted by the bytes that they read and write, which is where their time goes. The program may be Hloom's
-or one compiled and printed by XLA; contractions inside of fusions count.
+Other ops are counted by the bytes that they read and write, which dominate their time. The program may be Hloom's or
+one compiled and printed by XLA; contractions inside of fusions count.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ _SIDES = {16: ("bf16", 128), 32: ("f32", 768)}  # of the matrices that are multi
 _LARGE, _SMALL = 1 << 22, 16  # numbers in the arrays of the other ops
 _SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 23, 1 << 25)  # bytes of the larger of operand and result
 _ARRAY = 1 << 18  # bytes of each of the arrays that more bytes consist of
-_BESIDE = 1 << 23  # bytes of the all-reduce that runs beside products
+_BESIDE = 1 << 23  # bytes of the all-reduce that overlaps products
 _DEFINED = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }\n"
 
-# Collectives: whether operand and result are as large as what is measured, or the part of one device of a group.
+# Collectives: whether operand and result have the measured size, or that of one device's part.
 KINDS: Mapping[Kind, tuple[bool, bool, str]] = {
     "all-gather": (False, True, "all-gather(x), dimensions={0}, use_global_device_ids=true"),
     "reduce-scatter": (True, False, "reduce-scatter(x), dimensions={0}, to_apply=add, use_global_device_ids=true"),

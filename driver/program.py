@@ -32,7 +32,7 @@ _COMPILED = ("unpartitioned", "simulated")  # cached properties, which a copy co
 @dataclass(frozen=True, slots=True)
 class NativeMemory:
     """The memory of a native run on a device, in bytes. `arena` holds all temporary values, and `bound` is the least
-    that any layout of them needs. `run` adds parameters, constants, and the results that lie beside the arena.
+    that any layout of them needs. `run` adds parameters, constants, and the results outside of the arena.
     """
 
     arena: int

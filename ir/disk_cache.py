@@ -1,9 +1,9 @@
-"""Keeps what takes long to make on disk, so that a later process need not make it again: object code, parser tables.
+"""Caches expensive results on disk for later processes: object code, parser tables.
 
-A file's name is the hash of all that its content follows from, such as the text of a kernel, the version of LLVM and
-the processor with its features. Its content begins with the hash of the rest. Files are written under another name and
+A file's name is the hash of all inputs of its content, such as the text of a kernel, the version of LLVM and the
+processor with its features. Its content begins with the hash of the rest. Files are written under another name and
 renamed, so that several processes may fill the cache at once. Anything that goes wrong (a damaged file, a full or
-read-only disk) means that the content is made.
+read-only disk) is a cache miss.
 
 Object code runs as it is read, so only the user may have written it: a folder of another owner, or one that others can
 write to, is not used (`refusal` tells why), and neither is such a file. A hash in the file could not tell: whoever can

@@ -41,5 +41,5 @@ class Partitioned(Module):
 
     @cached_property
     def certificate(self) -> ProgramCertificate:
-        """The time of each resharding on the machine, and the bytes that it sends, beside lower bounds."""
+        """The time of each resharding on the machine, and the bytes that it sends, with lower bounds."""
         return ProgramCertificate.of(self._reshardings, self.num_partitions, self._machine)

@@ -1,9 +1,9 @@
-"""Records what happens when in a run, on one process, and writes it for Perfetto and Chrome's tracing.
+"""Records the events of a run over time, on one process, and writes them for Perfetto and Chrome's tracing.
 
 `Trace` sees each step that the interpreter runs, tables of native steps as one. Steps that compute are events of the
 track `compute`. A collective is an event of the track `communication`, from its start until this process has its
 results; `waited_us` is how long it did nothing else for them, so a hidden collective waits for little of its duration.
-A run without a trace does no more than look whether there is one.
+A run without a trace only checks whether there is one.
 """
 
 from __future__ import annotations

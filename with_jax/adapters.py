@@ -60,7 +60,7 @@ def filter_jit(function: Callable[..., Any] | None = None, *, donate: Donate = "
 def nnx_jit(function: Callable[..., Any] | None = None, *, donate: bool = False, **options: Any) -> Any:
     """Compiles a function of modules of Flax NNX; stands in for `flax.nnx.jit`.
 
-    The function may change the modules in its arguments, and return modules; numbers and texts beside them are part of
+    The function may change the modules in its arguments, and return modules; other numbers and texts are part of
     the program. `donate` lets the new state take the memory of the old one. `options` are `mesh`, `options` and
     `platforms` of `hloom.jax.jit`.
     """

@@ -44,7 +44,7 @@ class Lowered(Module):
 
     @staticmethod
     def of(stage: Any, program: Program) -> Lowered:
-        """Wraps what JAX has lowered."""
+        """Wraps a lowering of JAX."""
         result = Lowered(program.module.name, program.module.source)
         result.take(program.module.__copy__())
         result._stage, result._program = stage, program

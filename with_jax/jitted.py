@@ -75,7 +75,7 @@ class Jitted:
 
     @staticmethod
     def of(function: Callable[..., Any], jitted: Any) -> Jitted:
-        """Wraps what `jax.jit` made of a function."""
+        """Wraps `jitted`, the result of `jax.jit` on a function."""
         made: Jitted = type("Jitted", (Jitted,), {"__call__": staticmethod(jitted), "_jitted": jitted})()
         functools.update_wrapper(made, function)
         return made

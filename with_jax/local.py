@@ -1,4 +1,4 @@
-"""Judges what passes did to a program in the middle of XLA's compilation."""
+"""Checks the changes of passes to a program in the middle of XLA's compilation."""
 
 from __future__ import annotations
 

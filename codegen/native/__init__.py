@@ -1,1 +1,1 @@
-"""Native code for element-wise and reducing programs: an IR of loops, its printers, and the lowering to it."""
+"""Native code for element-wise and reducing programs: a loop IR, its printers, and the lowering to it."""

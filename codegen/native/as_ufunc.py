@@ -1,4 +1,4 @@
-"""Makes numpy ufuncs of machine code, so that numpy finds the shapes, strides and types of operands for it."""
+"""Wraps machine code in numpy ufuncs, which handle shapes, strides and types of operands."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Builds one nest: typed operations on values, each made once and placed in its row or its strip.
+"""Builds one nest: typed operations on values, each emitted once (value numbering) and placed in its row or its strip.
 
-Values whose operands are uniform go to the row before the current strip; the others belong to the current strip and
-cannot be used after it. Constants are folded where this costs no rounding.
+Operations on uniform values go to the row before the current strip; the others belong to the current strip and cannot
+be used after it. Constants are folded where this costs no rounding.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Builder:
     # -- structure
 
     def make(self, do: Do, lane: Lane, *operands: Node, data: Any = None, varying: bool = False) -> Node:
-        """Returns the value of an operation, made before if possible."""
+        """Returns the value of an operation, reusing an equal earlier one."""
         key = (do, lane, tuple(o.number for o in operands), data)
         known = self._uniform.get(key) or self._varying.get(key)
         if known is not None:
@@ -69,7 +69,7 @@ class Builder:
         return self.next - 1
 
     def load(self, access: Access, lane: Lane, mask: Node | None = None, at: Node | None = None) -> Node:
-        """Returns elements of a buffer; the i64 `at` is added to their places."""
+        """Loads elements of a buffer; the i64 `at` is added to their offsets."""
         operands = [o for o in (at, mask) if o is not None]
         do = Do.LOAD if at is None else Do.LOAD_AT
         return self.make(do, lane, *operands, data=access, varying=access.column != 0)
@@ -81,17 +81,17 @@ class Builder:
     def store(
         self, access: Access, value: Node, do: Do | None = None, identity: int = 0, at: Node | None = None
     ) -> None:
-        """Stores a value: in the strip, or once per row if its place does not depend on the column. See `Store`."""
+        """Stores a value: in the strip, or once per row if its address does not depend on the column. See `Store`."""
         (self._stores if access.column else self._row_stores).append(Store(access, value, do, identity, at))
 
     def spill(self, node: Node, access: Access) -> None:
-        """Stores a value of an earlier strip, so that this one can load it."""
+        """Stores a value of an earlier strip, so that this one can reload it."""
         step = self._steps[self._step_of[node]]
         assert isinstance(step, Strip)
         self._steps[self._step_of[node]] = replace(step, stores=(*step.stores, Store(access, node)))
 
     def fold(self, do: Do, identity: int, value: Node) -> Node:
-        """Returns the combination of all columns, for use after the strip."""
+        """Reduces a value over all columns, for use after the strip."""
         result = Node(self._number(), Do.FOLDED, value.lane, uniform=True)
         self._folds.append(Fold(do, identity, value, result))
         return result
@@ -164,7 +164,7 @@ class Builder:
         return self.op(Do.NE, x, y)
 
     def invert(self, x: Node) -> Node:
-        """Returns the complement of integers or masks."""
+        """Returns the bitwise complement of integers or masks."""
         return self.op(Do.XOR, x, self.bits((1 << x.lane.bits) - 1, x.lane))
 
     def select(self, mask: Node, x: Node, y: Node | float) -> Node:
@@ -182,18 +182,18 @@ class Builder:
         return x if x.lane is lane else self.make(do, lane, x)
 
     def as_bits(self, x: Node) -> Node:
-        """Returns the bits of floats."""
+        """Bitcasts floats to integers."""
         return self.cast(Do.BITCAST, x, x.lane.integer)
 
     def as_float(self, x: Node) -> Node:
-        """Returns the floats with these bits."""
+        """Bitcasts integers to floats."""
         return self.cast(Do.BITCAST, x, FLOATS[x.lane.bits])
 
     def abs(self, x: Node) -> Node:
         return self.as_float(self.op(Do.AND, self.as_bits(x), (1 << (x.lane.bits - 1)) - 1))
 
     def negate(self, x: Node) -> Node:
-        """Returns floats with the other sign."""
+        """Flips the sign of floats."""
         return self.as_float(self.op(Do.XOR, self.as_bits(x), 1 << (x.lane.bits - 1)))
 
     def sign_bit(self, x: Node) -> Node:
@@ -204,7 +204,7 @@ class Builder:
         return self.as_float(self.op(Do.OR, self.as_bits(x), sign))
 
     def polynomial(self, x: Node, coefficients: tuple[float, ...]) -> Node:
-        """Returns a polynomial by Horner's rule, the highest coefficient first."""
+        """Evaluates a polynomial by Horner's rule, the highest coefficient first."""
         result = self.like(x, coefficients[0])
         for coefficient in coefficients[1:]:
             result = self.fma(result, x, coefficient)

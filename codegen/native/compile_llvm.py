@@ -85,8 +85,8 @@ def version() -> str:
 def object_code(text: str, cpu: str = "", features: str = "", brief: bool = False) -> bytes:
     """Returns the object code of LLVM IR, for this processor unless another is named.
 
-    `brief` is for text that has little to improve, as that of loop kernels, where invariants stand outside of loops and
-    equal values have one name: the passes of LLVM's level 2 take four times as long and make it no faster.
+    `brief` is for text that is optimized already, such as loop kernels, with invariants hoisted and equal values
+    numbered: LLVM's passes of level 2 take four times as long there and make it no faster.
     """
     binding = _binding()
     if not cpu:

@@ -1,4 +1,4 @@
-"""Element types in lanes: which lanes hold a type, and how arrays of it are loaded, stored and converted.
+"""Element types in lanes: the lane type of each element type, and its loads, stores and conversions.
 
 Truth values are masks in lanes and bytes in memory. Numbers narrower than a byte have a byte each. Floats of at most 16
 bits are held as f32 (see `narrow`).
@@ -31,7 +31,7 @@ def register(element: ElementType) -> Lane:
 
 
 def from_memory(b: Builder, x: Node, element: ElementType) -> Node:
-    """Returns loaded elements in lanes."""
+    """Converts loaded elements to their lane type."""
     if element is PRED:
         return b.ne(x, 0)
     if element.is_float and element.bits < 32:
@@ -40,7 +40,7 @@ def from_memory(b: Builder, x: Node, element: ElementType) -> Node:
 
 
 def to_memory(b: Builder, x: Node, element: ElementType) -> Node:
-    """Returns lanes as they are stored."""
+    """Converts lanes to their type in memory."""
     if element is PRED:
         return b.cast(Do.ZEXT, x, Lane.I8)
     if element.is_float and element.bits < 32:
@@ -49,7 +49,7 @@ def to_memory(b: Builder, x: Node, element: ElementType) -> Node:
 
 
 def wrapped(b: Builder, x: Node, element: ElementType) -> Node:
-    """Returns integers reduced to the width of their type, where lanes are wider."""
+    """Wraps integers to the width of their type, where lanes are wider."""
     spare = x.lane.bits - element.bits
     if not element.is_integer or not spare:
         return x
@@ -57,7 +57,7 @@ def wrapped(b: Builder, x: Node, element: ElementType) -> Node:
 
 
 def converted(b: Builder, x: Node, source: ElementType, target: ElementType) -> Node:
-    """Converts numbers that the target has, or that numpy rounds or wraps: floats to nearest, integers modulo 2^n."""
+    """Converts numbers exactly, or as numpy rounds or wraps them: floats to nearest, integers modulo 2^n."""
     if source is target:
         return x
     lane = register(target)

@@ -10,7 +10,7 @@ from ...ir.graph.source import RowMajor, Source
 
 
 class SplitAxis(Exception):
-    """Asks for a loop to be split into two, the inner one of size `inner`, so that an index becomes affine."""
+    """Requests that a loop be split into two, the inner one of size `inner`, so that an index becomes affine."""
 
     def __init__(self, axis: int, inner: int) -> None:
         super().__init__(axis, inner)
@@ -26,7 +26,7 @@ class Affine:
     terms: tuple[tuple[int, int], ...] = ()
 
     def range(self, sizes: Sequence[int]) -> tuple[int, int]:
-        """Returns the least and the greatest value."""
+        """Returns the minimum and the maximum."""
         ends = [c * (sizes[axis] - 1) for axis, c in self.terms]
         return self.offset + sum(min(0, e) for e in ends), self.offset + sum(max(0, e) for e in ends)
 
@@ -39,7 +39,7 @@ def counter(axis: int, size: int) -> Affine:
 
 
 def combined(parts: Sequence[Affine], factors: Sequence[int], offset: int = 0) -> Affine:
-    """Returns the sum of parts times factors."""
+    """Returns the linear combination of index parts."""
     terms: dict[int, int] = {}
     for part, factor in zip(parts, factors, strict=True):
         offset += part.offset * factor
@@ -61,8 +61,8 @@ def through(source: Source, index: Index, dims: Sequence[int], operand: Sequence
 
 
 def delinearized(position: Affine, dims: Sequence[int], sizes: Sequence[int]) -> Index:
-    """Returns the index whose row-major position this is. Every term must fall into one dimension, or its loop is
-    split (SplitAxis); ValueError if that is impossible.
+    """Returns the index with this row-major position. Every term must fall into one dimension, or its loop is split
+    (SplitAxis); ValueError if that is impossible.
     """
     result: list[Affine] = []
     offset, terms = position.offset, list(position.terms)

@@ -11,16 +11,16 @@ from .step import Layout, NativeStep
 
 
 def kernel_step(computation: Computation, layouts: Sequence[Layout]) -> NativeStep:
-    """Returns the machine code of a computation whose parameters lie as `layouts` says; results are dense.
+    """Compiles a computation whose parameters have `layouts`; results are dense.
 
-    A computation of one transpose or copy gives a copy in blocks that suit the cache. Raises NotEvaluable if loops do
-    not compute it, ImportError without llvmlite.
+    A computation of one transpose or copy becomes a copy in blocks that suit the cache. Raises NotEvaluable if no
+    loop kernel computes it, ImportError without llvmlite.
     """
     return step_of(lower(computation, layouts))
 
 
 def step_of(lowered: Lowered) -> NativeStep:
-    """Returns the machine code of a kernel. Raises ImportError without llvmlite."""
+    """Compiles a kernel. Raises ImportError without llvmlite."""
     code = native(lowered.kernel)
     lanes = lowered.kernel.buffers[len(lowered.parameters) + len(lowered.results) :]
     scratch = tuple(size * lane.bits // 8 for size, lane in zip(lowered.scratch, lanes, strict=True))

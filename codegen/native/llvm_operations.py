@@ -1,4 +1,4 @@
-"""The operations of the loop IR in LLVM's words."""
+"""Prints the operations of the loop IR as LLVM IR."""
 
 from __future__ import annotations
 
@@ -107,8 +107,9 @@ def _integer_extreme(text: Text, do: Do, lane: Lane, operands: Sequence[str]) ->
 
 
 def _float_extreme(text: Text, do: Do, lane: Lane, x: str, y: str) -> str:
-    """Adds a maximum or minimum by both orders of the operands, which differ for zeros of both signs: their common bits
-    are 0, all bits -0. With NaN it is the sum, which is that NaN: orders of elements depend on its sign.
+    """Emits a maximum or minimum with both orders of the operands, which differ for zeros of both signs: AND of the
+    bits gives 0 as the maximum, OR gives -0 as the minimum. With NaN it is the sum, which is that NaN: its sign
+    decides the order of elements.
     """
     kind, bits, mask = vector(lane), vector(lane.integer), vector(Lane.MASK)
     order = "ogt" if do is Do.MAXIMUM else "olt"

@@ -121,7 +121,7 @@ class _Printer(Text):
         self.close_loop()
 
     def copies(self, nest: Nest, strip: Strip, column: str, count: int, tail: int, slots: Slots) -> None:
-        """Prints this many copies of a strip; of the lanes of one with a tail only the first ones exist."""
+        """Prints this many copies of a strip; with a tail, only its first lanes are active."""
         mask = loading = _first(tail) if tail else None
         values: list[dict[Node, str]] = [{} for _ in range(count)]
         if mask and any(node.do in LOADS and node.place_and_mask()[1] for node in strip.nodes):
@@ -151,7 +151,7 @@ class _Printer(Text):
                 self.lines.append(f"store {kind} {result}, ptr {accumulators[copy]}, align 64")
 
     def prefetch(self, column: str, count: int) -> None:
-        """Asks for the same columns of the next row."""
+        """Prefetches the same columns of the next row."""
         for access, place in self.ahead:
             self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
             strip = LANES * self.kernel.buffers[access.buffer].bits // 8
@@ -161,15 +161,15 @@ class _Printer(Text):
                 self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
 
     def opaque(self, value: str, kind: str) -> str:
-        """Returns a value that LLVM knows nothing of. LLVM 22 loads all lanes of a half of a register on processors
-        without AVX-512 where it finds that a mask, which other lanes compute, is false in this half.
+        """Hides a value from LLVM's optimizer. LLVM 22 loads all lanes of half a register on processors without
+        AVX-512 where it finds that a mask computed by other lanes is false in this half.
         """
         slot = self.slot(kind)
         self.lines.append(f"store volatile {kind} {value}, ptr {slot}, align 64")
         return self.new(f"load volatile {kind}, ptr {slot}, align 64")
 
     def folded(self, fold: Fold, accumulators: list[str]) -> str:
-        """Combines the accumulators pairwise, then their lanes; returns the result in all lanes."""
+        """Reduces the accumulators pairwise, then their lanes; returns the result in all lanes."""
         lane, kind = fold.value.lane, vector(fold.value.lane)
         values = [self.new(f"load {kind}, ptr {slot}, align 64") for slot in accumulators]
         while len(values) > 1:
@@ -232,7 +232,7 @@ class _Printer(Text):
     # -- memory
 
     def base(self, access: Access) -> str:
-        """Returns the place of column 0 in the current row."""
+        """Returns the address of column 0 in the current row."""
         if access not in self.bases:
             place = str(access.offset)
             for counter, stride in zip(self.counters, access.strides, strict=False):
@@ -244,19 +244,19 @@ class _Printer(Text):
         return self.bases[access]
 
     def moved(self, access: Access, at: str) -> str:
-        """Returns the place of column 0, with a uniform distance added."""
+        """Returns the address of column 0 plus a uniform offset."""
         first = self.new(f"extractelement <16 x i64> {at}, i32 0")
         kind = TYPES[self.kernel.buffers[access.buffer]]
         return self.new(f"getelementptr {kind}, ptr {self.base(access)}, i64 {first}")
 
     def base_of(self, store: Store) -> str:
-        """Returns the place of column 0 of a store."""
+        """Returns the address of column 0 of a store."""
         return self.base(store.access) if store.at is None else self.moved(store.access, self.value(store.at, {}))
 
     def pointers(
         self, access: Access, column: str, copy: int, base: str | None = None, at: str | None = None
     ) -> str:
-        """Returns the pointers of the lanes of a strip, `at` elements further in each lane."""
+        """Returns the addresses of the lanes of a strip, offset by `at` elements per lane."""
         places = self.columns(column, copy)
         places = self.new(f"mul <16 x i64> {places}, {splat(access.column, Lane.I64)}")
         places = places if at is None else self.new(f"add <16 x i64> {places}, {at}")
@@ -273,7 +273,7 @@ class _Printer(Text):
     def load(
         self, access: Access, lane: Lane, column: str, copy: int, mask: str | None, base: str | None = None
     ) -> str:
-        """Loads elements, from places relative to `base` or to the access's own."""
+        """Loads elements, at addresses relative to `base` or to the access's own base."""
         kind, wide, size = TYPES[lane], vector(lane), lane.bits // 8
         if not access.column and mask is None:
             return self.in_all_lanes(self.new(f"load {kind}, ptr {base or self.base(access)}, align {size}"), kind)
@@ -288,7 +288,7 @@ class _Printer(Text):
         return self.gathered(self.pointers(access, column, copy, base), lane, mask)
 
     def gathered(self, pointers: str, lane: Lane, mask: str | None) -> str:
-        """Loads one element for each lane."""
+        """Gathers one element per lane."""
         wide, mask = vector(lane), mask or splat(1, Lane.MASK)
         name = f"{wide} @llvm.masked.gather.v16{_suffix(lane)}.v16p0"
         self.declared.add(f"declare {name}(<16 x ptr>, i32, <16 x i1>, {wide})")
@@ -316,7 +316,7 @@ class _Printer(Text):
             self.lines.append(f"call {name}({wide} {value}, <16 x ptr> {places}, i32 {size}, <16 x i1> {mask})")
 
     def store_streaming(self, store: Store, value: str, column: str, copy: int) -> None:
-        """Stores a whole strip past the caches, or as usual where the place of the buffer forbids this."""
+        """Emits a streaming store of a whole strip, or a usual one where the address of the buffer forbids this."""
         label, buffer = self.label(), store.access.buffer
         test = self.streaming.setdefault(buffer, f"%streaming{buffer}")
         place = self.contiguous(store.access, column, copy)
@@ -328,8 +328,8 @@ class _Printer(Text):
         ]
 
     def test_streaming(self, buffer: int, name: str) -> None:
-        """Defines `name`: whether a buffer is aligned and is no other one that the kernel reads, whose lines the caches
-        have.
+        """Defines `name`: whether a buffer is aligned and differs from all buffers that the kernel reads, whose
+        lines are cached.
         """
         address = self.new(f"ptrtoint ptr %b{buffer} to i64")
         rest = self.new(f"and i64 {address}, {ALIGNMENT - 1}")

@@ -1,13 +1,13 @@
 """The loop IR: kernels of nested loops over vectors of 16 lanes.
 
 A kernel runs nests one after the other. A nest loops over rows (any number of dimensions) and in each row runs its
-steps: `Row` steps compute on values that are the same in all lanes, `Strip` steps loop over the columns of the row, 16
-at a time. Folds of a strip combine all columns of the row to one value, which later steps of the row may use.
+steps: `Row` steps compute uniform values, which are equal in all lanes; `Strip` steps loop over the columns of the row,
+16 at a time. Folds of a strip reduce all columns of the row to one value, which later steps of the row may use.
 
-A text fixes every rounding and every order, so all targets with a fused multiply-add give the same bits. A strip number
-s of a strip step with folds is combined in accumulator `s % unroll` as long as whole groups of `unroll` strips are
-left, then in accumulator 0. At the end neighbouring accumulators are combined pairwise, and then lanes that are 8, 4, 2
-and 1 apart. The last strip may be partial; lanes beyond the end hold the identity of the fold.
+A text fixes every rounding and every order, so all targets with a fused multiply-add give the same bits. Strip number s
+of a strip step with folds accumulates in accumulator `s % unroll` as long as whole groups of `unroll` strips are left,
+then in accumulator 0. At the end adjacent accumulators are combined pairwise, and then lanes that are 8, 4, 2 and 1
+apart. The last strip may be partial; lanes beyond the end hold the identity of the fold.
 
 Integers have no sign: operations do. Every operation is total or its operands must be in the domain that `Do` gives;
 lowering takes care of that.
@@ -25,7 +25,7 @@ LANES = 16
 
 
 class Lane(Enum):
-    """The type of a value's lanes, and of array elements: truth values (in registers only), integers, floats."""
+    """The type of lanes and of array elements: truth values (in registers only), integers, floats."""
 
     MASK = ("mask", 1, False)
     I8 = ("i8", 8, False)
@@ -138,7 +138,7 @@ class Function(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A place in a buffer: `offset` plus the loop counters times `strides`, in elements, the column's last."""
+    """An address in a buffer: `offset` plus the loop counters times `strides`, in elements, the column's last."""
 
     buffer: int
     offset: int
@@ -153,7 +153,7 @@ class Access:
 @brief
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """One value. `uniform` values are the same in all lanes, and computed once per row."""
+    """One value. `uniform` values are equal in all lanes, and computed once per row."""
 
     number: int
     do: Do
@@ -183,14 +183,14 @@ class Store:
     at: Node | None = None
 
     def combined_rows(self, rows: tuple[int, ...]) -> list[int]:
-        """Returns the loops over rows whose values share a place."""
+        """Returns the loops over rows whose iterations share an address."""
         return [n for n, size in enumerate(rows) if not self.access.strides[n] and size > 1]
 
 
 @brief
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Combines the lanes of `value` over all columns by `do`; `identity` holds the bits of its identity."""
+    """Reduces `value` over all columns by `do`; `identity` holds the bits of its identity."""
 
     do: Do
     identity: int
@@ -201,7 +201,7 @@ class Fold:
 @brief
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Values that are uniform, computed in this order, and stores of them."""
+    """Uniform values, computed in this order, and stores of them."""
 
     nodes: tuple[Node, ...]
     stores: tuple[Store, ...] = ()
@@ -234,7 +234,9 @@ class Nest:
 @brief
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A function of buffers with these element types, which may not overlap unless lanes keep their places."""
+    """A function of buffers with these element types. Buffers may alias only if each lane reads and writes the same
+    elements.
+    """
 
     buffers: tuple[Lane, ...]
     nests: tuple[Nest, ...]

@@ -1,7 +1,7 @@
 """Lowers computations of element-wise ops, moves and reductions to kernels.
 
-Results that have the same loops share a nest. A nest is lowered twice: once on fine loops, to learn how they are used,
-and again on merged ones.
+Results with the same loops share a nest. A nest is lowered twice: once on fine loops, to collect their uses, and again
+on merged ones.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from .updates import Combined, updates_nest
 @brief
 @dataclass(frozen=True, slots=True)
 class Lowered:
-    """A kernel whose buffers are the parameters, the results and scratch rows of these sizes, in elements. Parameters
-    lie in memory as `layouts` says, results are dense.
+    """A kernel whose buffers are the parameters, the results and scratch rows of these sizes, in elements.
+    Parameters have `layouts`, results are dense.
     """
 
     kernel: Kernel
@@ -84,8 +84,8 @@ class _Axes:
 
 
 def lower(computation: Computation, layouts: Sequence[Layout] | None = None) -> Lowered:
-    """Returns the kernel of a computation whose parameters have these layouts; None: they are dense. Raises
-    NotEvaluable if it cannot be a kernel.
+    """Returns the kernel of a computation whose parameters have these layouts (None: dense). Raises NotEvaluable if
+    no kernel computes it.
     """
     root = computation.root
     outputs = root.operands if root.op.role is Role.TUPLE else [root]
@@ -119,7 +119,7 @@ def lower(computation: Computation, layouts: Sequence[Layout] | None = None) -> 
 
 
 class _Lowering:
-    """The buffers of a kernel and the values in its nests, while nests are added."""
+    """The buffers of a kernel under construction, and the number of values in its nests."""
 
     def __init__(self, shapes: Sequence[Shape], inputs: dict[Instruction, Operand] | None = None) -> None:
         self.lanes = [memory(s.element) for s in shapes]
@@ -135,7 +135,7 @@ class _Lowering:
         return self.add(nest)
 
     def add(self, nest: Nest) -> Nest:
-        """Counts the values of a nest, whose numbers later ones do not use."""
+        """Counts the values of a nest, so that later nests number theirs after them."""
         self.values += sum(len(step.nodes) for step in nest.steps)
         return nest
 
@@ -155,7 +155,7 @@ class _Lowering:
 
 
 def _updates(computation: Computation, updates: Updates, layouts: tuple[Layout, ...]) -> Lowered:
-    """Returns the kernel of an op that puts updates into an array: a copy of the array, the updates, and, where sums
+    """Returns the kernel of an op that updates parts of an array: a copy of the array, the updates, and, where sums
     have a wider type, their rounding. See `updates`.
     """
     root, parameters = computation.root, computation.parameters
@@ -195,7 +195,7 @@ def _reduced(computation: Computation, shapes: Sequence[Shape], layouts: tuple[L
 
 
 def _read_poorly(nests: list[Nest], parameters: list[Instruction]) -> list[Instruction]:
-    """Returns the parameters along whose long rows a nest strides that must keep its order of loops."""
+    """Returns parameters read with a stride in the inner loop of a nest whose loops cannot be interchanged."""
     found: set[int] = set()
     for nest in nests:
         strips = [step for step in nest.steps if isinstance(step, Strip)]
@@ -211,8 +211,8 @@ def _output(buffer: int, instruction: Instruction) -> Output:
 
 
 def _parts(output: Output) -> list[Output]:
-    """Returns the values that a result is made of side by side, as a concatenation is; else the result itself. Empty
-    ones, which have no loops, are left out.
+    """Returns the operands that a concatenation places next to each other in its result; other results are one
+    part. Empty operands, which have no loops, are left out.
     """
     i = output.instruction
     sources = sources_of(i) or ()
@@ -234,7 +234,7 @@ def _space(output: Instruction) -> tuple[int, ...]:
 
 
 def _groups(outputs: list[Output]) -> list[list[Output]]:
-    """Returns the results that share loops: those of one space, and those of its leading dimensions."""
+    """Groups results that share loops: those of one space, and those of its leading dimensions."""
     groups: list[list[Output]] = []
     for output in sorted(outputs, key=lambda o: -math.prod(_space(o.instruction))):
         space = _space(output.instruction)
@@ -250,7 +250,7 @@ def _groups(outputs: list[Output]) -> list[list[Output]]:
 
 
 def _depends(one: Instruction, other: Instruction) -> bool:
-    """Whether two values are computed from a common reduction, and so in the same rows."""
+    """Whether two values depend on a common reduction, and so on the same rows."""
 
     def reductions(start: Instruction) -> set[Instruction]:
         reached, stack = {start}, [start]
@@ -264,8 +264,8 @@ def _depends(one: Instruction, other: Instruction) -> bool:
 
 
 def _result(output: Output, axes: _Axes, combine_rows: bool) -> Result:
-    """Returns how a result is stored: a reduction of other than the last dimensions combines rows, as all reductions
-    do if asked to.
+    """Returns how a result is stored. A reduction combines rows unless it reduces the last dimensions alone;
+    `combine_rows` makes all reductions do so.
     """
     i = output.instruction
     index = axes.index(len(_space(i)))

@@ -40,7 +40,7 @@ class Alike:
 
 
 class Lowerings:
-    """Finds the kernels of computations. Computations must not be edited as long as their kernels are used."""
+    """Caches the kernels of computations. Computations must not be edited as long as their kernels are used."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Alike] = {}

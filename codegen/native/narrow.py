@@ -1,6 +1,6 @@
-"""Floats of at most 16 bits in the lanes of f32: values are f32 numbers that the narrow type has.
+"""Floats of at most 16 bits in lanes of f32, which hold only values that the narrow type has.
 
-Loading widens exactly; rounding to nearest, ties to even, and storing the bits are integer operations and sums, so that
+Loading widens exactly. Rounding to nearest, ties to even, and storing the bits are integer operations and sums, so that
 all targets agree.
 """
 
@@ -114,8 +114,8 @@ def _rounded_bits(b: Builder, x: Node, drop: int) -> Node:
 
 
 def rounded_to_odd(b: Builder, x: Node) -> Node:
-    """Returns numbers of f64 in f32, toward zero and with the last bit set where this changes them: rounding to fewer
-    bits then is as if from x (Boldo and Melquiond, "When double rounding is odd", 2005).
+    """Converts f64 to f32, toward zero and with the last bit set if inexact: rounding to fewer bits then is as if
+    from x (Boldo and Melquiond, "When double rounding is odd", 2005).
     """
     nearest = b.cast(Do.RESIZE, x, Lane.F32)
     back = b.cast(Do.RESIZE, nearest, Lane.F64)

@@ -1,8 +1,8 @@
 """Lowers some results of a computation that share their loops to one nest.
 
-Values are made on demand, from the results back to the parameters: an index follows each of them. A reduction over all
-columns is a fold, whose result later strips of the same row use; values are ordered by how many folds they wait for. A
-value that an earlier strip computed is made again, unless it took a function: then it is kept in a scratch row.
+Values are emitted on demand, from the results back to the parameters, each at an index. A reduction over all columns is
+a fold, whose result later strips of the same row use; the number of folds that a value depends on is its stage. A value
+that an earlier strip computed is recomputed, unless it calls a function: then it is spilled to a scratch row.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Key = tuple[Instruction, Index]
 
 
 class MoreAxes(Exception):
-    """Asks for further loops, over dimensions that a reduction takes."""
+    """Requests further loops, over dimensions that a reduction reduces."""
 
     def __init__(self, sizes: tuple[int, ...]) -> None:
         super().__init__(sizes)
@@ -50,7 +50,7 @@ class MoreAxes(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A parameter: its buffer, and the distance of neighbours per dimension, in elements."""
+    """A parameter: its buffer, and its strides per dimension, in elements."""
 
     buffer: int
     strides: tuple[int, ...]
@@ -58,8 +58,8 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A value that becomes a result, or a part of one: the place of its first element in the buffer, and the distances
-    of neighbours per dimension, in elements.
+    """A result, or a part of one: the offset of its first element in the buffer, and its strides per dimension, in
+    elements.
     """
 
     buffer: int
@@ -153,7 +153,7 @@ class NestLowering:
         return [(o, index if o.shape.rank else ()) for o in i.operands]
 
     def depth(self, key: Key) -> int:
-        """Returns how many folds must end before a value can be made, and notes all folds below it."""
+        """Returns the number of folds that a value depends on, and records all folds below it."""
         if key not in self.depths:
             depth = max((self.depth(part) for part in self.parts(key)), default=0)
             if is_fold(key[0]) and not _is_trivial(key[0]):
@@ -163,8 +163,8 @@ class NestLowering:
         return self.depths[key]
 
     def reduced_index(self, i: Instruction, index: Index) -> Index:
-        """Returns the index of a reduction's operand: its reduced dimensions run over the loops that the result's index
-        does not use.
+        """Returns the index of a reduction's operand: its reduced dimensions run over the loops that the
+        result's index does not use.
         """
         sizes, dims = self.space.sizes, i.operands[0].shape.dims
         taken = {axis for part in index for axis, _ in part.terms}
@@ -200,7 +200,7 @@ class NestLowering:
         return made
 
     def kept(self, key: Key, mask: Node | None, value: Traced) -> Traced:
-        """Returns a value of an earlier strip from a scratch row, where that strip stores it."""
+        """Spills a value of an earlier strip to a scratch row, and reloads it; masks are recomputed."""
         lane = value.node.lane
         if lane is Lane.MASK:
             return self.made(key, mask)
@@ -241,7 +241,7 @@ class NestLowering:
             raise NotEvaluable(f"{i.opcode} looks at numbers") from error
 
     def windowed(self, key: Key, windows: Windows, mask: Node | None) -> Traced:
-        """Returns an element of a parameter, in a window that begins at indices which a row computes."""
+        """Loads an element of a parameter from a window whose start indices a row computes."""
         (operand, index), *starts = self.parts(key)
         if operand.op.role is not Role.PARAMETER:
             raise NotEvaluable("native kernels read at computed places from memory only")
@@ -267,7 +267,7 @@ class NestLowering:
         return count.astype(i.shape.element.numpy)
 
     def counted(self, index: Affine) -> Node:
-        """Returns an index as a number."""
+        """Converts an index to a number."""
         if max(map(abs, index.range(self.space.sizes))) > np.iinfo(np.int32).max:
             raise NotEvaluable("native kernels count in 32 bits")
         b = self.builder
@@ -279,8 +279,8 @@ class NestLowering:
         return result
 
     def moved(self, key: Key, mask: Node | None) -> Traced:
-        """Returns the element of the first operand whose index is inside of its dimensions. A single operand needs no
-        test: its index is inside in all lanes of the mask.
+        """Selects the first operand whose index is in bounds. A single operand needs no test: its index is in
+        bounds in all lanes of the mask.
         """
         parts = self.parts(key)
         if len(parts) == 1:
@@ -298,7 +298,7 @@ class NestLowering:
         return found
 
     def inside(self, index: Index, dims: tuple[int, ...]) -> Node | None:
-        """Returns where an index lies within the dimensions; None where this is known."""
+        """Returns the mask of indices in bounds; None where all are known to be."""
         found: Node | None = None
         for part, size in zip(index, dims, strict=True):
             low, high = part.range(self.space.sizes)
@@ -322,7 +322,7 @@ class NestLowering:
         return self.fold(i, self.value(operand))
 
     def finished(self, key: Key, total: Traced) -> Traced:
-        """Returns a reduction, after its strip: combined with the initial value, in its own type."""
+        """Finishes a reduction after its strip: combines it with the initial value, and converts it to its own type."""
         i, (_, init) = key[0], self.parts(key)
         total = total.astype(accumulator(i.shape.element))
         start = self.value(init).astype(total.dtype)
@@ -331,7 +331,7 @@ class NestLowering:
         return UFUNCS[MONOID_OPS[monoid]](start, total).astype(i.shape.element.numpy)
 
     def fold(self, i: Instruction, value: Traced) -> Traced:
-        """Combines the columns of a value by the computation of a reduction, in the type that it computes in."""
+        """Reduces the columns of a value by the computation of a reduction, in its accumulator type."""
         fold = fold_of(i)
         wide = value.astype(accumulator(i.shape.element))
         if wide.element is PRED:
@@ -340,7 +340,7 @@ class NestLowering:
         return wide.with_node(self.builder.fold(fold.do, fold.identity, wide.node))
 
     def sink(self, result: Result, number: int, depth: int, sums: dict[int, Traced]) -> None:
-        """Combines rows of a reduction in its buffer; columns that are reduced too are folded one strip before."""
+        """Combines rows of a reduction in its buffer. If it reduces columns too, a strip before folds these."""
         i, key = result.instruction, (result.instruction.operands[0], result.index)
         fold = fold_of(i)
         if fold.start is None or from_numpy(accumulator(i.shape.element)) is not i.shape.element:

@@ -99,8 +99,9 @@ def run_by_numpy(kernel: Kernel, buffers: Sequence[Array]) -> None:
 
 class _Run:
     """Runs one nest in blocks. A block is a range of each loop: all of the innermost loops, some of one, one of the
-    others; of the columns some only where one row without folds exceeds a block. Rows that store at computed places are
-    blocks of their own. Values have a dimension for each loop, of size 1 where they are the same.
+    others; it splits columns only where one row without folds exceeds a block. Rows with stores at computed
+    addresses are blocks of their own. Values have a dimension for each loop, of size 1 where they do not depend on
+    it.
     """
 
     def __init__(self, nest: Nest, buffers: Sequence[Array]) -> None:
@@ -174,7 +175,7 @@ class _Run:
         return self.view(access) if found is None else found
 
     def places(self, access: Access, at: Array | None) -> Array:
-        """Returns the places of the block's elements in the buffer."""
+        """Returns the offsets of the block's elements in the buffer."""
         places = np.full((1,) * len(self.block), access.offset) if at is None else at + access.offset
         for loop, stride in enumerate(access.strides):
             if stride:

@@ -42,7 +42,7 @@ class _Loop:
 
 
 class _Begin(Enum):
-    """With what the first element is combined: the initial value, nothing, or what earlier parts have left."""
+    """The initial accumulator: the initial value, nothing, or the result of earlier parts."""
 
     INITIAL = "initial"
     NOTHING = "nothing"
@@ -65,13 +65,13 @@ class Part:
 
     @property
     def places(self) -> list[Access]:
-        """Where what `held` holds lies."""
+        """The addresses of the accumulators."""
         strides = tuple(loop.held for loop in self.rows)
         return [Access(buffer, 0, (*strides, self.column.held if self.column else 0)) for buffer in self.held]
 
     @property
     def reads(self) -> list[Access]:
-        """Where the elements lie."""
+        """The addresses of the elements."""
         loops = [loop.arrays for loop in self.rows]
         columns = self.column.arrays if self.column else (0,) * len(self.buffers)
         strides = list(zip(*loops, columns, strict=True))
@@ -81,7 +81,7 @@ class Part:
 @brief
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """A reduction whose operands lie in `layouts`. `parameters` are the numbers of those that are buffers."""
+    """A reduction whose operands have `layouts`. `parameters` are the numbers of those that are buffers."""
 
     instruction: Instruction
     parameters: dict[Instruction, int]
@@ -93,7 +93,7 @@ class Reducer:
 
     @property
     def elements(self) -> tuple[ElementType, ...]:
-        """The types in which values are combined, those of the results."""
+        """The accumulator types, those of the results."""
         return tuple(leaf.element for leaf in self.instruction.shape.leaves())
 
     def loops(self) -> list[_Loop]:
@@ -114,7 +114,7 @@ class Reducer:
         return found
 
     def parts(self, results: Sequence[int], scratch: Sequence[int]) -> list[Part]:
-        """Returns the parts that make the results in these buffers, with a scratch array of `pieces` for each."""
+        """Returns the parts that compute the results in these buffers, with a scratch array of `pieces` for each."""
         loops = self.loops()
         kept, reduced = ([loop for loop in loops if loop.reduces is r] for r in (False, True))
         buffers = [self.buffer(n) for n in range(self.count)]
@@ -139,7 +139,7 @@ class Reducer:
         return found
 
     def pieces(self) -> int:
-        """Returns the size of the scratch arrays in which pieces of rows are combined; 0 if rows are not cut."""
+        """Returns the size of the scratch arrays that hold partial results of row pieces; 0 if rows are not cut."""
         loops = self.loops()
         kept = [loop for loop in loops if not loop.reduces]
         cut = next((loop for loop in loops if loop.reduces), None)
@@ -178,7 +178,9 @@ def _loaded(b: Builder, access: Access, element: ElementType, wanted: ElementTyp
 
 
 def _column(kept: Sequence[_Loop]) -> _Loop | None:
-    """Returns the loop over results along which lanes lie, the last one if that is long enough."""
+    """Returns the loop over results to vectorize: the last one if long enough, else the longest; None if all are
+    short.
+    """
     last = kept[-1] if kept else None
     if last is not None and last.size >= LANES // 2:
         return last
@@ -186,7 +188,7 @@ def _column(kept: Sequence[_Loop]) -> _Loop | None:
 
 
 def _all_zero(b: Builder, loops: Sequence[int]) -> Node | None:
-    """Returns whether all these loops are at their beginning; None if there are none."""
+    """Returns whether all these loops are at their first iteration; None if there are none."""
     found: Node | None = None
     for loop in loops:
         test = b.eq(b.index(loop), 0)

@@ -1,8 +1,7 @@
-"""Machine code of sequences, loops and branches, which can pause: Python looks at the time, and lets them go on.
+"""Machine code of sequences, loops and branches that can pause, so that Python can check the time and resume them.
 
-The first word of a block says whether what it describes has ended; else it goes on where it paused when it is called
-again. Only loops pause by themselves, when what a run may do is used up. Steps that never pause name a word that is
-always 1.
+The first word of a block says whether its execution has ended; if not, the next call resumes it. Only loops pause by
+themselves, when the budget of a run is used up. Steps that never pause name a word that is always 1.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ def _put_truth(f: Assembly, truth: str, place: str) -> None:
 
 
 def _sequence() -> str:
-    """Words: whether it has ended, the step to go on with, how many there are, and for each step (one at least) its
-    function, its block, and the address of the word that says whether that has ended.
+    """Runs a sequence. Words: whether it has ended, the step to resume at, the number of steps, and for each step
+    (one at least) its function, its block, and the address of the word that says whether the step has ended.
     """
     f = Assembly("define void @sequence(ptr %block)")
     going, place, count = f.value("alloca i1"), f.at("%block", 8), f.word("%block", 2)
@@ -86,8 +85,8 @@ def _loop() -> str:
 
 
 def _choose() -> str:
-    """Words: whether it has ended, the chosen branch (-1: none yet), the address of the selector, how that is stored,
-    how many branches there are, and the sequence of each. An index out of range chooses the last one.
+    """Runs a branch. Words: whether it has ended, the chosen branch (-1: none yet), the address of the selector,
+    its storage type, the number of branches, and the sequence of each. An index out of range chooses the last one.
     """
     f = Assembly("define void @choose(ptr %block)")
     chosen, selector = f.at("%block", 8), f.value(f"load ptr, ptr {f.at('%block', 16)}")

@@ -1,4 +1,4 @@
-"""Machine code of control flow over tables, with copies of arrays and slices that are put into them.
+"""Machine code of control flow over tables, with copies of arrays and in-place updates of slices.
 
 All functions take the address of a block of 64-bit words.
 """
@@ -59,7 +59,7 @@ def _copy() -> str:
 
 
 def _put_nest() -> str:
-    """Copies pieces of a part, in loops whose words are their size and the steps of both arrays."""
+    """Copies pieces of a part, in loops whose words are their size and the strides of both arrays."""
     f = Assembly("define internal void @put_nest(ptr %a, ptr %b, ptr %loops, i64 %count, i64 %bytes)")
     here = f.value("icmp eq i64 %count, 0")
     with f.when(here):

@@ -1,6 +1,6 @@
 """The loop that runs a table of native steps: machine code too, so that a step costs a few nanoseconds.
 
-A table is an array of pairs of 64-bit words: a function's address, and that of the block that it takes.
+A table is an array of pairs of 64-bit words: a function's address, and that of its block.
 """
 
 from __future__ import annotations

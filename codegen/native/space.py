@@ -1,9 +1,9 @@
-"""The loops of a nest: fine loops, one per dimension or part of one, and how they are merged to rows and columns.
+"""The loops of a nest: fine loops, one per dimension or part of one, and their merging to rows and columns.
 
-Neighbouring loops become one if every access walks through them as through one, no counter of them is used by itself,
-and every reduction takes both or neither. The innermost merged loop becomes the columns, in nests that reduce; in
-others the loop along which accesses are cheapest. Where an access strides along long columns, the nest takes blocks of
-columns, one after the other, so that rows use the same lines of the cache (`wanted_block`).
+Adjacent loops merge if the strides of every access nest, no counter of them is used by itself, and every reduction
+takes both or neither. The innermost merged loop becomes the columns, in nests that reduce; in others the loop along
+which accesses are cheapest. Where an access strides along long columns, the nest takes blocks of columns, one after the
+other, so that rows reuse cache lines (`wanted_block`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GATHER, SCATTER = 6, 12  # times that strided accesses take of contiguous ones
 
 @dataclass(slots=True)
 class Uses:
-    """How a nest uses its fine loops."""
+    """The uses of fine loops in a nest."""
 
     loaded: set[Strides] = field(default_factory=set[Strides])
     stored: set[Strides] = field(default_factory=set[Strides])
@@ -77,8 +77,8 @@ class Space:
 
 
 def merge(sizes: tuple[int, ...], uses: Uses, block: int | None = None) -> Space:
-    """Returns the space with as few loops as its uses allow. `block` is a fine loop over blocks of columns, which
-    becomes the outermost one.
+    """Merges loops as far as their uses allow. `block` is a fine loop over blocks of columns, which becomes the
+    outermost one.
     """
     groups: list[range] = []
     for axis in range(len(sizes)):
@@ -95,7 +95,7 @@ def merge(sizes: tuple[int, ...], uses: Uses, block: int | None = None) -> Space
 
 
 def wanted_block(space: Space, uses: Uses) -> tuple[int, int] | None:
-    """Returns the fine loop to split, and the size of its inner part, where columns should be taken in blocks."""
+    """Returns the fine loop to tile, and the size of its inner part; None where blocks of columns would not help."""
     *outer, columns = space.groups
     axis = columns[-1]
     if uses.reduced or not outer or space.merged[-1] <= HOST.strided_columns or space.sizes[axis] <= LANES:
@@ -107,7 +107,7 @@ def wanted_block(space: Space, uses: Uses) -> tuple[int, int] | None:
 
 
 def _columns(space: Space, uses: Uses) -> int:
-    """Returns the loop whose accesses are cheapest as columns, the last of equal ones. A short loop wastes lanes."""
+    """Returns the loop with the cheapest accesses as columns, the last of equal ones. A short loop wastes lanes."""
 
     def cost(loop: int) -> float:
         axis, size = space.groups[loop][-1], space.merged[loop]

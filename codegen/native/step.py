@@ -1,4 +1,4 @@
-"""Calls of machine code: what loop kernels, products and their callers agree on."""
+"""The calling convention of machine code: loop kernels, products and their callers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeStep:
-    """A function of machine code and what it takes beside arrays.
+    """A function of machine code and its constant arguments.
 
     The function takes the address of a block of 64-bit words: the addresses of the operands' first elements, of the
-    results, of scratch arrays, and then `words`. `scratch` has the bytes of each scratch array, which are arbitrary
-    before and after. `owner` keeps the code in memory.
+    results, of scratch arrays, and then `words`. `scratch` has the bytes of each scratch array, whose contents are
+    arbitrary before and after. `owner` keeps the code in memory.
     """
 
     function: int
@@ -22,9 +22,9 @@ class NativeStep:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the elements of an array lie: its sizes, and per dimension the distance of neighbours, in elements.
+    """The memory layout of an array: its sizes, and its strides per dimension, in elements.
 
-    A distance may be 0 (a broadcast) or negative (a reversal). Addresses are those of element 0 in every dimension.
+    A stride may be 0 (a broadcast) or negative (a reversal). Addresses are those of element 0 in every dimension.
     """
 
     dims: tuple[int, ...]

@@ -1,8 +1,9 @@
-"""Chooses the results of a kernel that go past the caches to memory, and what comes from memory ahead of its use.
+"""Chooses the results of a kernel that bypass the caches, and the operands to prefetch.
 
-A store to a line of memory first reads it, unless it is a streaming store, which memcpy uses for large arrays too. That
-is worth it where the array exceeds what a cache keeps until the next kernel, and where memory is what the loop waits
-for. Several results at once fill the processor's few buffers of lines before these are complete: then it is very slow.
+A store to a cache line first reads it, unless it is a streaming store, which memcpy uses for large arrays too. That
+pays where the array exceeds the cache that survives until the next kernel, and where the loop is bound by memory.
+Several such results at once fill the processor's few write-combining buffers before these are complete: then it is very
+slow.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ALIGNMENT = 16  # bytes, of a place to which streaming stores write
 
 
 def streams(kernel: Kernel, nest: Nest, strip: Strip, store: Store) -> bool:
-    """Whether the stores of whole strips should be streaming ones, where the buffer is aligned and no operand's."""
+    """Whether whole strips should use streaming stores, where the buffer is aligned and no operand's."""
     access, size = store.access, store.value.lane.bits // 8
     arrays = len(strip.stores) + sum(node.do in LOADS and node.data.column != 0 for node in strip.nodes)
     return (

@@ -52,7 +52,7 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         raise NotEvaluable(f"native kernels have no {function.__name__}")
 
     def together(self, values: Any) -> list[Traced]:
-        """Returns values in the one type in which numpy computes with them."""
+        """Converts values to numpy's common type."""
         types: list[Any] = [getattr(v, "dtype", v) for v in values]
         dtype = types[0] if len(set(map(str, types))) == 1 else np.result_type(*types)
         element = from_numpy(np.dtype(dtype))

@@ -1,4 +1,4 @@
-"""Numpy's functions in operations of the loop IR: each takes traced values of one type (see `trace`)."""
+"""Numpy's functions as operations of the loop IR: each takes traced values of one type (see `trace`)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Chooses how many copies of a strip run side by side.
+"""Chooses the unroll factor of strips.
 
-Copies hide latencies, share constants and keep the units of the processor busy, until their values no longer fit the
-registers and are spilled. The arrays and sums that a strip moves along tell how many values are alive; expansions of
-functions need fewer copies, because they have much to overlap of their own, but at least two. The number is part of the
-kernel, not of the processor: it decides the order of sums.
+Copies hide latencies, share constants and keep the units of the processor busy, until register pressure spills their
+values. The arrays and sums that a strip accesses estimate the number of live values; expansions of functions need fewer
+copies, because they have much to overlap of their own, but at least two. The number is part of the kernel, not of the
+processor: it decides the order of sums.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BITS = 12 * 32  # of one lane of all arrays and sums in all copies; AVX2 has reg
 
 
 def copies(steps: Sequence[Step]) -> int:
-    """Returns the number of copies for all strips of a nest, a power of two."""
+    """Returns the unroll factor for all strips of a nest, a power of two."""
     strips = [step for step in steps if isinstance(step, Strip)]
     if any(node.do is Do.CALL for step in steps for node in step.nodes):
         return OF_CALLS
@@ -28,7 +28,7 @@ def copies(steps: Sequence[Step]) -> int:
 
 
 def _bits(strip: Strip) -> int:
-    """Returns the bits of one lane of all arrays that the strip walks along, and of its sums."""
+    """Returns the bits per lane of all arrays that the strip accesses, and of its sums."""
     loads = [node.lane for node in strip.nodes if node.do in LOADS and node.data.column]
     stores = [store.value.lane for store in strip.stores for _ in range(2 if store.do else 1)]
     return sum(lane.bits for lane in (*loads, *stores, *(fold.value.lane for fold in strip.folds)))

@@ -1,8 +1,8 @@
-"""Lowers ops that put windows of updates into an array at computed places, as a scatter does.
+"""Lowers ops that update windows of an array at computed start indices, such as scatters.
 
-The array is copied, then a nest takes the updates one window after the other, in their order: windows may overlap. A
-row clamps the place of its window, so that it reads and writes memory of the array, and leaves what it reads there if
-the window does not lie inside. Sums of narrow types are kept in a scratch array of a wider one.
+The array is copied, then a nest applies the updates one window after the other, in order: windows may overlap. A row
+clamps the start of its window, so that it accesses memory of the array, and writes back the old values if the window is
+out of bounds. Sums of narrow types are kept in a scratch array of a wider one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Combine = Callable[[Any, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Combined:
-    """How an array and updates are combined: by a function of values of one type, in which the array is kept."""
+    """The combiner of an array and its updates: a function of values of one type, the type of the accumulator."""
 
     element: ElementType
     function: Combine
@@ -50,7 +50,7 @@ class Combined:
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """A loop over a dimension of the updates, and the distances of neighbours in their buffer and in the array's."""
+    """A loop over a dimension of the updates, with its strides in their buffer and in the array's."""
 
     size: int
     dims: tuple[int, ...]
@@ -61,8 +61,8 @@ class _Loop:
 def updates_nest(
     i: Instruction, found: Updates, combined: Combined, buffers: Sequence[int], layouts: Sequence[Layout], first: int
 ) -> Nest:
-    """Returns the nest that puts updates into a dense array. `buffers` are those of the array, and of the operands in
-    order; `layouts` says where the operands lie.
+    """Returns the nest that updates a dense array. `buffers` are those of the array, and of the operands in order,
+    whose layouts are `layouts`.
     """
     array, update = i.operands[0].shape, i.operands[found.operand].shape
     strides = row_major(array.dims)
@@ -93,7 +93,7 @@ def _loop(dim: int, size: int, found: Updates, layout: Layout, strides: Sequence
 
 
 def _merged(loops: Sequence[_Loop]) -> list[_Loop]:
-    """Returns loops over the elements of a window, the outermost first, with neighbours that walk as one joined."""
+    """Returns loops over the elements of a window, the outermost first, merged where strides nest."""
     found: list[_Loop] = []
     for loop in loops:
         last = found[-1] if found else None

@@ -1,4 +1,4 @@
-"""Moves that need no copy: their result lies in the memory of their operand, in another layout."""
+"""Moves without a copy: their result is a view of their operand, in another layout."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def _through(source: Source, operand: Layout, dims: tuple[int, ...]) -> View | N
 
 
 def _reshaped(operand: Layout, dims: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Returns the strides of a reshape; None if they depend on the index. Dimensions of the result that count elements
-    of one run of the operand's dimensions, which neighbour each other in memory, have strides.
+    """Returns the strides of a reshape; None if it is no view. A dimension of the result has a stride if it lies in
+    one run of the operand's dimensions that are contiguous in memory.
     """
     runs = _runs(operand)
     strides: list[int] = []
@@ -64,7 +64,7 @@ def _reshaped(operand: Layout, dims: tuple[int, ...]) -> tuple[int, ...] | None:
 
 
 def _runs(layout: Layout) -> list[tuple[int, int]]:
-    """Returns size and stride of the dimensions, those merged that count like one."""
+    """Returns size and stride of the dimensions, merged where strides nest."""
     runs: list[tuple[int, int]] = []
     for n, stride in zip(layout.dims, layout.strides, strict=True):
         if n == 1:

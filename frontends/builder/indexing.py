@@ -115,7 +115,7 @@ def known_places(what: str, places: np.ndarray[Any, Any], size: int) -> Instruct
 
 
 def _check_order(entries: Sequence[_Entry]) -> None:
-    """Refuses what numpy gives another order of dimensions: integers beside an array, apart from it."""
+    """Refuses indices whose dimensions numpy reorders: an integer and an array of integers that are not adjacent."""
     advanced = [d for d, e in enumerate(entries) if e.dropped or e.index is not None]
     has_array = any(e.index is not None and e.index.shape.rank for e in entries)
     if has_array and advanced != list(range(advanced[0], advanced[-1] + 1)):

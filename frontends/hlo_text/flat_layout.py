@@ -34,7 +34,7 @@ def parse_flat_layout(text: str) -> FlatLayout:
 
 
 def _places(text: str, start: int) -> tuple[tuple[Place, ...], int]:
-    """Reads places in parentheses; returns them, and the place behind them."""
+    """Reads places in parentheses; returns them, and the place after them."""
     if not text.startswith("(", start):
         raise TextError("flat layout: '(' expected", start)
     found: list[Place] = []

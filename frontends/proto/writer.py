@@ -226,7 +226,7 @@ class ModuleWriter:
 
 
 def _annotate(record: Record, instruction: Instruction, payloads: dict[str, int]) -> None:
-    """Writes what any instruction may have, except for references to other instructions."""
+    """Writes the fields of any instruction, except for references to other instructions."""
     record.values["shape"] = shape_record(instruction.shape)
     if instruction.sharding is not None:
         record.values["sharding"] = sharding_record(instruction.sharding)

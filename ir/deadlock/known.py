@@ -1,7 +1,7 @@
-"""Computes what follows from a device's number alone: predicates and trip counts that no data can change.
+"""Evaluates predicates and trip counts that depend on a device's number alone.
 
-Values are computed on demand, from constants and device numbers, by the kernels of the ops. What depends on data
-(parameters, collectives, random numbers, effects) is unknown, and so is what takes long.
+Values are computed on demand, from constants and device numbers, by the kernels of the ops. Values that depend on data
+(parameters, collectives, random numbers, effects) are unknown, and so are expensive ones.
 """
 
 from __future__ import annotations

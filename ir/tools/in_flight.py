@@ -1,7 +1,7 @@
-"""Checks what is in flight: starts and their dones, and channels.
+"""Checks asynchronous ops: starts and their dones, and channels.
 
-A start's value may pass through updates. Only a done may read the result; the contexts behind it belong to the back
-end. A value that control flow or a tuple takes on cannot be followed, so nothing is said of it.
+A start's value may pass through updates. Only a done may read the result; the contexts after it belong to the back end.
+A value that control flow or a tuple forwards cannot be followed, so it is not checked.
 """
 
 from __future__ import annotations

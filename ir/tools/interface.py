@@ -133,7 +133,7 @@ def _single(shapes: tuple[Shape, ...]) -> Shape:
 
 
 def joined(computation: Computation, values: Sequence[Instruction]) -> Instruction:
-    """Appends the array `[1,n]` of the elements of all values, one behind the other."""
+    """Appends the array `[1,n]` of the elements of all values, one after the other."""
     rows = [reshaped(computation, v, (1, math.prod(v.shape.dims))) for v in values]
     return computation.add("concatenate", rows, ConcatenateAttributes((1,)), like=values[0])
 

@@ -78,6 +78,6 @@ class PassContext:
         return self.forms.entries != local_forms().entries
 
     def answer(self, reason: str, location: Location | None) -> None:
-        """Notes what a pass decided about the instruction that `explain` names, as a remark."""
+        """Remarks on a pass's decision about the instruction that `explain` names."""
         self.answers += 1
         self.diagnostics.remark(reason, location)

@@ -82,7 +82,7 @@ def run_pass(step: Pass, module: Module, context: PassContext) -> bool:
     if isinstance(step, Pipeline | FixedPoint):
         return changed
     context.records.append(PassRecord(step.name, time.perf_counter() - start, changed))
-    # A foreign pass may be wrong about what it changed.
+    # A foreign pass may misreport its changes.
     if (context.verify == "each" and (changed or step.produces is not None)) or (
         context.verify in ("each", "foreign") and origin.is_foreign(step)
     ):

@@ -44,7 +44,7 @@ def live(computation: Computation) -> set[Instruction]:
 
 
 def sweep(computation: Computation) -> int:
-    """Removes what no root and no effect needs; returns the number of instructions removed."""
+    """Removes dead instructions; returns their number."""
     needed = live(computation)
     dead = [i for i in computation if i not in needed]
     if dead:

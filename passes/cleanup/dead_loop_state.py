@@ -3,7 +3,7 @@
     before:  body: state = (i, x, mask, c); returns (i + 1, f(x), mask, c)    -- nobody reads c but the next trip
     after:   body: state = (i, x, mask); returns (i + 1, f(x), mask)
 
-An element is needed if something behind the loop takes it, if the condition or an effect of the body reads it, or if an
+An element is needed if something after the loop reads it, if the condition or an effect of the body reads it, or if an
 element that is needed is computed from it. JAX leaves such elements behind in the gradients of loops. Each would be
 held, whole, as long as the loop runs.
 """

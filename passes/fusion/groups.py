@@ -169,7 +169,7 @@ class Groups:
     # -- order
 
     def _order(self, group: Group, instruction: Instruction) -> Refusal | None:
-        """Returns why an instruction cannot stand beside the members of a group."""
+        """Returns why an instruction cannot be adjacent to the members of a group."""
         if len(group.members) >= self.most:
             return self._full(group)
         if self._segment(group) != self._segments.get(instruction):

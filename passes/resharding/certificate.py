@@ -103,7 +103,7 @@ class ProgramCertificate:
 
     @staticmethod
     def of(found: Iterable[Resharding], devices: int, machine: Machine) -> ProgramCertificate:
-        """Certifies what the partitioner recorded for this many devices, and planned for this machine."""
+        """Certifies the reshards that the partitioner recorded for this many devices, and planned for this machine."""
         return ProgramCertificate(tuple(
             Certified(r.cause, r.shape, certify(r.plan, r.source, r.target, r.shape, devices, machine)) for r in found
         ), machine_name(machine))

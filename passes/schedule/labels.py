@@ -15,7 +15,7 @@ from ...ir.tools.names import fits, name_pattern, names_of
 
 _FURTHEST = 12  # instructions looked at for one name
 _NUMBER = re.compile(r"\d+")
-_COPY = re.compile(r"\.\d+$")  # what makes a name unique
+_COPY = re.compile(r"\.\d+$")  # the suffix that makes a name unique
 
 
 def names_of_gather(gather: Instruction) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def soon(computation: Computation, clock: Clock, free: Iterable[Instruction] = (
     for i in reversed(order):
         if i in idle and i.users:
             start[i] = min([start[u] for u in i.users])
-    if not computation.has_control_dependencies:  # nothing starts before what it needs
+    if not computation.has_control_dependencies:  # nothing starts before its operands
         return sorted(order, key=start.__getitem__)
     return _listed(order, needs, lambda i, n: (start[i], n))
 

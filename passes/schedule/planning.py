@@ -78,7 +78,7 @@ class Planning:
         `edits`, else in a copy. `peak` is that of its memory if it is known.
         """
         found = Prepared(self, module, clock, frame_of(module, peak))
-        clock.serial(module.entry)  # callers take the times of what they call as the program is, in whatever order
+        clock.serial(module.entry)  # callers take the times of their callees as the program is, in any order
         for computation in found.frame.outside:
             if not any(i.op.is_collective for i in computation):
                 continue

@@ -1,7 +1,7 @@
 """Measures the errors of an array against its reference, among elements of similar magnitude.
 
 Elements whose references lie between the same powers of 16 form a band; zeros form one of their own. The effect of
-rounding on an element is estimated from the errors that correct runs have in its band, so that small elements beside
+rounding on an element is estimated from the errors that correct runs have in its band, so that small elements among
 large ones, and results that are small altogether, are judged by their own scale.
 """
 

@@ -1,11 +1,11 @@
-"""Orders what the ranks of a node write to their segments and read from those of others.
+"""Orders the writes of a node's ranks to their segments, and the reads by others.
 
 A `Channel` counts the exchanges of some ranks. In each exchange a rank posts the place of its data, and marks when it
 has combined its part (for reductions in two stages) and when it has read the data of the others. The marks are words
-that only one rank writes, so no operation has to be atomic. A `Heap` gives out places in a rank's own segment; one is
+that only one rank writes, so no operation has to be atomic. A `Heap` allocates places in a rank's own segment; one is
 free again when all ranks of its channels have read it. Since several places may be taken, a rank posts the next
-operands while others still read the last ones. Reading counts for the rank itself, too: with exchanges open whose data
-the others have read already, it must not post over what it still needs to finish them.
+operands while others still read the last ones. Reading counts for the rank itself, too: with open exchanges whose data
+the others have read already, it must not overwrite data that it still needs to finish them.
 """
 
 from __future__ import annotations

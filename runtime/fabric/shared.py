@@ -36,7 +36,7 @@ Values = dict[Key, Operands]
 @dataclass(frozen=True)
 class _Layout:
     """Where the data of one collective lies that the ranks of a channel exchange. `slots` are the arrays per key and
-    rank, each with its place behind the start of that rank's data; `size` is the size of this rank's data, `senders`
+    rank, each with its offset from the start of that rank's data; `size` is the size of this rank's data, `senders`
     are the other ranks that have any. `unit` is the bytes of one slot. `members` are the ranks of the channel as MPI
     numbers them; all other ranks here are those of the window.
     """
@@ -151,7 +151,7 @@ class SharedMemory:
         )  # fmt: skip
 
     def _begin(self, layouts: list[_Layout], values: Mapping[Any, Operands]) -> list[Exchange]:
-        """Posts what this rank has to send."""
+        """Posts this rank's messages."""
         place, uses = self._take(layouts)
         exchanges: list[Exchange] = []
         for layout in layouts:

@@ -111,8 +111,8 @@ def copied_bytes(dims: tuple[int, ...], dtype: np.dtype[Any], tiling: Tiling) ->
 def assemble(
     locals_: Sequence[Array], tiling: Tiling, dims: tuple[int, ...], what: str = "value", add: Add = np.add
 ) -> Array:
-    """Joins what devices 0, 1, .. hold into the global array of these dimensions; `add` sums up unreduced parts. Only
-    the value's own device counts if it has one.
+    """Joins the tiles of devices 0, 1, .. into the global array of these dimensions; `add` sums up unreduced parts.
+    Only the value's own device counts if it has one.
 
     Raises CompileError if devices that hold the same tile disagree; `what` names the value in the message.
     """

@@ -1,4 +1,4 @@
-"""Defines what carries data between ranks: MPI, or the memory that ranks of a node share."""
+"""Defines the transports between ranks: MPI, or memory that the ranks of a node share."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None:
-        """Frees what the transport holds; all ranks must call it."""
+        """Frees the resources of the transport; all ranks must call it."""
         ...
 
     def abandon(self) -> None:

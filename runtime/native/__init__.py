@@ -1,1 +1,1 @@
-"""Computes instructions by native kernels."""
+"""Runs instructions by native kernels."""

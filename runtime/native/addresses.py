@@ -1,8 +1,8 @@
-"""Addresses of arrays.
+"""Reads the data addresses of arrays.
 
 Numpy's C interface promises that an array object begins with the address of its data (`PyArrayObject_fields`); reading
-it there takes a thirtieth of the time that Python's ways take. It is checked once, against those. Numpy's scalars are
-no arrays: they begin with their value.
+it there takes a thirtieth of the time of Python's ways. It is checked once, against those. Numpy's scalars are no
+arrays: they begin with their value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Places arrays of known lifetimes in one block of memory.
+"""Allocates arrays of known live ranges in one block of memory.
 
-An array lives from one step of a plan to another. Arrays whose lives do not meet may share memory. Larger arrays are
-placed first, each in the smallest gap between those that live at the same time (greedy by size; Pisarchyk and Lee,
+A live range goes from one step of a plan to another. Arrays with disjoint live ranges may share memory. Larger arrays
+are placed first, each in the smallest gap between those that live at the same time (greedy by size; Pisarchyk and Lee,
 Efficient Memory Management for Deep Neural Net Inference, 2020).
 """
 
@@ -19,7 +19,7 @@ ALIGNMENT = 64  # bytes: a line of the cache, and the widest vector
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """The bytes of an array, and the first and the last step at which it must be there."""
+    """The live range of an array, from its first to its last step, and its bytes."""
 
     size: int
     first: int
@@ -38,7 +38,7 @@ class Arena:
 
 
 def arena_of(lives: Sequence[Life]) -> Arena:
-    """Returns a block with a place for each array; places are multiples of `ALIGNMENT`."""
+    """Allocates each array in a block; offsets are multiples of `ALIGNMENT`."""
     count = len(lives)
     sizes = np.array([-(-life.size // ALIGNMENT) * ALIGNMENT for life in lives], np.int64)
     firsts = np.array([life.first for life in lives], np.int64)
@@ -56,7 +56,7 @@ def arena_of(lives: Sequence[Life]) -> Arena:
 
 
 def _smallest_gap(offsets: Integers, sizes: Integers, wanted: int) -> int:
-    """Returns the start of the smallest gap between arrays that holds this many bytes, or the end of the last one."""
+    """Returns the start of the smallest gap of at least this many bytes between arrays, or the end of the last one."""
     order = np.argsort(offsets, kind="stable")
     ends = np.maximum.accumulate(np.concatenate([np.zeros(1, np.int64), (offsets + sizes)[order]]))
     gaps = offsets[order] - ends[:-1]

@@ -1,8 +1,8 @@
-"""Arranges a plan for machine code: native steps that follow each other become tables, views cost nothing, and what
-lies between native steps gets a place in an arena.
+"""Arranges a plan for machine code: turns adjacent native steps into tables, drops views, and allocates the values
+between native steps in an arena.
 
 The order of steps stays. Other steps (collectives, control flow, ops that only numpy computes) stand between tables and
-read and write arrays of the frame, as in every plan.
+access arrays of the frame, as in every plan.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .table import ARENA, Entry, GuardedStep, Outside, Place, PlanMemory, TableS
 @brief
 @dataclass(slots=True)
 class _Segment:
-    """Native steps with nothing else between them, and the buffers whose places are found there."""
+    """Adjacent native steps, and the buffers whose places they determine."""
 
     instruction: Instruction
     entries: list[Entry] = field(default_factory=list[Entry])
@@ -41,8 +41,8 @@ class _Segment:
 @brief
 @dataclass(slots=True)
 class _Arranged:
-    """The work of arranging one plan. Native results are roots, named by their buffers, and so are scratch arrays,
-    by negative numbers.
+    """A plan while it is arranged. Native results are roots, named by their buffers, and so are scratch arrays, by
+    negative numbers.
     """
 
     plan: Plan
@@ -56,7 +56,7 @@ class _Arranged:
     scratch: int = 0
 
     def arrange(self) -> None:
-        """Sorts the steps into native ones and others."""
+        """Partitions the steps into native ones and others."""
         for step in self.plan.steps:
             for buffer in set(step.reads):
                 self.readers.setdefault(buffer, []).append(step)
@@ -74,7 +74,7 @@ class _Arranged:
                 self.lives.pop(self.places[buffer].root, None)  # results are their reader's, not the arena's
 
     def _is_native(self, step: Step, time: int) -> bool:
-        """Adds a step to the current segment, if it is a view or has machine code."""
+        """Adds a step to the current segment if it is a view or has machine code; returns whether it did."""
         instruction = step.instruction
         if not isinstance(step, ComputeStep | TupleComputeStep) or not _is_static(instruction):
             return False
@@ -83,13 +83,13 @@ class _Arranged:
         return self._view(step, operands, time) or self._compute(step, operands, time)
 
     def _place(self, buffer: int, shape: Shape) -> Place:
-        """Returns where an operand lies; an array that no native step made is its own root, and dense."""
+        """Returns the place of an operand; an array from outside of tables is its own root, and dense."""
         if buffer not in self.places:
             self._add_root(buffer, shape)
         return self.places[buffer]
 
     def _wanted(self, step: Step) -> Layout | None:
-        """Returns the layout of a result that only a transposition reads, so that it comes out dense."""
+        """Returns the layout that makes the transposition of a result dense, if nothing else reads the result."""
         readers = self.readers.get(step.writes[0], ()) if len(step.writes) == 1 else ()
         if len(readers) != 1 or not isinstance(readers[0], ComputeStep) or not _is_static(readers[0].instruction):
             return None
@@ -161,7 +161,7 @@ class _Arranged:
         return last
 
     def _use(self, buffer: int, time: int) -> None:
-        """Notes that a value is read: what holds it must live until then."""
+        """Extends the live range of a value's root to this step."""
         place = self.places.get(buffer)
         life = None if place is None else self.lives.get(place.root)
         if place is not None and life is not None:
@@ -174,7 +174,7 @@ class _Arranged:
 
 
 def arranged(plan: Plan, lowerings: Lowerings) -> Plan:
-    """Returns the plan with tables in place of native steps."""
+    """Replaces the native steps of a plan by tables."""
     work = _Arranged(plan, lowerings)
     work.arrange()
     memory = PlanMemory(arena_of(list(work.lives.values())))
@@ -208,7 +208,7 @@ def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: 
 
 
 def _is_static(instruction: Instruction) -> bool:
-    """Whether all values are arrays of numpy's types and of known sizes that are not empty."""
+    """Whether all values are non-empty arrays of numpy's types and of static sizes."""
     return _has_static(instruction.shape) and all(_has_static(o.shape) for o in instruction.operands)
 
 

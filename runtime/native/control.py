@@ -1,8 +1,8 @@
-"""Control flow of plans in machine code: what runs so, and the code for arrays that lie where they do.
+"""Compiles loops and branches of a plan to machine code bound to the addresses of one run's arrays.
 
-A loop's state has two places, and its body reads one and makes the other. So each trip runs one of two codes, which
-differ in addresses. State that the body leaves as it is, or updates in place, has one place. Loops and branches inside
-of others have arrays for their results, which every trip fills again.
+A loop's state is double-buffered: its body reads one state and writes the other. So each trip runs one of two codes,
+which differ in addresses. State that the body forwards, or updates in place, has one buffer. Nested loops and branches
+have arrays for their results, which every trip overwrites.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .addresses import address
 from .table import Block, TableStep
 
 Array = np.ndarray[Any, Any]
-_ALWAYS = np.ones(1, np.int64)  # what says that a step has ended which never pauses
+_ALWAYS = np.ones(1, np.int64)  # the end word of a step that never pauses
 _SELECTORS = {np.dtype(np.bool_): PRED, np.dtype(np.int32): SIGNED}
 
 
 class NotNative(Exception):
-    """Arrays do not lie as machine code needs them."""
+    """Raised for arrays whose layout machine code does not support."""
 
 
 def is_native(step: WhileStep) -> bool:
-    """Whether a loop consists of tables, of control flow that does, and of slices that are put into its state."""
+    """Whether a loop consists of tables, of native control flow, and of in-place updates of its state."""
     return all(map(_runs, step.condition.steps)) and _updated(step.body) is not None
 
 
@@ -141,7 +141,7 @@ class _Code:
     def _loop(
         self, step: WhileStep, frame: Frame, made: dict[int, Array], changing: Sequence[Array], is_real: bool
     ) -> None:
-        """Adds a loop. State that it leaves as it is stays where it is, unless that changes afterwards."""
+        """Adds a loop. State that it forwards keeps its address, unless that array changes afterwards."""
         given = [self._dense(frame[buffer], is_real) for buffer in step.reads]
         for x, write, before, after in zip(given, step.writes, step.body.parameters, step.body.results, strict=True):
             stays = before == after and not any(np.may_share_memory(x, y) for y in changing)
@@ -190,7 +190,7 @@ class _Code:
         self.add("choose", words, may_pause=True)
 
     def _dense(self, value: Any, is_real: bool) -> Array:
-        """Returns a value without gaps: itself, or a copy that is made at this place of the code."""
+        """Returns a value without gaps: itself, or a copy that the code makes at this point."""
         x = array_of(value)
         if x.flags.c_contiguous and x.flags.aligned:
             return x
@@ -205,7 +205,7 @@ class _Code:
         self.add("put", [address(part), address(whole), *words])
 
     def copy(self, source: Array, target: Array) -> None:
-        """Adds a copy of an array, unless it is there already."""
+        """Adds a copy of an array, unless source and target are the same."""
         if address(source) != address(target):
             self.kept += [source, target]
             self.add("copy", [address(source), address(target), source.nbytes])
@@ -217,7 +217,7 @@ class _Code:
         self.entries.append((code(name).address, address(block), address(block if may_pause else _ALWAYS)))
 
     def sequence(self) -> Array:
-        """Returns the words of all steps as one."""
+        """Returns the words of the sequence of all steps."""
         if not self.entries:
             self.add("run", [0])
         found = np.array([0, 0, len(self.entries), *(word for entry in self.entries for word in entry)], np.int64)
@@ -227,7 +227,7 @@ class _Code:
 
 @dataclass(slots=True)
 class Loop:
-    """The loop of one device: its words, both states, and what must stay in memory. `is_kept` ones run again."""
+    """The loop of one device: its words, both states, and the arrays that must stay alive. `is_kept` ones run again."""
 
     run: Run
     block: Array
@@ -236,7 +236,7 @@ class Loop:
     is_kept: bool = False
 
     def begin(self, given: Sequence[Array]) -> None:
-        """Begins again with another state."""
+        """Restarts the loop with another state."""
         for place, x in zip(self.states[0], given, strict=True):
             place[...] = x
         self.block[:3] = 0
@@ -269,10 +269,10 @@ class Loop:
 def _states(
     plan: Plan, given: Sequence[Array], run: Run
 ) -> tuple[tuple[list[Array], list[Array]], list[dict[int, Array]]]:
-    """Returns both states, the first one as given, and what a trip from each of them makes.
+    """Returns both states, the first one as given, and the results of a trip from each of them.
 
-    Where a trip leaves an array or updates it, both states have the same. Where it makes one, that is the other
-    state's; other results are copied.
+    Both states share an array that a trip forwards or updates. An array that it makes belongs to the other state;
+    other results are copied.
     """
     like = [np.empty(x.shape, x.dtype) for x in given]
     made: list[dict[int, Array]] = [{}, {}]
@@ -307,7 +307,7 @@ def array_of(value: Any) -> Array:
 
 
 def _refuse_gaps(value: Any) -> Array:
-    """Returns an array as it is. Raises NotNative for tokens, and if it has gaps."""
+    """Returns an array unchanged. Raises NotNative for tokens, and for arrays with gaps."""
     x = array_of(value)
     if not (x.flags.c_contiguous and x.flags.aligned):
         raise NotNative
@@ -315,6 +315,8 @@ def _refuse_gaps(value: Any) -> Array:
 
 
 def _refuse_views(changing: Sequence[Array], read: Sequence[Any]) -> None:
-    """Raises NotNative if a value is part of an array that changes in place: it may mean what was there before."""
+    """Raises NotNative if a value is a view of an array that is updated in place: its readers may expect the old
+    contents.
+    """
     if any(np.may_share_memory(x, array_of(value)) for x in changing for value in read):
         raise NotNative

@@ -1,7 +1,7 @@
-"""A kernel provider that computes fusions, element-wise ops, moves, reductions and products by native kernels.
+"""A kernel provider that runs fusions, element-wise ops, moves, reductions and products by native kernels.
 
-What native kernels do not have is left to numpy, a fusion to its ops. Kernels are compiled once per text; without
-llvmlite or a fused multiply-add they run by numpy, a block of rows at a time.
+Other ops fall back to numpy, a fusion to its ops one by one. Kernels are compiled once per text; without llvmlite or a
+fused multiply-add they run by numpy, a block of rows at a time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Array = np.ndarray[Any, Any]
 
 
 class NativeKernels:
-    """Computes by native kernels what they can compute; `native` tells of each instruction whether they do."""
+    """Computes by native kernels where possible; `native` records for each instruction whether it does."""
 
     def __init__(self, small: int = HOST.numpy_elements, by_numpy: bool | None = None) -> None:
         self.small = small
@@ -71,8 +71,8 @@ class NativeKernels:
         return self._products[key]
 
     def _is_single(self, instruction: Instruction) -> bool:
-        """Whether an op is worth a kernel of its own: moves are mostly views. Scalar ops may be those of a reducer,
-        which numpy applies to arrays.
+        """Whether an op is worth a kernel of its own: moves are mostly views. Scalar ops may be those of a
+        reducer, which numpy applies to arrays.
         """
         if not instruction.shape.is_array or not instruction.shape.dims or not instruction.operands:
             return False

@@ -1,6 +1,6 @@
-"""Loops that consist of native steps, and of loops and branches of such: machine code runs them, trip after trip.
+"""Runs loops that consist of native steps, and of loops and branches of such, in machine code, trip after trip.
 
-The code of a loop with a small state stays for its next run, which copies the state there and back.
+The code of a loop with a small state is kept for its next run, which copies the state in and out.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Array = np.ndarray[Any, Any]
 
 
 def native_loop(step: WhileStep) -> Step:
-    """Returns a loop that machine code runs, if all of it can be."""
+    """Returns a step that runs the loop in machine code, if all of it is native."""
     return LoopStep(step.instruction, step.condition, step.body, step.reads, step.writes) if is_native(step) else step
 
 
 class LoopStep(WhileStep):
-    """Runs a loop by machine code; as Python does where the state does not lie as that needs it."""
+    """Runs a loop in machine code; in Python if the layout of the state does not allow that."""
 
     __slots__ = ()
 

@@ -1,6 +1,6 @@
 """Loop kernels as functions of arrays.
 
-Machine code reads arrays as they lie, and is compiled for each combination of strides when it occurs first. By numpy a
+Machine code reads arrays at their strides, and is compiled on the first use of each combination of strides. By numpy a
 kernel reads dense arrays, a block of rows at a time.
 """
 
@@ -24,8 +24,8 @@ _Call = Callable[[Sequence[Array]], list[Array]]  # from operands to results
 
 
 class LoopKernel:
-    """A function of arrays that runs a computation by one kernel. Raises NotEvaluable if it has none. A tuple is one
-    value.
+    """A function of arrays that runs a computation by one kernel. Raises NotEvaluable if it has none. A tuple is
+    one value.
     """
 
     def __init__(self, kernels: Alike, is_tuple: bool, by_numpy: bool = False) -> None:
@@ -59,7 +59,7 @@ class LoopKernel:
 
 
 def _layout(x: Array) -> Layout | None:
-    """Returns where the elements of an array lie; None if not at whole elements."""
+    """Returns the layout of an array; None if a stride is no multiple of the element size."""
     steps = [divmod(stride, x.itemsize) for stride in x.strides]
     return None if any(rest for _, rest in steps) else Layout(x.shape, tuple(step for step, _ in steps))
 

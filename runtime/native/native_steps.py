@@ -21,8 +21,8 @@ from ...ir.types.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Native steps that compute an instruction together. Each has the numbers of its arrays: the operands come first,
-    then the results, then dense `temporaries` of these shapes.
+    """Native steps that compute an instruction together. Each has the numbers of its arrays: operands first, then
+    results, then dense `temporaries` of these shapes.
     """
 
     steps: tuple[tuple[NativeStep, tuple[int, ...]], ...]
@@ -32,8 +32,8 @@ class Parts:
 def native_parts(
     instruction: Instruction, operands: Sequence[Layout], lowerings: Lowerings, kernels: Alike | None = None
 ) -> Parts | None:
-    """Returns the machine code of an instruction whose operands lie in these layouts, and whose results are dense; None
-    if it has none. `kernels` are its loop kernels, if they are known.
+    """Returns the machine code of an instruction whose operands have these layouts, and whose results are dense;
+    None if it has none. `kernels` are its loop kernels, if they are known.
     """
     found = native_step(instruction, operands, lowerings, kernels)
     if found is not None:
@@ -45,7 +45,9 @@ def native_parts(
 
 
 def _widened(instruction: Instruction, operands: Sequence[Layout], lowerings: Lowerings) -> Parts | None:
-    """Returns the steps of a product that convert narrow operands before, and the result after; None for other ops."""
+    """Returns the steps of a product that convert narrow operands before it, and the result after it; None for
+    other ops.
+    """
     op, call = instruction.op, instruction.call
     wide = widened_call(op, call)
     if wide is None or wide == call:
@@ -72,8 +74,8 @@ def _widened(instruction: Instruction, operands: Sequence[Layout], lowerings: Lo
 
 
 def widened_call(op: AnyOp, call: OpCall[Any]) -> OpCall[Any] | None:
-    """Returns the product that native code computes in place of one: the same if its types are those of an arithmetic,
-    else of operands and a result that are converted. None for other ops and types, and where nothing is provided.
+    """Returns the product in the type that native code computes in; operands and result of another type are
+    converted. None for other ops and types, and without BLAS or a compiler.
     """
     shapes = (*call.operands, call.shape)
     if not is_product(op) or not is_provided() or len(shapes) != 3:
@@ -88,8 +90,8 @@ def widened_call(op: AnyOp, call: OpCall[Any]) -> OpCall[Any] | None:
 
 
 def _computed_in(elements: Sequence[ElementType]) -> ElementType | None:
-    """Returns the type of the sums; None if products have none for these, or if converting an operand to the highest
-    type of all rounds it.
+    """Returns the accumulator type; None if products have none for these types, or if converting an operand to the
+    widest type of all rounds it.
     """
     if all(e.is_integer and e.bits >= 8 for e in elements):
         return S64 if max(e.bits for e in elements) > 32 else S32
@@ -110,7 +112,7 @@ def conversion(shape: Shape, element: ElementType) -> Computation:
 
 
 def product_in(instruction: Instruction, operands: Sequence[Layout], wanted: Layout) -> NativeStep | None:
-    """Returns the machine code of a product whose result lies in a wanted layout; None for other ops, and if a dense
+    """Returns the machine code of a product whose result has a wanted layout; None for other ops, and if a dense
     result takes less scratch memory, so fewer copies.
     """
     op, call = instruction.op, instruction.call
@@ -124,8 +126,8 @@ def product_in(instruction: Instruction, operands: Sequence[Layout], wanted: Lay
 def native_step(
     instruction: Instruction, operands: Sequence[Layout], lowerings: Lowerings, kernels: Alike | None = None
 ) -> NativeStep | None:
-    """Returns the machine code of an instruction whose operands lie in these layouts, and whose results are dense; None
-    if it has none. `kernels` are its loop kernels, if they are known.
+    """Returns the machine code of an instruction whose operands have these layouts, and whose results are dense;
+    None if it has none. `kernels` are its loop kernels, if they are known.
     """
     try:
         if kernels is None:
@@ -143,7 +145,7 @@ def native_step(
 
 
 def alone(instruction: Instruction) -> Computation:
-    """Returns a computation of this instruction alone. Constant scalars are known to it, beside being parameters."""
+    """Returns a computation of this instruction alone. Constant scalar operands become constants there."""
     result = Computation("alone")
     operands: list[Instruction] = []
     for operand in instruction.operands:

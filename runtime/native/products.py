@@ -1,7 +1,7 @@
 """Computes dots and convolutions by native products.
 
-Plans depend on the strides of the operands, which are known when they come: a transposed or broadcast view is read as
-it is. Floats of 16 bits are widened to f32, multiplied, and rounded once, as numpy's kernel does; integers are widened
+Plans depend on the strides of the operands, which are known only at run time: a transposed or broadcast view is read in
+place. Floats of 16 bits are widened to f32, multiplied, and rounded once, as numpy's kernel does; integers are widened
 to 32 or 64 bits, and results wrap around.
 """
 
@@ -28,7 +28,7 @@ Strides = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def product_kernel(op: AnyOp, call: OpCall[Any], conversion: Conversion) -> Kernel | None:
-    """Returns a kernel of a product; None for other ops and types, and where numpy has to compute products."""
+    """Returns a kernel of a product; None for other ops and types, and for cases left to numpy."""
     widened = widened_call(op, call)
     if widened is None:
         return None

@@ -1,9 +1,10 @@
-"""Steps of a plan that run many native steps by few calls of machine code.
+"""Runs many native steps of a plan by few calls of machine code.
 
-A table is cut into pieces of some work each. Between pieces messages in flight go on, which MPI moves only when called.
+A table is cut into pieces of some work each. Between pieces messages in flight progress, which MPI moves only when
+called.
 
 The arrays between native steps lie in an arena, a block of memory per device and plan that is allocated once and kept
-for later runs. Arrays that others hold (operands, results of the plan, what other steps make) lie outside of it: their
+for later runs. Arrays that others hold (operands, results of the plan, results of other steps) lie outside of it: their
 addresses are filled in before each run.
 """
 
@@ -34,7 +35,7 @@ ARENA = 0  # the root of arrays in the arena; others are buffers of the frame
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an array lies: in the memory of a root, `offset` elements behind its start."""
+    """The place of an array: a root's memory, and the `offset` in elements from its start."""
 
     root: int
     offset: int
@@ -65,7 +66,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """An array in a buffer of the frame: dense, of this size and type. `is_made` ones are made by the step."""
+    """A dense array in a buffer of the frame, with its size and type. The step itself allocates `is_made` ones."""
 
     buffer: int
     dims: tuple[int, ...]
@@ -144,7 +145,7 @@ class TableStep(Step):
         return len(self.entries)
 
     def _lay_out(self) -> None:
-        """Lays out the blocks of all entries, one behind the other."""
+        """Lays out the blocks of all entries contiguously."""
         numbers = {ARENA: 0} | {o.buffer: n for n, o in enumerate(self.outside, 1)}
         fixed: list[int] = []
         places: list[tuple[int, int, int]] = []
@@ -218,7 +219,7 @@ class TableStep(Step):
         return self._touched
 
     def _table(self, block: Block, held: dict[int, Array]) -> int:
-        """Fills in the addresses, and returns that of the table."""
+        """Fills in the addresses, and returns the address of the table."""
         head, words = len(self._pieces) + 2 * len(self.entries), block.tables.get(self)
         if words is None:
             words = block.tables[self] = np.concatenate([np.empty(head, np.int64), self._fixed])
@@ -235,8 +236,9 @@ class TableStep(Step):
 
 
 class GuardedStep(Step):
-    """Runs a copy of another step, and copies those results that are views of the arena, which later steps reuse. The
-    copied step frees what the plan with tables no longer reads: tables may read an array later than its own steps did.
+    """Runs a copy of another step, and copies those results that are views of the arena, which later steps reuse.
+    The copied step frees the arrays that the plan with tables no longer reads: tables may read an array later than
+    its own steps did.
     """
 
     __slots__ = ("inner", "memory")
@@ -263,7 +265,7 @@ class GuardedStep(Step):
 
 
 def pieces(touched: Sequence[int]) -> list[tuple[int, int]]:
-    """Cuts steps that touch so many bytes into pieces: first step, and last, exclusive."""
+    """Cuts steps that touch so many bytes into pieces: ranges of a first step and an end."""
     found: list[tuple[int, int]] = []
     first = size = 0
     for number, more in enumerate(touched, 1):

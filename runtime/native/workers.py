@@ -1,6 +1,6 @@
 """Runs tables of several devices on all cores.
 
-Machine code holds no lock of Python. Each thread runs the tables of its devices; products then use one thread each, so
+Machine code does not hold the GIL. Each thread runs the tables of its devices; products then use one thread each, so
 that devices do not wait for each other's.
 """
 
@@ -17,9 +17,7 @@ from ...cost.host import HOST
 
 
 def run_all(run: Callable[[int], None], tables: Sequence[int], touched: int) -> None:
-    """Runs tables, given by their addresses, which do not depend on each other. `touched` is the bytes of the arrays
-    that they read and write.
-    """
+    """Runs independent tables, given by their addresses. `touched` are the bytes that they read and write."""
     workers = min(cores(), len(tables))
     if workers < 2 or touched < HOST.threads:
         for table in tables:

@@ -323,7 +323,7 @@ class _Builder:
         return buffer in self.pending or buffer in self.moves
 
     def arrive(self, buffer: int) -> None:
-        """Appends what fills a buffer that waits for a collective."""
+        """Appends the step that fills a buffer which waits for a collective."""
         move = self.moves.pop(buffer, None)
         if move is not None:
             self.push(move)

@@ -129,7 +129,7 @@ class Fabric(Protocol):
         ...
 
     def progress(self) -> None:
-        """Moves what is in flight, without waiting."""
+        """Progresses messages in flight, without waiting."""
         ...
 
 

@@ -61,7 +61,7 @@ class ComputeStep(Step):
 
 
 def _stack(arrays: list[Any]) -> Any:
-    """Returns the arrays behind each other in a new first dimension; what is repeated stays so, without a copy."""
+    """Stacks the arrays in a new first dimension; broadcast ones are not copied."""
     first = arrays[0]
     if all(array is first for array in arrays):
         return np.broadcast_to(first, (len(arrays), *first.shape))

@@ -1,9 +1,9 @@
 """Bits of field elements, for ops that reinterpret floats as integers and integers as floats.
 
-From integers the element is that of the number with these bits. Back, an element that came from bits has these, a
-short number its own; any other has random bits that no other has, and these lead back to it. Each element and each
-pattern of bits keeps what it was given first, on both sides of a proof: so both are functions, whatever the order of
-their uses. A type may have fewer patterns than there are elements; then some share one, and do not all come back.
+An integer becomes the element of the float with these bits. Back, an element that came from bits gets these, and a
+short number its own bits; any other element gets random, unique bits, which lead back to it. The first assignment of an
+element or a pattern of bits stays, on both sides of a proof: so both are functions, whatever the order of their uses. A
+type may have fewer patterns than there are elements; then some elements share one, and do not all come back.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def elements_of(oracle: Oracle, element: ElementType, bits: Array) -> Array:
 
 
 def _chosen(oracle: Oracle, element: ElementType, x: Array, to_elements: Memo) -> Array:
-    """Bits of different elements, their own where they can be: different ones, as long as there are any left."""
+    """Assigns bits to distinct elements, their own where possible: distinct ones, as long as any are left."""
     dtype = numpy_type(element)
     known = numbers(x, dtype)
     bits = known.view(_holder(element)).astype(np.uint64)
@@ -93,7 +93,7 @@ def _true(element: ElementType, bits: Array) -> Array:
 
 
 def _is_one(x: Array) -> Array:
-    """Whether an element can have one pattern alone: zeros and what is not a number have many."""
+    """Whether an element has a unique pattern: zeros and special numbers have several."""
     return is_element(x) & (x != ZERO)
 
 
@@ -111,5 +111,5 @@ def _unsigned(element: ElementType) -> ElementType:
 
 
 def _holder(element: ElementType) -> np.dtype[Any]:
-    """The type of the bytes that numpy holds a float in."""
+    """The unsigned integer type as wide as a float in numpy."""
     return np.dtype(f"u{element.byte_size}")

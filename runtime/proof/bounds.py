@@ -1,4 +1,4 @@
-"""Says how each output of a program is shown: by the flow of values, by terms, or not, so that it is tested only."""
+"""Decides how each output of a program is shown: by the flow of values, by terms, or by tests alone."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Bounds:
 
     @property
     def are_small(self) -> bool:
-        """Whether all outputs are shown, and another trial would not make that much more certain."""
+        """Whether all outputs are shown, and another trial would hardly raise the certainty."""
         return not self.tested and (all(self._decisions) or self._of_flow <= _SMALL)
 
     @property
@@ -60,11 +60,11 @@ class Bounds:
         return of_flow + (on_terms if on_terms <= _WEAK else 0.0)
 
     def after_trial(self, made: Counts, outputs: int) -> None:
-        """Takes in a trial on random elements that found no difference."""
+        """Records a trial on random elements that found no difference."""
         if self._degree is not None:
             self._of_flow *= chance(made, outputs, self._degree)
 
     def show(self, on_terms: ShowOnTerms, seed: int) -> None:
-        """Looks which outputs are shown on terms, if some hang on decisions."""
+        """Runs on terms, if some outputs hang on decisions, and records the outputs that this shows."""
         if not self.flow_only:
             self._on_terms = on_terms(*self._programs, [bool(d) for d in self._decisions], seed)

@@ -1,4 +1,4 @@
-"""Compares how often branches and loop bodies have run, in a program and in its partitioned form."""
+"""Compares how often branches and loop bodies run, in a program and in its partitioned form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..plan.interpreter import Plan, label
 
 
 def forget_runs(plan: Plan) -> Callable[[], None]:
-    """Returns a function that makes all plans that one can run forget their runs since now."""
+    """Returns a function that resets the run counts of a plan and its callees to their present values."""
     plans, work = list[Plan](), [plan]
     while work:
         one = work.pop()
@@ -26,14 +26,14 @@ def forget_runs(plan: Plan) -> Callable[[], None]:
 
 
 def never_run(plan: Plan) -> tuple[str, ...]:
-    """Names the branches and loop bodies that have not run, but none inside of others."""
+    """Names the branches and loop bodies that have never run, except for those nested in others that have not."""
     return tuple(name for name, callee, decides in _callees(plan) if decides and not callee.runs)
 
 
 def unlike(original: Plan, local: Plan, devices: int) -> str:
-    """Describes a branch or loop body that a device has run more or less often than the original program has. Empty if
-    there is none. Those of other names, or with more or fewer of their name, cannot be compared. Names that
-    share a plan, as of a computation that is called from several places, count together.
+    """Describes a branch or loop body that a device has run more or less often than the original program has; empty
+    if there is none. Those with other names, or another number of that name, cannot be compared. Names that share a
+    plan, as in a computation with several call sites, count together.
     """
     theirs, ours = _sites(original), _sites(local)
     deciding = {name for name, _, decides in _callees(original) if decides}
@@ -59,7 +59,7 @@ def _sites(plan: Plan) -> Sites:
 
 
 def _together(*programs: Sites) -> Iterator[list[str]]:
-    """Yields the names, those together that share a plan in some program."""
+    """Groups the names that share a plan in some program."""
     groups: dict[str, list[str]] = {}
     for sites in programs:
         first: dict[int, str] = {}
@@ -75,8 +75,8 @@ def _together(*programs: Sites) -> Iterator[list[str]]:
 
 
 def _runs(program: Plan, plans: Sequence[Plan], devices: int) -> list[int]:
-    """Returns how often each device has run any of these, of which some may be one. What runs on one device alone runs
-    on all.
+    """Returns the number of runs of these plans per device; a plan that is listed twice counts once. A program for
+    one device counts for all.
     """
     alike = list(program.runs) == [0]
     distinct = {id(plan): plan for plan in plans}.values()

@@ -1,8 +1,8 @@
-"""Finds the decisions that results hang on: what a trial draws and does not generalise.
+"""Finds the decisions that results depend on: parts of a trial that do not generalise to other inputs.
 
 A trial bounds the chance of a mistake where values flow: through sums, products and functions of random elements. A
 comparison of floats, a float that becomes an integer, and an integer or predicate of an input take one of few values.
-A mistake that shows for others only may be missed, however often elements are drawn.
+Trials may miss a mistake that shows for others only, however often elements are drawn.
 """
 
 from __future__ import annotations

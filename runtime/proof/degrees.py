@@ -44,7 +44,7 @@ class NoBound(Exception):
 
 def largest_degree(module: Module, on_terms: bool = False) -> int | None:
     """The largest degree of a value of a program; None if it is not known. On terms integers and predicates are
-    polynomials too, and choices between values are products.
+    polynomials too, and selects are products.
     """
     found = (_DegreesOnTerms if on_terms else _Degrees)(module)
     entry = module.entry
@@ -143,7 +143,7 @@ class _Degrees:
                 return 1 if _rounds(i) else max(highest, 1)
             case Algebra.TRANSFORM:  # at most one random linear map of rows for each dimension
                 return highest + len(i.attributes_as(FftAttributes).fft_length)
-            case Algebra.FORMULA:  # of sums, products, and quotients by what is a function
+            case Algebra.FORMULA:  # of sums, products, and quotients by functions
                 return 2 * sum(degrees) + 3
             case Algebra.MADE | Algebra.FUNCTION | Algebra.OPAQUE | Algebra.BITS:
                 return 1
@@ -182,7 +182,7 @@ class _Degrees:
 
 
 def _rounds(i: Instruction) -> bool:
-    """Whether a conversion of floats goes to a type that does not hold all of them."""
+    """Whether a conversion between float types loses precision."""
     source, target = i.operands[0].shape.element, i.shape.element
     if not (source.is_float and target.is_float):
         return False
@@ -190,8 +190,8 @@ def _rounds(i: Instruction) -> bool:
 
 
 class _DegreesOnTerms(_Degrees):
-    """The degrees of a program that runs on terms (see `relations/symbolic`), where a value may have been multiplied by
-    the unknown case of an index.
+    """The degrees of a program that runs on terms (see `relations/symbolic`), where values may have been multiplied
+    by the unknown case of an index.
     """
 
     def _made_by(self, i: Instruction, operands: list[Degrees]) -> int:

@@ -1,4 +1,4 @@
-"""Says how many trials a program takes whose results hang on decisions.
+"""Chooses the number of trials for a program whose results depend on decisions.
 
 A trial of a small program sees few decisions and costs little; one of a large program sees many. So trials go on until
 they have taken about as much work in all, which is counted: the same program always takes the same number.
@@ -17,8 +17,8 @@ _COMPARISON = 5  # steps that take as long as a comparison, as a sort makes them
 
 
 def trials_for(plans: Sequence[Plan], comparisons: int, done: int) -> int:
-    """The number of trials that programs take in all, after these plans have run in so many, each of which compared
-    floats so often.
+    """Returns the total number of trials, given that these plans have run in `done` ones, each with so many
+    comparisons of floats.
     """
     steps = sum(_work(plan) for top in plans for plan in _all(top, set())) / done
     return max(LEAST, min(_MOST, int(_WORK / (steps + comparisons * _COMPARISON + 1))))

@@ -1,4 +1,6 @@
-"""Numbers as field elements and back: floats are fractions whose denominators are powers of two, so each is one."""
+"""Embeds numbers in the field and back: floats are fractions whose denominators are powers of two, so each is an
+element.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,10 @@ _FRACTION = 53  # bits of the fraction of the widest floats
 
 
 def embed(x: Array) -> Array:
-    """Numbers as field elements, complex ones as pairs; sums and products of numbers become those of the elements.
+    """Embeds numbers in the field, complex ones as pairs; sums and products of numbers become those of the
+    elements.
 
-    The extreme numbers of a type without infinities count as these.
+    The extreme numbers of a type without infinities count as infinities.
     """
     x = np.asarray(x)
     if x.dtype.kind in "b":
@@ -60,7 +63,7 @@ def numbers(x: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def held(x: Array, dtype: np.dtype[Any]) -> Array:
-    """Where an element stands for a short number that a type of floats holds exactly."""
+    """Whether each element stands for a short number that a float type holds exactly."""
     found, short = np.zeros(x.shape, np.bool_), is_short(x)
     if short.any():
         found[short] = embed(numbers(x[short], dtype)) == x[short]

@@ -26,27 +26,27 @@ _LOW_30, _LOW_31 = np.uint64((1 << 30) - 1), np.uint64((1 << 31) - 1)
 
 
 def is_special(x: Array) -> Array:
-    """Where there is no field element."""
+    """Whether each value is no field element."""
     return x >= P
 
 
 def is_element(x: Array) -> Array:
-    """Where there is one."""
+    """Whether each value is a field element."""
     return x < P
 
 
 def is_nonzero(x: Array) -> Array:
-    """Where there is not 0."""
+    """Whether each value is not 0."""
     return np.asarray(x != ZERO)
 
 
 def has_special(*arrays: Array) -> bool:
-    """Whether any of the arrays holds what is no field element."""
+    """Whether any of the arrays holds a value that is no field element."""
     return any(x.size > 0 and bool(x.max() >= P) for x in arrays)
 
 
 def distinct(x: Array) -> Array:
-    """One of the elements that a broadcast repeats, as a view of the same rank."""
+    """Drops broadcast copies of elements: a view of the same rank."""
     return x[tuple(slice(1) if step == 0 else slice(None) for step in x.strides)] if 0 in x.strides else x
 
 
@@ -121,7 +121,7 @@ def subtract(a: Array, b: Array) -> Array:
 
 
 def multiply(a: Array, b: Array) -> Array:
-    """a * b; nothing is known of infinity times a number, for that has no sign."""
+    """a * b. Infinity times a number is UNDEFINED, since elements have no sign."""
     native = native_field()
     if native is not None:
         return native.multiply(a, b)
@@ -133,7 +133,7 @@ def multiply(a: Array, b: Array) -> Array:
 
 
 def inverse(a: Array) -> Array:
-    """1 / a. Nothing is known of 1 / 0; of infinities it is 0."""
+    """1 / a; 0 for infinities, UNDEFINED for 0."""
     native = native_field()
     if native is not None:
         return native.inverse(a)
@@ -144,7 +144,9 @@ def inverse(a: Array) -> Array:
 
 
 def _inverses(x: Array) -> Array:
-    """The inverses of elements that are not 0: one of a product of two is the other's times that of the product."""
+    """Inverts nonzero elements in pairs: the inverse of one factor is the other factor times the inverse of the
+    product.
+    """
     if x.size <= _FEW:
         return np.array(_inverted(x.tolist()), np.uint64)
     half = x.size // 2
@@ -154,7 +156,7 @@ def _inverses(x: Array) -> Array:
 
 
 def _inverted(numbers: list[int]) -> list[int]:
-    """Inverts the product of all, and divides it by one after the other."""
+    """Inverts nonzero elements by one inversion of their product."""
     before = [1]  # the product of the numbers before each
     for number in numbers:
         before.append(before[-1] * number % PRIME)

@@ -1,7 +1,7 @@
-"""LLVM text of the field's operations: for one element each, and the loops over arrays that numpy calls.
+"""LLVM IR of the field's operations: functions of one element each, and ufunc loops over arrays.
 
-They give what `field` and `Oracle` compute with numpy, to the bit. Elements are less than p = 2^61 - 1; greater numbers
-are special.
+Their results equal those of `field` and `Oracle` in numpy, to the bit. Elements are less than p = 2^61 - 1; greater
+numbers are special.
 """
 
 from __future__ import annotations

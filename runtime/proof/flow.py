@@ -1,6 +1,6 @@
-"""The flow of values through the plans of a program: which values each value is made from, leaf by leaf.
+"""The dataflow graph of a program's plans: the values that each value depends on, leaf by leaf.
 
-Tuples have no values of their own: their elements are known by the instructions that compute them.
+Tuples have no values of their own: the instructions that compute their elements stand for these.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ Owners = dict[int, Place]
 @brief
 @dataclass(frozen=True)
 class Making:
-    """The step that makes a value (of a collective the one that starts it), and the values that it reads."""
+    """The step that makes a value (the start, for a collective), and the values that it reads."""
 
     step: Step
     reads: tuple[Place | None, ...]
 
 
 class Flow:
-    """The values that each value of a program is made from.
+    """The operands of each value of a program.
 
-    `owners` names the value of each buffer, by plan; `making` tells how values are made, those of calls and loops left
-    out. Pickles leave it out too, because steps are code. `entry` is the computation that runs first.
+    `owners` names the value of each buffer, by plan; `making` has the step of each value, except for calls and
+    loops. Pickles leave it out too, because steps are code. `entry` is the computation that runs first.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -64,7 +64,7 @@ class Flow:
         return self.__dict__ | {"making": {}}
 
     def operands(self, place: Place) -> Iterable[Place]:
-        """The values that a value is made from: of a parameter those at calls, of a loop the results of its body."""
+        """The operands of a value: for a parameter those at its call sites, for a loop the results of its body."""
         return self._operands.get(place, ())
 
     def results(self) -> list[Place | None]:

@@ -1,4 +1,4 @@
-"""Runs kernels of plain arithmetic on elements of the field, which look to them like arrays of floats."""
+"""Runs kernels of plain arithmetic on field elements, in an array class that imitates arrays of floats."""
 
 from __future__ import annotations
 

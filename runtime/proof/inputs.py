@@ -1,9 +1,9 @@
 """Draws the inputs of trials: floats as field elements, all other numbers as for a run or from a wider range.
 
 A random element differs from every number that a program may compare it with. So some trials take zeros and ones for
-most floats, for ties and for products of zero. Integers are mostly indices: some trials draw them from a range that
-is a little wider at both ends. Further trials draw each parameter in a way of its own: from very few values, mostly one
-value, all different, or from the whole range of the type.
+most floats, for ties and for products of zero. Integers are mostly indices: some trials draw them from a range that is
+a little wider at both ends. Further trials draw each parameter from its own distribution: from very few values, mostly
+one value, all different, or from the whole range of the type.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _any_integers(
 
 
 def _few(drawn: Array, generator: np.random.Generator) -> Array:
-    """Few of the values that were drawn: up to three alike often, or mostly one of them."""
+    """Draws few distinct values: up to three with equal frequency, or mostly one."""
     if drawn.size < 2:
         return drawn
     flat = drawn.reshape(-1)
@@ -164,7 +164,7 @@ def _extremes(leaf: Shape, ends: tuple[int, int], generator: np.random.Generator
 
 
 def _different(leaf: Shape, low: int, generator: np.random.Generator) -> Array:
-    """Numbers that differ, as far as the type has so many."""
+    """Draws distinct numbers, as many as the type has."""
     count = min(leaf.num_elements, leaf.element.greatest - leaf.element.least + 1)
     first = min(max(low, leaf.element.least), leaf.element.greatest + 1 - count)
     places = generator.permutation(leaf.num_elements) % max(count, 1)
@@ -175,7 +175,7 @@ def _different(leaf: Shape, low: int, generator: np.random.Generator) -> Array:
 def _ends(
     element: ElementType, demand: Demand, generator: np.random.Generator, sizes: list[int]
 ) -> tuple[int, int]:
-    """The range of indices, and a little beyond."""
+    """The range of indices, extended a little at both ends."""
     found = joined(demand)
     low, high = (found.low, found.high) if found is not None and found.is_finite else (0, _some(sizes, generator))
     return max(element.least, int(low) - _BEYOND), min(element.greatest, int(high) + _BEYOND)

@@ -1,7 +1,7 @@
-"""Computes programs over the field: floats are field elements, all other numbers what they are.
+"""Runs programs over the field: floats are field elements, all other numbers themselves.
 
-Ops are told apart by their algebra alone. An op that names none, or whose use goes beyond what its algebra says here,
-is uncovered: it is noted with its reason, and where it runs, the program fails.
+Only the algebra of an op matters. An op without one, or a use that its algebra does not cover, is uncovered: it is
+noted with its reason, and the program fails where it runs.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Array = np.ndarray[Any, Any]
 
 
 class FieldKernels:
-    """A kernel provider. `oracle` makes its random choices; `uncovered` lists what cannot be proved, and why.
+    """A kernel provider. `oracle` makes its random choices; `uncovered` lists uncovered instructions, and why.
 
-    `compared` has the pairs of numbers that comparisons of two single numbers met, by the names of these. Predicates
-    and trip counts mostly come from such.
+    `compared` has the pairs of numbers that comparisons of two single numbers met, by name. Predicates and trip
+    counts mostly derive from these.
     """
 
     def __init__(self, module: Module, oracle: Oracle) -> None:
@@ -89,7 +89,7 @@ class FieldKernels:
         return for_any_sizes(op, call, _of_distinct(kernel) if _is_stackable(call, op) else kernel, make)
 
     def _meaning(self, instruction: Instruction, call: OpCall[Any], compile: Compile) -> Kernel:
-        """The kernel of an instruction for a call, which may have other types and sizes than its own."""
+        """The kernel of an instruction for a call, whose types and sizes may differ from the instruction's."""
         op, meanings = instruction.op, self._meanings
         match op.algebra_of(call):
             case None:
@@ -138,8 +138,8 @@ class FieldKernels:
 
 
 def _run(module: Module, conditions: bool = False) -> frozenset[Computation]:
-    """The computations that run where they are called, on whole values: not those that are applied to elements, whose
-    comparisons have to be an order, nor, without `conditions`, those that end loops.
+    """The computations that control flow and calls run on whole values. Those applied to elements, whose
+    comparisons must be an order, are left out; so are loop conditions unless `conditions`.
     """
     found, work = set[Computation](), [module.entry]
     while work:
@@ -165,7 +165,7 @@ def _is_stackable(call: OpCall[Any], op: AnyOp) -> bool:
 
 
 def _of_distinct(kernel: Kernel) -> StackedKernel:
-    """The same kernel, which computes what a broadcast repeats once."""
+    """Wraps a kernel so that it computes broadcast elements once."""
 
     def run(*operands: Any) -> Any:
         found = kernel(*map(field.distinct, operands))

@@ -23,7 +23,7 @@ _TOGETHER = 1 << 17  # elements of limbs up to which all their products are comp
 
 
 def in_limbs(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
-    """A bilinear op on field elements, given its call on f64. What follows the two factors is handed on."""
+    """A bilinear op on field elements, given its call on f64. Operands after the two factors are passed on."""
     kernel, on_stack = kernel_on_stacks(op, call, compile)
     limbs = _Limbs(_bits(kernel, call))
     if on_stack is None:
@@ -46,7 +46,7 @@ def in_limbs(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
 
 
 def _bits(kernel: Kernel, call: OpCall[Any]) -> int:
-    """The most bits that limbs may have for the sums of products of two limbs, added in pairs, to be exact."""
+    """The largest limb size whose sums of products, added in pairs, are exact."""
     factors = call.operands[:2]
     if len(call.operands) > 2:
         depth = min(math.prod(s.dims) for s in factors)

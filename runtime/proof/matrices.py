@@ -1,4 +1,4 @@
-"""Products of elements by kernels of contractions, whose products of matrices machine code computes modulo p."""
+"""Products of elements by kernels of contractions, whose matrix products machine code computes modulo p."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _operation(native: NativeField | None, ufunc: np.ufunc) -> Any:
 
 
 def by_matrices(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
-    """A bilinear op on elements, given its call on uint64. What follows the two factors is handed on."""
+    """A bilinear op on elements, given its call on uint64. Operands after the two factors are passed on."""
     kernel, on_stack = kernel_on_stacks(op, call, compile)
 
     def run(x: Array, y: Array, *rest: Any) -> Array:

@@ -102,7 +102,7 @@ class Meanings:
         return guarded
 
     def _keyed(self, kernel: Kernel, call: OpCall[Any], floats: list[int]) -> Kernel:
-        """The kernel on keys, what it hands on as elements again."""
+        """Runs the kernel on keys, and converts its results back to elements."""
         shapes = tuple(call.shape.leaves())
 
         def run(*operands: Any) -> Any:
@@ -174,7 +174,7 @@ class Meanings:
         return Functions(kernel, self._quotient, self.conversion)
 
     def conversion(self, source: ElementType, target: ElementType) -> Kernel:
-        """The same numbers in another type, rounded where that holds fewer."""
+        """Converts numbers to another type, rounding where that holds fewer."""
         if source.is_complex or target.is_complex:
             return self._complex_conversion(source, target)
         if not source.is_float:
@@ -219,7 +219,7 @@ def _some_integers(x: Array, target: ElementType) -> Array:
 
 
 def _relation(op: AnyOp, call: OpCall[Any], compile: Compile) -> str:
-    """Describes a comparison by its answers where the first number is less, equal and greater. Empty for other ops."""
+    """Describes a comparison by its results for less, equal and greater operands. Empty for other ops."""
     if call.shape.element.kind is not Kind.PRED or len(call.operands) != 2:
         return ""
     answers = _at(op, call, compile, [0.0, 0.0, 1.0], [1.0, 0.0, 0.0])

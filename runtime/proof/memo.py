@@ -96,7 +96,7 @@ class Elements:
 
 
 class Memo:
-    """A function that keeps the first value that it is given at each place."""
+    """A function that keeps the first value of each argument."""
 
     def __init__(self) -> None:
         self._places = Elements()

@@ -1,7 +1,7 @@
 """Random functions of whole matrices, by the sharding rule of an op.
 
-Devices may divide the factors that pass. So each index of these has a function of its own, of all that it sees of the
-operands: a matrix of a batch, a column of a right side.
+Devices may divide the passing factors. So each index of these has a function of its own, of its slices of the operands:
+a matrix of a batch, a column of a right side.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ Array = np.ndarray[Any, Any]
 
 
 def opaque(op: AnyOp, call: OpCall[Any], oracle: Oracle, on_codes: bool = False) -> Kernel:
-    """Any function that can be divided by the sharding rule of an op. One that draws from the random state of a device
-    is another function in each draw. With `on_codes` all values are field elements, integers too. Raises NotEvaluable.
+    """A random function that can be divided by the sharding rule of an op. One that draws from the random state of
+    a device is another function in each draw. With `on_codes` all values are field elements, integers too. Raises
+    NotEvaluable.
     """
     taken = [leaf for shape in call.operands for leaf in shape.leaves()]
     given = list(call.shape.leaves())
@@ -56,7 +57,7 @@ def opaque(op: AnyOp, call: OpCall[Any], oracle: Oracle, on_codes: bool = False)
 
 
 def _name(op: AnyOp, call: OpCall[Any]) -> str:
-    """The op and all that its function depends on besides operands, alike for all parts of it."""
+    """The op and all inputs of its function other than operands, alike for all parts of it."""
     words = [op.opcode, call.config]
     for field in dataclasses.fields(call.attributes):
         value = getattr(call.attributes, field.name)
@@ -86,7 +87,7 @@ class _Slices:
         self._elements = math.prod(rule.factors[f].size for f in axes if f not in own)
 
     def seen(self, random: Oracle, name: str, x: Array) -> Array:
-        """Returns a number per index that stands for all of its slice. It is UNDEFINED where an element is."""
+        """Hashes the slice of each index to a number. It is UNDEFINED where an element is."""
         if pairs.is_pairs(x):
             return random.value(name, *(self.seen(random, name, part) for part in pairs.parts(x)))
         codes = embed(x) if pairs.is_exact(self.shape) and not self._on_codes else x
@@ -96,7 +97,7 @@ class _Slices:
         return np.where(undefined, UNDEFINED, np.add.reduce(hashed, -1, dtype=np.uint64) >> ONE)
 
     def made(self, random: Oracle, name: str, seen: Sequence[Array]) -> Array:
-        """Returns the result that is a function of these numbers at each place of a slice."""
+        """Returns the result: at each place of a slice, a random function of these numbers."""
         if self.shape.element.is_complex:
             return pairs.pair(*(self._elements_made(random, f"{name} {part}", seen) for part in ("real", "imaginary")))
         found = self._elements_made(random, name, seen)

@@ -1,4 +1,4 @@
-"""Random choices of a trial: functions of field elements, an order of them, and how they round.
+"""The random choices of a trial: functions of field elements, an order of them, and their rounding.
 
 A function is a keyed hash: equal arguments have equal values, and nothing else is known of it. Hashing stands for a
 random oracle; it is mixing, not cryptography, since programs do not choose their constants to defeat a key.
@@ -36,7 +36,7 @@ UNCOUNTED_BITS = 61 - _COUNT - 4 - 1  # a random element is a count, or a fracti
 
 @dataclass
 class Counts:
-    """Counts the values of functions in a trial: those of each function, and of reciprocals; and the runs of
+    """Counts the values of functions in a trial: those of each function, and of reciprocals; and the executed
     comparisons of floats.
     """
 
@@ -64,7 +64,7 @@ class Oracle:
         self.begin(seed, is_free, zero)
 
     def begin(self, seed: np.random.SeedSequence, is_free: bool = False, zero: Place | None = None) -> None:
-        """Makes the choices of another trial, and forgets those so far. Kernels keep their oracle."""
+        """Makes the choices of another trial, and forgets earlier ones. Kernels keep their oracle."""
         self.is_free = is_free
         self.made = Counts()
         self.exhausted = ""
@@ -78,7 +78,7 @@ class Oracle:
         self._fresh = 0
 
     def memo(self, *name: str) -> Memo:
-        """A function of this name that is made up as it is asked."""
+        """A lazily drawn function of this name."""
         return self._memos.setdefault(name, Memo())
 
     def set(self, name: str) -> Elements:
@@ -111,7 +111,7 @@ class Oracle:
         return np.where(undefined, UNDEFINED, reduced(state >> np.uint64(3)))
 
     def fresh(self, dims: tuple[int, ...]) -> Array:
-        """New elements, of which nothing is known."""
+        """New, independent random elements."""
         first = self._fresh
         self._fresh += math.prod(dims)
         return self.value("fresh", np.arange(first, self._fresh, dtype=np.uint64).reshape(dims))
@@ -136,7 +136,7 @@ class Oracle:
         return found
 
     def keys(self, x: Array) -> Array:
-        """Returns keys, ordered as the elements are. Those of LEAST and GREATEST are the ends; UNDEFINED is last."""
+        """Returns keys in the order of the elements. LEAST comes first, GREATEST after all elements, UNDEFINED last."""
         native = native_field()
         if native is not None:
             return native.keys(self._slope, self._shift, x)

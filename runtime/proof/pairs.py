@@ -34,7 +34,7 @@ def carried(shape: Shape) -> Shape:
 
 
 def is_exact(shape: Shape) -> bool:
-    """Whether values of a shape are integers, truth values or tokens, which are what they are."""
+    """Whether values of a shape are integers, truth values or tokens, which stand for themselves."""
     return not (shape.element.is_float or shape.element.is_complex)
 
 
@@ -61,7 +61,7 @@ def pair(real: Array, imaginary: Array) -> Array:
 
 
 def from_words(x: Array) -> Array:
-    """The pairs of elements that stand beside each other in the last dimension."""
+    """The pairs of adjacent elements in the last dimension."""
     found: Array = np.ascontiguousarray(x).reshape(-1).view(np.complex128)
     return found.reshape(x.shape[:-1])
 
@@ -72,12 +72,12 @@ def on_words(function: Callable[[Array], Array], x: Array) -> Array:
 
 
 def undefined(x: Array) -> Array:
-    """Where an element, or one of a pair, is UNDEFINED."""
+    """Whether each element, or one of a pair, is UNDEFINED."""
     return (words(x) == UNDEFINED).any(-1) if is_pairs(x) else np.asarray(x == UNDEFINED)
 
 
 def differ(x: Array, y: Array) -> Array:
-    """Where two arrays of one type do not have the same bits."""
+    """Whether elements of two arrays of one type differ in their bits."""
     return (words(x) != words(y)).any(-1) if is_pairs(x) else np.asarray(x != y)
 
 

@@ -1,4 +1,4 @@
-"""Follows how far a proof has come, for people who wait and for verdicts of proofs whose time is up."""
+"""Tracks the progress of a proof, for users who wait and for verdicts of timed-out proofs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Tell = Callable[[str], None]
 
 
 class Progress:
-    """The part of a proof that runs, which `tell` is told, and the trials that ended before. Raises ValueError for no
+    """The running part of a proof, which `tell` is called with, and the finished trials. Raises ValueError for no
     time.
 
     `limit` is set if the time was up in a part that the verdict does not depend on.
@@ -27,7 +27,7 @@ class Progress:
         self.limit: TimeLimit | None = None
 
     def begin(self, part: str, ended: int = 0) -> None:
-        """Notes what runs from now on, after so many trials."""
+        """Records the part that starts, after so many trials."""
         self._during, self._ended = part, ended
         if self._tell is not None:
             self._tell(part)

@@ -1,9 +1,9 @@
-"""Runs a program and its partitioned form over a finite field, and says whether they are equal.
+"""Runs a program and its partitioned form over a finite field, and decides whether they are equal.
 
-Two rational functions that differ are equal at a random point with a chance of their degree divided by 2^61, and
-functions that the field does not have are random ones. So a trial that finds no difference shows, but for a tiny
-chance, that all results are the same expressions of all inputs. Comparisons, integers and the order of elements are
-drawn instead: results that hang on these are tested only, unless they are shown on terms (`relations/shown`).
+Two rational functions that differ are equal at a random point with probability degree / 2^61 at most, and functions
+that the field does not have are random ones. So a trial that finds no difference shows, up to a tiny chance, that all
+results are the same expressions of all inputs. Comparisons, integers and the order of elements are drawn instead:
+results that depend on these are tested only, unless they are shown on terms (`relations/shown`).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _tried(both: _Pair, trials: int | None, seed: int, on_terms: ShowOnTerms | N
 
 @dataclass
 class _Side:
-    """One of the two programs, made ready to run."""
+    """One of the two programs, ready to run."""
 
     name: str
     kernels: FieldKernels
@@ -105,7 +105,7 @@ class _Side:
 
 
 class _Pair:
-    """Both programs and what trials have shown of their results."""
+    """Both programs, and the findings of trials."""
 
     def __init__(self, original: Module, local: Module, locate: Locate | None, progress: Progress) -> None:
         self.original, self.local, self.locate, self.progress = original, local, locate, progress
@@ -152,11 +152,11 @@ class _Pair:
         self.uncovered += side.uncovered()
 
     def uncovered_verdict(self) -> Verdict | None:
-        """The verdict of programs that cannot be taken over to a field."""
+        """The verdict of programs with uncovered instructions."""
         return self.verdict(0, uncovered=self.uncovered) if self.uncovered else None
 
     def trial(self, seed: np.random.SeedSequence, number: int) -> Verdict | None:
-        """Runs both once. The verdict, if that already is one."""
+        """Runs both once. Returns the verdict if this trial decides it."""
         of_oracle, of_inputs = seed.spawn(2)
         mode = mode_of(number, self.bounds.flow_only)
         inputs = self.inputs.draw(of_inputs, mode)
@@ -189,8 +189,8 @@ class _Pair:
         return None
 
     def _expected(self, seed: np.random.SeedSequence, mode: Mode, inputs: Sequence[Array]) -> list[Array]:
-        """Runs the original. In an order in which 0 is almost the greatest or the least, a loop that waits for a number
-        above it or below it hardly ever ends: then 0 is in the middle.
+        """Runs the original. If 0 is almost the greatest or the least element in the order, a loop that waits
+        for a number above or below it hardly ever ends: then 0 moves to the middle.
         """
         forget = forget_runs(self.whole.program.executable.plan)
         try:
@@ -209,7 +209,9 @@ class _Pair:
             side.kernels.compared = {}
 
     def _other_decision(self) -> str:
-        """Describes what the devices decide otherwise, though no result shows it. Empty if they decide nothing so."""
+        """Describes a decision in which the devices differ from the original, though no result shows it; empty
+        if there is none.
+        """
         ours = self.divided.kernels.compared
         for name, pairs in self.whole.kernels.compared.items():
             if ours.get(name, pairs) != pairs:

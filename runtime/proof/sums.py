@@ -1,7 +1,7 @@
-"""Sums, extremes and products over the field, by the ops' own kernels on other numbers than elements.
+"""Sums, extremes and products over the field, by the ops' own kernels on representations of elements.
 
-Sums are taken of limbs, parts of elements of few bits, which integers and f64 add up exactly; extremes of keys in the
-random order.
+Sums are taken of limbs, parts of elements of few bits, which integers and f64 add up exactly; extremes are taken of
+keys in the random order.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def fold(
 
 
 def _is_associative(computation: Computation, compile: Compile) -> bool:
-    """Whether the computation gives the same in any association of some random elements and small integers. Those whose
-    results are of other types than their parameters are never reassociated.
+    """Whether the computation is associative on some random elements and small integers. True if results and
+    parameters differ in type: such a computation is never reassociated.
     """
     types = [p.shape.element for p in computation.parameters]
     count = len(types) // 2
@@ -92,7 +92,7 @@ def _is_associative(computation: Computation, compile: Compile) -> bool:
 
 
 def _called(computation: Computation) -> Computation:
-    """The same computation with a copy at its end: kernels call it, since they do not recognise a monoid."""
+    """Appends a copy to the computation: kernels then call it, since they do not recognise a monoid."""
     made = Computation(computation.name)
     parameters = [made.parameter(n, p.shape) for n, p in enumerate(computation.parameters)]
     made.root = made.build("copy", inlined(made, computation, parameters))

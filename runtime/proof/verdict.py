@@ -1,4 +1,4 @@
-"""Verdicts of proofs: equal, agrees, differs, unproved or undecided, and why."""
+"""Verdicts of proofs: equal, agrees, differs, unproved or undecided, with reasons."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Outcome = Literal["equal", "agrees", "differs", "unproved", "undecided"]
 
 @dataclass(frozen=True)
 class Difference:
-    """Elements of a result: the first one, how many there are, and what they are."""
+    """The elements of a result that differ: the first one, their number, and both values."""
 
     output: int
     element: tuple[int, ...]
@@ -28,7 +28,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Uncovered:
-    """An instruction that cannot be taken over to a field: of the original or of the partitioned program."""
+    """An instruction without a meaning over a field: of the original or of the partitioned program."""
 
     program: str
     opcode: str
@@ -43,8 +43,8 @@ class Uncovered:
 
 @dataclass(frozen=True)
 class Origin:
-    """The first wrong instruction of the partitioned program, the cause that the partitioner noted for it, and an
-    element that it gets wrong on a device: what that should be, and what it is.
+    """The first wrong instruction of the partitioned program, the cause that the partitioner noted for it, and a
+    wrong element on a device: the right and the actual value.
     """
 
     opcode: str
@@ -80,7 +80,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class OnTerms:
-    """The outputs that are shown for all inputs, and the most probable a mistake in them is."""
+    """The outputs that are shown for all inputs, and a bound on the probability of a mistake in them."""
 
     outputs: tuple[bool, ...]
     chance: float
@@ -88,7 +88,7 @@ class OnTerms:
 
 @dataclass(frozen=True)
 class Tested:
-    """An output that no bound is known for: it hangs on a decision, of which trials see some."""
+    """An output without a known bound: it depends on a decision, of which trials see some."""
 
     output: int
     decision: str
@@ -145,7 +145,7 @@ class Verdict:
 
     @property
     def agrees(self) -> bool:
-        """Whether no difference was found and none can hide in an op that is not covered."""
+        """Whether no difference was found and no uncovered op can hide one."""
         return self.outcome in ("equal", "agrees")
 
     def __str__(self) -> str:

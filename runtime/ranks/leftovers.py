@@ -19,7 +19,7 @@ _OPENED_SECONDS = 60.0  # after this time the ranks of a job have opened the seg
 
 
 def remove_leftovers(folder: Path = _FOLDER, processes: Path = Path("/proc")) -> list[Path]:
-    """Removes what jobs of this user on this host have left in the folder, and returns it."""
+    """Removes the files in the folder that ended jobs of this user on this host have left, and returns their paths."""
     old = _old_segments(folder)
     if not old or not (processes / "self" / "maps").exists():
         return []

@@ -39,8 +39,8 @@ def powers(b: Builder, bits: Node, form: Format) -> tuple[Node, Node]:
 
 
 def exp(form: Format, is_negative: bool = False) -> Expansion:
-    """Returns the expansion of exp, or one for numbers that are not positive. An operand `more`, small beside 1, is
-    what the first one lacks.
+    """Returns the expansion of exp, or one for numbers that are not positive. An operand `more`, small against 1,
+    corrects the first one.
     """
     # Exponents of both powers of two are those of normal numbers for the least x, and their biases are made up for.
     bias = 3 - math.floor(form.least * LOG2_E)
@@ -88,9 +88,9 @@ def expm1(form: Format) -> Expansion:
 
 
 def over_one_more(b: Builder, x: Node, y: Node) -> Node:
-    """Returns x / (1 + y) for x at most 1 + y, almost as if rounded once: what the sum and the quotient lack is added
-    (Knuth, "The Art of Computer Programming", volume 2, section 4.2.2). Taking 1 from the sum is exact while 1 is a
-    multiple of the sum's last place.
+    """Returns x / (1 + y) for x at most 1 + y, almost as if rounded once: the rounding errors of the sum and the
+    quotient are added (Knuth, "The Art of Computer Programming", volume 2, section 4.2.2). Taking 1 from the sum is
+    exact while 1 is a multiple of the sum's last place.
     """
     total = b.add(y, 1.0)
     lost = b.sub(y, b.sub(total, 1.0))

@@ -51,7 +51,7 @@ def log_f32(b: Builder, x: Node) -> Node:
 
 
 def log_parts(b: Builder, x: Node, coefficients: tuple[float, ...]) -> tuple[Node, Node, Node]:
-    """Returns n, f and t of positive x in f64, so that log(x) = n ln 2 + f + t, and t is small beside f."""
+    """Returns n, f and t of positive x in f64, so that log(x) = n ln 2 + f + t, and t is small against f."""
     n, m = split(b, x, F64)
     f = b.sub(m, 1.0)
     s = b.div(f, b.add(f, 2.0))
@@ -86,7 +86,7 @@ def log_exactly(b: Builder, x: Node) -> Parts:
 
 
 def log1p(b: Builder, x: Node) -> Node:
-    """Returns log(u) + c / u for the rounded sum u = 1 + x, which lacks c."""
+    """Returns log(u) + c / u for the rounded sum u = 1 + x with the rounding error c."""
     assert x.lane is Lane.F64
     u = b.add(x, 1.0)
     larger = b.lt(b.like(x, 1.0), x)

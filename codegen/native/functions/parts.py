@@ -1,5 +1,5 @@
-"""Sums of two floats of f64, the second of which is what the first lacks (Dekker, "A floating-point technique for
-extending the available precision", 1971).
+"""Double-double arithmetic: a number is the sum of two f64, the second of which is the rounding error of the first
+(Dekker, "A floating-point technique for extending the available precision", 1971).
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ Parts = tuple[Node, Node]
 
 
 def sum_of(b: Builder, x: Node, y: Node) -> Parts:
-    """Returns x + y without an error."""
+    """Returns x + y exactly."""
     total = b.add(x, y)
     part = b.sub(total, x)
     return total, b.add(b.sub(x, b.sub(total, part)), b.sub(y, part))
 
 
 def ordered_sum(b: Builder, x: Node, y: Node) -> Parts:
-    """Returns x + y without an error, for x that is 0 or no smaller in size than y."""
+    """Returns x + y exactly, for x that is 0 or no smaller in size than y."""
     total = b.add(x, y)
     return total, b.sub(y, b.sub(total, x))
 
 
 def product(b: Builder, x: Node, y: Node) -> Parts:
-    """Returns x y without an error."""
+    """Returns x y exactly."""
     result = b.mul(x, y)
     return result, b.fma(x, y, b.negate(result))
 

@@ -71,7 +71,7 @@ def _far_f64(b: Builder, x: Node) -> tuple[Parts, Node]:
     first = b.sub(b.op(Do.LSHR, bits, 52), 1023 + 52 + 2 - 64)
     limbs = [half for word in reversed(_window(b, first, (0, *c.TWO_OVER_PI), 3)) for half in _halves(b, word)]
     low, high = _halves(b, m)
-    # A carry from the lowest limb is less than what is cut off.
+    # A carry from the lowest limb is less than the truncation.
     row = _row(b, low, limbs[1:], [b.like(m, 0)] * 5)[1:]
     row = _row(b, high, limbs[:5], [b.like(m, 0), *row])[1:]
     words = [b.op(Do.OR, row[n], b.op(Do.SHL, row[n + 1], 32)) for n in (0, 2)]
@@ -100,7 +100,7 @@ def _signed(b: Builder, negative: Node, r: Node, quadrant: Node) -> tuple[Node, 
 
 
 def _window(b: Builder, first: Node, table: Sequence[int], count: int) -> list[Node]:
-    """Returns `count` words of 64 bits of a table, from its bit `first` on, which has `count` + 1 words behind it."""
+    """Returns `count` words of 64 bits of a table, from its bit `first` on; another `count` + 1 words follow there."""
     number, shift = b.op(Do.LSHR, first, 6), b.op(Do.AND, first, 63)
     words, step = [b.bits(word, Lane.I64) for word in table], 1 << (len(table) - count - 1).bit_length()
     zero = b.bits(0, Lane.I64)

@@ -1,4 +1,4 @@
-"""The arithmetic of products: the types that sums have."""
+"""The arithmetic of products: the accumulator types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ....ir.types.element_type import ElementType
 
 
 class Arithmetic(Enum):
-    """Floats, or integers whose products and sums wrap around; those without a sign have the same bits."""
+    """Floats, or integers whose products and sums wrap around; unsigned ones have the same bits."""
 
     F32 = "float"
     F64 = "double"
@@ -30,7 +30,7 @@ class Arithmetic(Enum):
 
 
 def arithmetic_of(element: ElementType) -> Arithmetic | None:
-    """Returns the arithmetic whose numbers have this type; None if there is none."""
+    """Returns the arithmetic of this element type; None if there is none."""
     if element.bits not in (32, 64):
         return None
     if element.is_float:

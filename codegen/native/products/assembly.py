@@ -1,4 +1,4 @@
-"""Writes functions of LLVM IR: values with names of their own, and counted loops."""
+"""Writes functions of LLVM IR: uniquely named values, and counted loops."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Assembly:
         return self.value(f"load i64, ptr {self.at(words, 8 * index)}")
 
     def at(self, base: str, offset: int | str) -> str:
-        """Returns an address some bytes behind another."""
+        """Returns an address plus a number of bytes."""
         return self.value(f"getelementptr i8, ptr {base}, i64 {offset}")
 
     def step(self, base: str, index: str, stride: str) -> str:
@@ -91,7 +91,7 @@ class Assembly:
 
     @contextmanager
     def when(self, condition: str) -> Generator[None]:
-        """Writes what happens only if a condition holds."""
+        """Writes a conditional block."""
         n = next(self._numbers)
         self.line(f"br i1 {condition}, label %then{n}, label %after{n}")
         self.label(f"then{n}")

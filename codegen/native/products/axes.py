@@ -13,8 +13,8 @@ from .terms import Term
 class Axis:
     """One spatial dimension: its size in the image and the grid, its window, and strides.
 
-    The grid is the padded and dilated image, as far as windows reach. Element 0 of a window, before it is reversed, is
-    multiplied with the kernel's element at `first`; window 0 goes to the result's element at `to`. Both are offsets.
+    The grid is the padded and dilated image, as far as windows reach. The kernel's element at `first` multiplies
+    element 0 of a window, before reversal; window 0 produces the result's element at `to`. Both are offsets.
     """
 
     size: int
@@ -49,10 +49,10 @@ class Axis:
         return self.first + ((self.window.size - 1) * self.kernel if self.window.reversal else 0)
 
     def phases(self) -> list[Axis]:
-        """Returns axes without dilation of the image that make up this one, if it has one.
+        """Splits an axis with a dilated image into axes without dilation.
 
-        Windows at every `step`-th place see the image through the same elements: every `apart`-th from one
-        on. The others see holes. If all do, the window has size 0.
+        Windows at every `step`-th place see the image through the same elements: every `apart`-th from one on.
+        The others see holes. If all do, the window has size 0.
         """
         w = self.window
         step, apart = (w.lhs_dilate // math.gcd(n, w.lhs_dilate) for n in (w.stride, w.rhs_dilate))
@@ -78,11 +78,11 @@ class Axis:
         )
 
     def _at(self, place: int, tap: int) -> int:
-        """Returns the place on the dilated image, without padding, of an element of a window."""
+        """Returns the position in the dilated image, without padding, of an element of a window."""
         return place * self.window.stride + tap * self.window.rhs_dilate - self.window.low
 
     def copied(self) -> tuple[int, int, int]:
-        """Returns the first element of the image that lies on the grid, where it lies, and how many there are."""
+        """Returns the first element of the image on the grid, its position there, and the number of such elements."""
         w = self.window
         first = max(0, -(w.low // w.lhs_dilate))
         place = first * w.lhs_dilate + w.low

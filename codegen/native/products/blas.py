@@ -23,9 +23,10 @@ NAMES = (("scipy_cblas_", "64_", 64), ("cblas_", "64_", 64), ("scipy_cblas_", ""
 
 @dataclass(frozen=True, slots=True)
 class Blas:
-    """A BLAS library: the bits of its integers, and the addresses of `cblas_?gemm` and `cblas_?gemv` by bits of floats.
+    """A BLAS library: the bits of its integers, and the addresses of `cblas_?gemm` and `cblas_?gemv` by bits of
+    floats.
 
-    `library` keeps it loaded. `threads` are functions that tell and change how many threads compute a product.
+    `library` keeps it loaded. `threads` are functions that get and set the number of threads.
     """
 
     path: str
@@ -37,13 +38,13 @@ class Blas:
 
     @property
     def asking(self) -> int:
-        """The address of the function that tells how many threads compute a product; 0 if there is none."""
+        """The address of the function that returns the number of threads; 0 if there is none."""
         return _value(self.threads[0]) if self.threads else 0
 
 
 @cache
 def blas() -> Blas | None:
-    """Returns the library that computes products; None if there is none, or if it does not compute a small product."""
+    """Returns the library that computes products; None if there is none, or if it fails on a small product."""
     for path in _candidates():
         try:
             library = ctypes.CDLL(path)

@@ -1,4 +1,4 @@
-"""The products of matrices that compute a product of arrays, with their estimated times."""
+"""Maps a product of arrays to matrix products (BLAS, tiles or plain loops), with estimated times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Places = tuple[Place, Place, Place]
 
 
 def choices(terms: Sequence[Term], places: Places, by_blas: bool) -> Iterator[Multiply]:
-    """Yields the products of matrices that compute the terms, and the plain loops that do."""
+    """Yields the matrix products that compute the terms, and the plain loops that do."""
     yield plain(terms, places)
     for is_swapped in (False, True):
         turned = [t.swapped for t in terms] if is_swapped else list(terms)
@@ -34,7 +34,7 @@ def choices(terms: Sequence[Term], places: Places, by_blas: bool) -> Iterator[Mu
 
 
 def estimate(row: int, column: int, inner: int) -> float:
-    """Returns the least time that one product of matrices is estimated to take."""
+    """Returns the least estimated time of a matrix product of this size."""
     return min(_blas(row, column, inner), _tiles(row, column, inner, COSTS.panel_rows))
 
 
@@ -50,7 +50,7 @@ def _tiles(row: int, column: int, inner: int, copied: float) -> float:
 
 
 def plain(terms: Sequence[Term], places: Places, is_empty: bool = False) -> Multiply:
-    """Returns plain loops: the largest terms of each kind are inside. An empty sum adds nothing: it sets zeros."""
+    """Returns plain loops: the largest terms of each kind are inside. An empty sum sets zeros."""
 
     def largest(kind: Kind) -> Term:
         return max((t for t in terms if t.kind is kind), key=lambda t: t.size, default=_NONE)
@@ -63,7 +63,9 @@ def plain(terms: Sequence[Term], places: Places, is_empty: bool = False) -> Mult
 
 
 def _by_blas(terms: Sequence[Term], chosen: Sequence[Term | None], places: Places) -> Multiply | None:
-    """Returns the product with these rows, columns and inner index, the others being loops; None if it does not fit."""
+    """Returns the BLAS product with these rows, columns and inner index, and loops over the other terms; None if
+    BLAS cannot read or write the matrices.
+    """
     row, column, inner = (t or _NONE for t in chosen)
     matrices = _matrices(row, column, inner)
     if matrices is None:
@@ -76,8 +78,8 @@ def _by_blas(terms: Sequence[Term], chosen: Sequence[Term | None], places: Place
 def _by_tiles(
     terms: Sequence[Term], chosen: Sequence[Term | None], places: Places, by_blas: bool
 ) -> Multiply | None:
-    """Returns the same by tiles, which write neighbours of a row; None if the result has none, and for a vector if
-    there is BLAS.
+    """Returns the same by tiles, which write contiguous elements of a row; None if the result has none, and for a
+    vector if there is BLAS.
     """
     row, column, inner = (t or _NONE for t in chosen)
     if column.out != 1 or (by_blas and row.size == 1):
@@ -89,7 +91,7 @@ def _by_tiles(
 
 
 def _matrices(row: Term, column: Term, inner: Term) -> tuple[Matrix, Matrix, Matrix] | None:
-    """Returns left, right and out as BLAS takes them; None if it does not."""
+    """Returns left, right and out in BLAS's form; None if BLAS cannot read or write one."""
     out = _matrix(row.size, row.out, column.size, column.out)
     left = _matrix(row.size, row.left, inner.size, inner.left)
     right = _matrix(inner.size, inner.right, column.size, column.right)
@@ -97,7 +99,7 @@ def _matrices(row: Term, column: Term, inner: Term) -> tuple[Matrix, Matrix, Mat
 
 
 def _matrix(rows: int, row: int, columns: int, column: int) -> Matrix | None:
-    """Returns a matrix with these strides as BLAS takes it; None if BLAS does not."""
+    """Returns a matrix with these strides in BLAS's form; None if it has none."""
     if (columns == 1 or column == 1) and (rows == 1 or row >= columns):
         return Matrix(row if rows > 1 else columns)
     if (rows == 1 or row == 1) and (columns == 1 or column >= rows):
@@ -106,6 +108,6 @@ def _matrix(rows: int, row: int, columns: int, column: int) -> Matrix | None:
 
 
 def _outside(terms: Sequence[Term], chosen: Sequence[Term | None]) -> tuple[Term, ...]:
-    """Returns the terms that are not chosen, those with large steps in the result first, inner ones last."""
+    """Returns the other terms as loops: those with large strides in the result outermost, inner terms innermost."""
     rest = [t for t in terms if not any(t is c for c in chosen)]
     return tuple(sorted(rest, key=lambda t: (-abs(t.out), -max(abs(t.left), abs(t.right)))))

@@ -1,4 +1,4 @@
-"""Copies columns of a matrix to panels, in which the rows of a tile lie behind each other."""
+"""Packs columns of a matrix into panels, in which the rows of a tile are contiguous."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ WIDEST, LANES = 64, 16  # columns of a panel, and of a vector, on any processor
 
 
 def panel_size(columns: int, inner: int) -> int:
-    """Returns how many elements of scratch the panels of a matrix take at most, one after the other."""
+    """Returns the largest number of scratch elements that the panels of a matrix take."""
     width = min(-(-columns // LANES) * LANES, WIDEST)
     return width * -(-min(inner, HOST.panel_rows) // LANES) * LANES
 
 
 def packed(v: Vectors) -> str:
-    """Copies k rows of some columns into a panel of rows of `%wide` bytes. Lanes behind the last column are arbitrary.
+    """Copies k rows of some columns into a panel of rows of `%wide` bytes. Lanes after the last column are
+    arbitrary.
     """
     arguments = "ptr %b, i64 %inner, i64 %column, i64 %k, i64 %columns, ptr %panel, i64 %wide"
     f = Assembly(f"define internal void @packed({arguments}) noinline")

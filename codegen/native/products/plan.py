@@ -1,7 +1,7 @@
-"""Plans products: which terms are the rows, columns and inner index of one product of matrices, and which are loops.
+"""Plans products: which terms are the rows, columns and inner index of one matrix product, and which are loops.
 
-BLAS needs neighbours in memory along one of the two dimensions of each matrix. What does not fit is copied to scratch,
-whole or a part at a time, or computed by plain loops where it is tiny. The plan takes the least estimated time.
+BLAS needs unit stride along one of the two dimensions of each matrix. Other arrays are copied to scratch, whole or a
+part at a time, or plain loops compute the product where it is tiny. The plan takes the least estimated time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def plan(terms: Sequence[Term], scratch: int = 0, by_blas: bool = True) -> Plan:
 
 
 def _others(terms: Sequence[Term], scratch: int, by_blas: bool) -> Iterator[Plan]:
-    """Yields the plans that copy something, all at once or inside of loops over the terms with the largest steps."""
+    """Yields the plans that copy an array, all at once or inside of loops over the terms with the largest strides."""
     for copied in ((0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (0, 1, 2)):
         yield _copying(terms, copied, scratch, by_blas)
         if len(copied) > 1 or 2 in copied:
@@ -90,10 +90,10 @@ def _copy_cost(terms: Iterable[Term], size: int) -> float:
 
 
 def _dense(terms: Sequence[Term], number: int) -> tuple[list[Term], int]:
-    """Returns the terms with one array in scratch, without gaps, and its size.
+    """Returns the terms with one array dense in scratch, and its size.
 
-    Batch dimensions come first. Neighbours in memory stay neighbours if they are of the matrix; within a kind, terms
-    have the order of the other array that has them, so that they merge.
+    Batch dimensions come first. Terms contiguous in memory stay so if they belong to the matrix; within a kind,
+    terms keep the order of the other array that has them, so that they merge.
     """
 
     def is_there(t: Term) -> bool:

@@ -1,4 +1,4 @@
-"""Products of arrays as native steps."""
+"""Lowers products of arrays to native steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_provided() -> bool:
 
 
 def is_product(op: AnyOp) -> bool:
-    """Whether products compute an op, for some types and sizes."""
+    """Whether native products support an op, for some types and sizes."""
     return isinstance(op, Dot | Convolution)
 
 

@@ -1,7 +1,7 @@
-"""Stages of plans of products: copies, products of matrices, and loops over these.
+"""Stages of plans of products: copies, matrix products, and loops over these.
 
-Arrays are named by places: their number (0 and 1 for the operands, 2 for the result, 3 for scratch) and the element in
-them that stands for index 0 of all terms.
+A place names an array by number (0 and 1 for the operands, 2 for the result, 3 for scratch), and the offset of its
+element with index 0 of all terms.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """A matrix in memory: the distance of its rows, or of its columns if it lies transposed."""
+    """A matrix in memory: its leading dimension, and whether it is transposed."""
 
     distance: int
     is_transposed: bool = False
@@ -52,10 +52,10 @@ class Method(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Multiply:
-    """One product of matrices per value of the loops. Loops over an inner term add to the result.
+    """One matrix product per iteration of the loops. Loops over an inner term add to the result.
 
-    `row`, `column` and `inner` have the strides, `matrices` how BLAS reads these, if it does. Tiles copy to scratch,
-    from element `panel` on.
+    `row`, `column` and `inner` have the strides, `matrices` their BLAS form, if there is one. Tiles copy to
+    scratch, from element `panel` on.
     """
 
     method: Method
@@ -74,9 +74,9 @@ class Multiply:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Runs stages for each value of some terms, by which the operands and the result move on; scratch stays.
+    """Runs stages for each value of some terms, which advance the operands and the result; scratch stays.
 
-    Operands and result of the stages are at `places`, so that a copy in scratch may take the part of an operand.
+    Operands and result of the stages are at `places`, so that a copy in scratch may replace a part of an operand.
     """
 
     terms: tuple[Term, ...]
@@ -97,7 +97,7 @@ class Plan:
 
 
 def flat(stages: tuple[Stage, ...]) -> Iterator[Stage]:
-    """Yields all stages, those of loops behind the loop."""
+    """Yields all stages, each loop before its stages."""
     for stage in stages:
         yield stage
         if isinstance(stage, Repeat):

@@ -1,6 +1,6 @@
-"""The index space of a product: its terms, with the distance of neighbours in both operands and the result.
+"""The index space of a product: its terms, with their strides in both operands and the result.
 
-A product of arrays sums `left[..] * right[..]` into `out[..]` over all values of its terms. The distance is 0 where an
+A product of arrays sums `left[..] * right[..]` into `out[..]` over all values of its terms. The stride is 0 where an
 array does not have the term. So a broadcast operand looks as if it did not have the dimension: a batch dimension of
 stride 0 in one operand is a row or a column.
 """
@@ -47,7 +47,7 @@ class Term:
         return replace(self, left=self.right, right=self.left)
 
     def holds(self, inner: Term) -> bool:
-        """Whether this term and an inner one are one longer term."""
+        """Whether this term and an inner one merge: their strides nest."""
         return all(a == b * inner.size for a, b in zip(self.strides, inner.strides, strict=True))
 
     @property
@@ -56,7 +56,7 @@ class Term:
 
 
 def terms_of(rule: ShardingRule, layouts: Sequence[Layout]) -> tuple[Term, ...] | None:
-    """Returns the terms of an op of two operands whose rule is that of a product, None for another rule.
+    """Returns the terms of a binary op whose rule is that of a product; None for another rule.
 
     Layouts are those of both operands and of the result.
     """
@@ -91,7 +91,7 @@ def _strides(rule: ShardingRule, value: Sequence[DimFactors], layout: Layout) ->
 
 
 def merged(terms: Iterable[Term]) -> list[Term]:
-    """Returns the same index space with fewest terms: neighbours of one kind are one where their strides nest."""
+    """Merges adjacent terms of one kind where their strides nest."""
     found: list[Term] = []
     for term in terms:
         if term.size != 1:

@@ -1,4 +1,4 @@
-"""The machine code of products: one text of LLVM IR that runs all plans, as words tell it.
+"""The machine code of products: one text of LLVM IR that interprets the words of all plans.
 
 Words of a plan: the number of stages, then per stage the number of its words, the leaf that computes it, the three
 arrays as number and offset, the number of loops, per loop its size, the three strides and whether it adds to the
@@ -20,7 +20,7 @@ LARGE = 1 << 21  # multiply-adds of a product, above which several threads are f
 
 
 class Leaf(IntEnum):
-    """The functions of stages."""
+    """The functions that compute stages."""
 
     PLAIN = 0
     COPY = 1
@@ -35,7 +35,7 @@ _EXACT = (Leaf.PLAIN, Leaf.COPY, Leaf.ZERO, Leaf.STAGES, Leaf.TILES)  # those of
 
 
 def entry(first: int) -> str:
-    """The name of the function that takes a block of words, those of the plan beginning at word `first`."""
+    """The name of the function that takes a block of words; the plan begins at word `first`."""
     return f"run{first}"
 
 
@@ -145,7 +145,8 @@ def _tiles(arithmetic: Arithmetic) -> str:
 def _copy(bits: int) -> str:
     """Copies a matrix from a to c. Words: rows, columns, the strides of a by row and column, those of c.
 
-    Rows without gaps in both are copied at once, others in tiles, so that transposing copies use whole lines of memory.
+    Rows that are contiguous in both are copied at once, others in tiles, so that transposing copies use whole cache
+    lines.
     """
     f = Assembly(_header(Leaf.COPY))
     size = bits // 8
@@ -168,7 +169,7 @@ def _copy(bits: int) -> str:
 
 
 def _nest(leaves: tuple[Leaf, ...]) -> str:
-    """Runs the loops that the words name, and the leaf for each of their values. Loops over no leaf's words run it."""
+    """Runs the loops that the words name, and the leaf in each iteration; without loops, the leaf once."""
     f = Assembly(f"define internal void @nest({_ARGUMENTS}, i64 %count, i64 %leaf)")
     here = f.value("icmp eq i64 %count, 0")
     with f.when(here):

@@ -1,11 +1,11 @@
-"""The machine code of products of matrices by tiles whose sums stay in registers.
+"""The machine code of matrix products by register tiles.
 
 A tile is some rows times some vectors of columns. Its sums run over a block of the inner index: each step loads the
 vectors of a row of the right matrix once, and multiplies them by one element of each row of the left. The right matrix
-is copied first, the columns of a tile at a time, so that they lie behind each other; the left may have any strides. The
-next rows of the left are fetched while a tile is computed, which is worth most where matrices come from memory (Goto,
-van de Geijn 2008, "Anatomy of high-performance matrix multiplication"; tiles of the left matrix need no copy here,
-because a processor reads single elements of six rows as fast).
+is packed first, the columns of a tile at a time, so that they are contiguous; the left may have any strides. The next
+rows of the left are prefetched while a tile is computed, which gains most where matrices come from memory (Goto, van de
+Geijn 2008, "Anatomy of high-performance matrix multiplication"; the left matrix needs no packing here, because a
+processor reads single elements of six rows as fast).
 
 Sums of a block start at zero and are then added to the result. So an element's bits depend neither on the tile nor on
 the processor, only on the length of the sum.
@@ -64,7 +64,7 @@ def tiles_text(shape: Tile, arithmetic: Arithmetic, name: str, arguments: str) -
 
 
 def _heights(shape: Tile) -> list[int]:
-    """Returns the rows of tiles: those of the largest one, then powers of two, which make up what is left."""
+    """Returns the heights of tiles: the largest one, then powers of two for the remaining rows."""
     found = [shape.rows]
     while found[-1] > 1:
         found.append(1 << ((found[-1] - 1).bit_length() - 1))
@@ -75,7 +75,9 @@ _MATRICES = "ptr %a, i64 %row, i64 %inner, ptr %b, i64 %step, ptr %c, i64 %out"
 
 
 def _tile(v: Vectors, rows: int, vectors: int) -> str:
-    """One tile. `last` are the lanes of its last vector, `ahead`, `apart` and `lines` what to fetch per step."""
+    """Writes one tile. `last` are the lanes of its last vector; `ahead`, `apart` and `lines` are the prefetches per
+    step.
+    """
     rest = f"i64 %k, i1 %add, {v.mask} %last, i64 %ahead, i64 %apart, i64 %lines"
     f = Assembly(f"define internal void @tile_{rows}_{vectors}({_MATRICES}, {rest}) noinline")
     cells = [(i, j) for i in range(rows) for j in range(vectors)]
@@ -110,7 +112,7 @@ def _tile(v: Vectors, rows: int, vectors: int) -> str:
 
 
 def _panel(v: Vectors, shape: Tile, vectors: int) -> str:
-    """Tiles below each other, for some vectors of columns."""
+    """Writes a column of tiles, for some vectors of columns."""
     f = Assembly(f"define internal void @panel_{vectors}({_MATRICES}, i64 %m, i64 %k, i1 %add, i64 %tail)")
     mask = v.first(f, "%tail")
     rows, *rest = _heights(shape)
@@ -135,7 +137,7 @@ def _panel(v: Vectors, shape: Tile, vectors: int) -> str:
 
 
 def _blocks(v: Vectors, shape: Tile, name: str, arguments: str) -> str:
-    """Blocks of rows and of the inner index, and the panels of columns in them."""
+    """Writes the loops over blocks of rows and of the inner index, and over the panels of columns in them."""
     f = Assembly(f"define internal void @{name}({arguments})")
     m, n, k, row, inner, b_inner, b_column, out, offset = (f.word("%words", i) for i in range(WORDS))
     columns = shape.columns(v.arithmetic.bits)

@@ -70,7 +70,7 @@ class Vectors:
             f.line(f"call void {called}, i32 {self.size}, {self.mask} {mask})")
 
     def everywhere(self, f: Assembly, place: str) -> str:
-        """Loads an element into all lanes."""
+        """Broadcasts an element to all lanes."""
         x = f.value(f"load {self.real}, ptr {place}, align {self.size}")
         one = f.value(f"insertelement {self.kind} poison, {self.real} {x}, i32 0")
         return f.value(f"shufflevector {self.kind} {one}, {self.kind} poison, <{self.lanes} x i32> zeroinitializer")

@@ -1,8 +1,8 @@
-"""Plans convolutions as products: the windows of an image are terms whose strides overlap.
+"""Plans convolutions as products: the windows of an image are terms with overlapping strides.
 
-The place of a window and the element in it are terms that both move in the image, and so the product of an image with a
-kernel is a product of arrays like others. Where BLAS cannot read it, the plan copies windows (im2col), or multiplies
-once per element of the kernel, as is faster. Padded and dilated images are copied first, one by one.
+The position of a window and the element in it are terms that both stride over the image, so the product of an image
+with a kernel is a product of arrays like others. Where BLAS cannot read it, the plan copies windows (im2col), or
+multiplies once per element of the kernel, whichever is faster. Padded and dilated images are copied first, one by one.
 
 A dilated image is mostly holes. Its windows fall into phases, each of which sees the image without holes through a part
 of the kernel.
@@ -31,7 +31,7 @@ MOST_PHASES = 64
 def convolution_plan(
     call: OpCall[ConvolutionAttributes], layouts: Sequence[Layout], by_blas: bool = True
 ) -> Plan | None:
-    """Returns the plan of a convolution, of layouts of the image, the kernel and the result.
+    """Plans a convolution with these layouts of the image, the kernel and the result.
 
     None if one of these has no elements, or if the padded image is too large for scratch.
     """
@@ -46,7 +46,7 @@ def convolution_plan(
 
 
 def _together(parts: Sequence[Plan | None]) -> Plan | None:
-    """Returns a plan that runs others, which use the same scratch; None if there is none of one."""
+    """Concatenates plans that share scratch; None if one of them is None."""
     stages: list[Stage] = []
     scratch, cost = 0, 0.0
     for part in parts:
@@ -109,7 +109,7 @@ def _is_copied_back(found: Plan) -> bool:
 
 
 def _copy(axes: Sequence[Axis], inside: Sequence[Term], grid: Sequence[int]) -> Copy | None:
-    """Returns the copy of the image to the grid, None if none of it lies there."""
+    """Returns the copy of the image to the grid, None if no part of it lies there."""
     source = target = 0
     terms = [Term(t.size, t.left, 0, s) for t, s in zip(inside, grid[len(axes) :], strict=True) if s]
     for axis, stride in zip(axes, grid, strict=False):

@@ -1,4 +1,4 @@
-"""Writes plans as the words that the machine code of products takes."""
+"""Encodes plans as words for the machine code of products."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def words_of(plan: Plan, library: Blas, arithmetic: Arithmetic) -> tuple[int, ..
 
 
 def _all(stages: Iterable[Stage], library: Blas, arithmetic: Arithmetic) -> list[int]:
-    """Returns the words of some stages, behind their number."""
+    """Returns the number of some stages, and their words."""
     found = [0]
     for stage in stages:
         words = _stage(stage, library, arithmetic)
@@ -103,7 +103,7 @@ def _plain(stage: Multiply, size: int) -> list[int]:
 
 
 def _copy(terms: Iterable[Term], size: int) -> tuple[list[Term], list[int]]:
-    """Returns the loops and the words of a copy: its columns are neighbours in the target, its rows in the source."""
+    """Returns the loops and the words of a copy: its columns are contiguous in the target, its rows in the source."""
     rest = sorted(terms, key=lambda t: -abs(t.out))
     column = rest.pop() if rest else _ONE
     row = min(rest, key=lambda t: abs(t.left), default=_ONE)

@@ -59,7 +59,7 @@ class HoistGathers(Rewrite):
             return False
         room = self.growth * live_memory(program.module).peak
         hoists = sorted((h for loop in found for h in loop.hoists(program)), key=lambda h: h.size)
-        taken: dict[Instruction, int] = {}  # bytes by what is gathered: loops share a gather
+        taken: dict[Instruction, int] = {}  # bytes by source: loops share a gather
         chosen: list[_Hoist] = []
         for hoist in hoists:
             new = 0 if hoist.source in taken else hoist.size

@@ -159,7 +159,7 @@ class HaloExchange:
         """
         emitter, dim, digits = self.emitter, wanted.dim, wanted.digits
         first, *rest = sorted(plan.rounds, key=lambda r: -r.length)
-        spare = max((r.length for r in rest), default=0)  # tiles that receive nothing write behind the interval
+        spare = max((r.length for r in rest), default=0)  # tiles that receive nothing write after the interval
         part = self._part(value, wanted, first)
         targets = {p.receiver: p.target for p in first.pieces}
         if len(set(targets.values())) == 1:

@@ -69,7 +69,7 @@ class Stamps:
         self, key: Hashable, instruction: Instruction, choice: Choice, wanted: list[Tiling],
         placed: Sequence[LocalValue], emitted: Sequence[Instruction], values: Sequence[LocalValue], is_free: bool,
     ) -> None:  # fmt: skip
-        """Notes what was emitted for a use, if it is the op itself on the tiles of the operands `placed`."""
+        """Records the instruction emitted for a use, if it is the op itself on the tiles of the operands `placed`."""
         form = choice.op.form
         if len(emitted) != 1 or len(values) != 1 or (form is not None and not form.by_use):
             return

@@ -57,7 +57,7 @@ def on_tile(w: WindowDim, tile: int) -> WindowDim:
 
 
 def across_tiles(local: LocalOp, value: Instruction, init: Instruction, dims: dict[int, Digits]) -> Instruction:
-    """Combines tiles accumulated by themselves with the totals of the tiles before (or behind) and the initial value.
+    """Combines tiles accumulated by themselves with the totals of the tiles before (or after) and the initial value.
     """
     attributes = local.instruction.attributes_as(ReduceWindowAttributes)
     monoid = local.rule.monoid

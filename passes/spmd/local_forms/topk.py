@@ -1,7 +1,7 @@
 """Local form of top-k along a divided dimension: gathers each device's own top k, and takes the top k of those.
 
 Ties keep the order of places: on a device the first wins, and devices are gathered in order. Padding counts as the
-least value; it is behind all real elements and loses every tie.
+least value; it comes after all real elements and loses every tie.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values that depend on one integer of a known range: one case for each number that it may be.
+"""Values that depend on one integer of a known range: one case for each value that it may take.
 
 Let c be an integer between two constants, and d(k) be 1 where c = k and 0 elsewhere. A value that is v(k) where c = k
 is the sum of d(k) v(k). As one of the d(k) is 1 and the others are 0, any function of that value is the sum of d(k)

@@ -27,7 +27,7 @@ class Grouping:
 
 
 class Devices:
-    """The devices of a program. `axes` gives the coordinate of each device on each axis of more than one place."""
+    """The devices of a program. `axes` has the coordinate of each device on each axis with more than one place."""
 
     def __init__(self, module: Module, used: Iterator[Groups]) -> None:
         self.grid = ProcessGrid.of(module)
@@ -39,7 +39,7 @@ class Devices:
         self.groupings = [Grouping(name, groups) for groups, name in found.items() if any(len(g) > 1 for g in groups)]
 
     def axes_of(self, values: Mapping[int, Hashable]) -> str:
-        """The fewest axes whose coordinates determine a value of each device: `x y`."""
+        """The fewest axes whose coordinates determine a device's value: `x y`."""
         for n in range(len(self.axes) + 1):
             for subset in itertools.combinations(self.axes, n):
                 seen: dict[tuple[int, ...], Hashable] = {}

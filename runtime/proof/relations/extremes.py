@@ -1,7 +1,7 @@
-"""The greatest or least of several terms, in any order.
+"""The maximum or minimum of several terms, in any order.
 
-It is a sum of random functions of the terms, for which order and grouping do not matter. A term that is such a sum
-itself is added as it is.
+It is a sum of random functions of the terms, so order and grouping do not matter. A term that is such a sum itself is
+added unchanged.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Extremes:
         return np.where(is_special(x), ZERO, added)
 
     def _known(self, sums: Array, are_extremes: Array) -> Array:
-        """Notes which of these are sums of several terms, and returns all."""
+        """Records which of these are sums of several terms, and returns all."""
         sums = np.asarray(sums)
         self._sums.add(sums[np.broadcast_to(are_extremes, sums.shape)])
         return sums

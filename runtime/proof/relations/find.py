@@ -184,7 +184,7 @@ def _extreme(oracle: Oracle, choose: Combine) -> Combine:
 
 
 def _is_padding(array: Array) -> bool:
-    """Whether an array without telling elements may be padding alone."""
+    """Whether an array without distinctive elements may be padding alone."""
     return bool((array == UNDEFINED).all() or (array == array.reshape(-1)[0]).all()) if array.size else True
 
 
@@ -195,7 +195,7 @@ def _is_masked(run: Run, grouping: Grouping) -> bool:
 
 
 def _likeness(value: Place, place: Place) -> int:
-    """Rates how much a value of the original looks like the one that a value per device was made from."""
+    """Rates the likeness of a value of the original to a value per device, by name, op and metadata."""
     mine, other = place.instruction, value.instruction
     return 4 * (mine.name == other.name) + 2 * (mine.op is other.op) + (mine.metadata == other.metadata)
 

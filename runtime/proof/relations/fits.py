@@ -1,6 +1,6 @@
-"""Places of arrays of one device in values of the original: a tile at an offset, or rearranged elements.
+"""Locates arrays of one device in values of the original: as a tile at an offset, or as rearranged elements.
 
-A tile may reach beyond the ends of the value. What lies there is padding, and may be anything.
+A tile may extend beyond the value. Elements there are padding, and may be anything.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _PROBES = 8  # elements that are compared at all offsets
 
 @dataclass(frozen=True)
 class Fit:
-    """A tile at `offset`. With `strides` an array whose first element is at `offset[0]` of the flat value, and whose
-    neighbours along each dimension lie so many elements apart there.
+    """A tile at `offset`. With `strides`, an array whose first element is at `offset[0]` of the flat value, with
+    these strides there.
     """
 
     offset: Dims
@@ -112,7 +112,7 @@ def usual_share(source: Source, array: Array, fit: Fit) -> float:
 
 
 def tile_with_holes(source: Source, array: Array) -> Fit | None:
-    """The tile of a value that the array is but for elements of one number."""
+    """The tile of a value that the array equals except for elements of one number."""
     fit = usual_tile(source, array)
     if fit is None:
         return None
@@ -122,7 +122,7 @@ def tile_with_holes(source: Source, array: Array) -> Fit | None:
 
 
 def rearranged_in(index: Index, array: Array) -> dict[int, tuple[Source, Fit]]:
-    """The values of the original that hold all elements at regular distances: slices of other rank, transposes,
+    """The values of the original that contain all elements with constant strides: slices of other rank, transposes,
     reshapes.
     """
     found: dict[int, tuple[Source, Fit]] = {}
@@ -137,7 +137,7 @@ def rearranged_in(index: Index, array: Array) -> dict[int, tuple[Source, Fit]]:
 
 
 def _regular(source: Source, array: Array) -> Fit | None:
-    """The distances that the telling elements have, if the others have them too."""
+    """The strides of the distinctive elements, if they hold for all others."""
     positions = source.positions_of(array)
     known = is_telling(array)
     if (positions[known] < 0).any():

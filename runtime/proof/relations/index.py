@@ -46,7 +46,9 @@ class Source:
 
 
 def is_telling(x: Array) -> Array:
-    """Where an element is neither a small integer nor special: such are in one value, and its copies, alone."""
+    """Whether each element is neither a small integer nor special: such an element occurs in one value and its
+    copies alone.
+    """
     return is_element(x) & ~is_small(x, _SMALL)
 
 
@@ -81,18 +83,18 @@ class Index:
         self._times = np.append(0, np.cumsum(times[order]))
 
     def sample(self, array: Array) -> Array:
-        """Returns some elements of an array, from all over it."""
+        """Returns some elements of an array, spread over all of it."""
         flat = array.reshape(-1)
         return flat[np.linspace(0, flat.size - 1, min(flat.size, _SAMPLED)).astype(np.int64)]
 
     def holds(self, elements: Array) -> Array:
-        """Where an element is in some value."""
+        """Whether each element is in some value."""
         low, high = self._range(elements)
         return high > low
 
     def candidates(self, array: Array) -> Iterator[tuple[list[Source], tuple[int, ...]]]:
-        """Yields the values that hold some element of the array, and where that is first in the array. Rare elements
-        come first.
+        """Yields the values that contain some element of the array, and its first place in the array. Rare
+        elements come first.
         """
         flat = array.reshape(-1)
         sampled = np.unique(np.linspace(0, flat.size - 1, min(flat.size, _SAMPLED)).astype(np.int64))

@@ -1,4 +1,4 @@
-"""Proves programs equal, says what holds for all inputs, and names the first wrong instruction of those that differ."""
+"""Proves programs equal, shows results for all inputs, and finds the first wrong instruction of those that differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds where an instruction that moves elements took one of them from, by running it on numbers of places."""
+"""Finds the source of an element that an instruction moves, by running it on indices."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOVES = (Algebra.MOVE, Algebra.MADE, None)
 
 
 def moves(place: Place) -> bool:
-    """Whether an instruction takes elements as they are to other places, of one device or of several."""
+    """Whether an instruction only moves elements, on one device or between several."""
     instruction = place.instruction
     if instruction.op.is_collective:
         return getattr(instruction.attributes, "to_apply", None) is None
@@ -34,8 +34,8 @@ def moves(place: Place) -> bool:
 def taken_from(
     flow: Flow, runs: Sequence[Run], place: Place, device: int, at: Dims
 ) -> Taken | None:
-    """The operand, device and place that an element of the value was taken from. `runs` are the values of the operands
-    that the step reads. None if it was taken from none, or if that is not known.
+    """The operand, device and place that an element of the value comes from. `runs` are the values of the step's
+    operands. None if it comes from none, or if that is not known.
     """
     making = flow.making.get(place)
     if making is None or not moves(place):

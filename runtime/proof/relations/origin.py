@@ -1,9 +1,8 @@
 """Finds the first wrong instruction of a partitioned program whose results differ from those of the original.
 
-The search begins at an element of a result that should be another one, and goes back: through instructions that move
-elements to the place where it was taken from, through element-wise ones to the operand that is not the one of the
-original. Where it is not known what the element should be made from, it goes on with operands that have no relation to
-the original.
+The search begins at a wrong element of a result, and goes back: through instructions that move elements to the source
+of the element, through element-wise ones to the operand that differs from the original's. Where the right operands are
+not known, it continues with operands that have no relation to the original.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _VOTED = 3  # values of the original that an array may be a tile of
 
 @dataclass(frozen=True)
 class Wrong:
-    """An element of a value on a device in one run, the element that belongs there, and where the original has it."""
+    """An element of a value on a device in one run, the right element, and its place in the original."""
 
     place: Place
     run: int
@@ -69,8 +68,8 @@ class Search:
         return self._described(min(ends, key=lambda e: self._order[e.place if isinstance(e, Wrong) else e]))
 
     def results(self) -> Iterator[Wrong | Source | None]:
-        """The first wrong element of each array of the result. If there is none, the value of the original that it is;
-        None if that is not known.
+        """Finds the first wrong element of each array of the result. If there is none, its value of the
+        original; None if that is not known.
         """
         for place, whole, placement in self._results:
             source = self._source_of.get(whole) if whole is not None else None
@@ -106,7 +105,7 @@ class Search:
     # -- back from a wrong element
 
     def _followed(self, wrong: Wrong) -> Wrong | Place:
-        """The instruction that makes the element wrong."""
+        """Follows a wrong element to the instruction that makes it."""
         if self._kind(wrong.place) in _PARTS or wrong.place in self._begun:
             return wrong.place
         self._begun.add(wrong.place)
@@ -128,7 +127,7 @@ class Search:
         return wrong
 
     def _carried(self, wrong: Wrong) -> Wrong | None:
-        """The same element where a loop or a call got it from."""
+        """Follows an element through a loop or a call."""
         have = self._array(wrong)[wrong.at]
         for operand in self.flow.operands(wrong.place):
             for run, arrays in enumerate(self.known[operand].runs if operand in self.known else ()):
@@ -138,7 +137,7 @@ class Search:
         return None
 
     def _computed(self, wrong: Wrong) -> Wrong | None:
-        """The element of an operand of an element-wise op that is not the one of the original."""
+        """Follows an element through an element-wise op to the operand that differs from the original's."""
         place = wrong.place
         operands = self._reads(place)
         meant = self._meant(wrong) if place.instruction.op.is_elementwise else None
@@ -154,7 +153,7 @@ class Search:
         return None
 
     def _meant(self, wrong: Wrong) -> list[Place] | None:
-        """The operands of the same op of the original."""
+        """Returns the operands of the same op in the original."""
         own = wrong.place.instruction
         for value in sorted(wrong.source.places, key=lambda v: v.instruction.name != own.name):
             making = self.relations.whole.making.get(value)
@@ -166,8 +165,8 @@ class Search:
     # -- through moves
 
     def _moved(self, wrong: Wrong) -> Wrong | Place:
-        """Follows an element through moves; the instruction to blame is the first one of them that could have taken
-        the right one.
+        """Follows an element through moves. The first of them, in program order, with the right element among
+        its operands is wrong.
         """
         blamed: Wrong | None = None
         joined: Place | None = None
@@ -194,7 +193,7 @@ class Search:
         return blamed or joined or last
 
     def _holds(self, wrong: Wrong, reads: Sequence[Place]) -> bool:
-        """Whether the right element is in an operand: of any device where they communicate."""
+        """Whether an operand contains the right element: on any device for a collective."""
         alike = [r for r in reads if leaf_is_float(r) == leaf_is_float(wrong.place)]
         runs = [self.known[r].runs[self._run(r, wrong.run)] for r in alike]
         exchanged = wrong.place.instruction.op.is_collective
@@ -202,15 +201,15 @@ class Search:
         return any(bool((a == wrong.want).any()) for a in arrays)
 
     def _is_right(self, wrong: Wrong) -> bool:
-        """Whether the value is related to the original, so that its elements are just at another place."""
+        """Whether the value is related to the original, so that its elements are only misplaced."""
         kind = self.known[wrong.place].relation.kind
         return kind in (Kind.TILE, Kind.REARRANGED)
 
     # -- where the element that belongs there is not known
 
     def _without(self, place: Place, wrong: Wrong) -> Wrong | Place:
-        """Goes on with the operands without a relation, to the first instruction that surely is to blame, else to the
-        first one that has none of them.
+        """Continues with the operands without a relation, to the first instruction that is certainly wrong,
+        else to the first one whose operands all have one.
         """
         ends: list[tuple[bool, int, Wrong | Place]] = []
         found, stack = {place}, [place]
@@ -232,7 +231,7 @@ class Search:
         return self.known[place].relation.kind if place in self.known else None
 
     def _out_of_line(self, place: Place) -> Wrong | None:
-        """An element that is not the one that most others let expect."""
+        """Finds an element that deviates from the tile that most others belong to."""
         related = self.known[place]
         run = next((n for n, r in enumerate(related.relations) if r.kind in (Kind.NONE, Kind.HOLES)), 0)
         votes: Counter[int] = Counter()
@@ -250,7 +249,7 @@ class Search:
         return None
 
     def _misused(self, place: Place) -> Place | None:
-        """The instruction behind an operand that is not what the same op of the original has there."""
+        """Returns the instruction that makes an operand other than the one of the same op in the original."""
         operands = self._reads(place)
         meant = self._counterpart(place, operands)
         for operand, value in zip(operands, meant or (), strict=meant is not None):
@@ -277,9 +276,7 @@ class Search:
         return numbers.size == 1 and int(numbers[0]) != int(UNDEFINED)
 
     def _counterpart(self, place: Place, operands: Sequence[Place]) -> list[Place] | None:
-        """The operands of the value of the original that is made like this one, by the same op from most of the same
-        operands.
-        """
+        """Returns the operands of the original's value with the same op and most of the same operands."""
         best, most = None, 0
         for value, making in self.relations.whole.making.items():
             found = [r for r in making.reads if r is not None]
@@ -298,8 +295,8 @@ class Search:
         return leaf_is_float(place) and any(is_telling(a).any() for r in self.known[place].runs for a in r.values())
 
     def _before(self, user: Place, place: Place, kinds: tuple[Kind, ...]) -> tuple[Place, Place]:
-        """The first value of these kinds that leads to this one through such values alone, and its user on the way.
-        It ends where two of these meet, as sums do that are combined together.
+        """Returns the earliest value of these kinds that leads to this one through such values alone, and its
+        user on the way. The search ends where two of these meet, as in sums that are combined together.
         """
         seen: set[Place] = set()
         while place not in seen:

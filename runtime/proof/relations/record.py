@@ -20,9 +20,10 @@ _MOST_BYTES = 1 << 30  # of one program; later values are not recorded
 
 
 class Recorder:
-    """Keeps the values of one run of a program, in the order in which they are computed.
+    """Records the values of one run of a program, in order of execution.
 
-    `values` has one entry per execution of an instruction; `is_complete` says that no value was left out for its size.
+    `values` has one entry per execution of an instruction; `is_complete` says that no value was left out for its
+    size.
     """
 
     def __init__(self, flow: Flow) -> None:

@@ -53,8 +53,8 @@ class Related:
 
 @dataclass(frozen=True)
 class Row:
-    """A value in words: its kind of relation, the value of the original, the offsets of its tiles by device, and all
-    that as a text.
+    """A value in words: its kind of relation, the value of the original, the offsets of its tiles by device, and
+    all of these as a text.
     """
 
     name: str

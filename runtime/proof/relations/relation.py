@@ -1,4 +1,4 @@
-"""Relations: how a value of the partitioned program, on all devices together, is made from one of the original."""
+"""Relations: how a value of the partitioned program, on all devices together, derives from one of the original."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _by(axes: str) -> str:
 
 
 def _dim(starts: dict[int, int], size: int, devices: Devices) -> str:
-    """One dimension: the axes that divide it, and how far tiles reach over those beside them."""
+    """One dimension: the axes that divide it, and how far tiles overlap their neighbours."""
     ordered = sorted(set(starts.values()))
     if len(ordered) < 2:
         return f"from {ordered[0]}" if ordered and ordered[0] else "-"

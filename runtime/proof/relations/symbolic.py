@@ -1,12 +1,12 @@
-"""Computes programs on terms: all values are field elements that stand for expressions of the inputs.
+"""Runs programs on terms: all values are field elements that stand for expressions of the inputs.
 
-Inputs are random elements, integers and predicates too. So what an op compares or chooses is never decided by the value
-of an input: a comparison is a function of which nothing is known, and a choice between two values is the polynomial
-p a + (1 - p) b. Equal results are equal for all inputs, but for the chance that random elements coincide.
+Inputs are random elements, integers and predicates too. So the value of an input never decides a comparison or a
+select: a comparison is a random function, and a select is the polynomial p a + (1 - p) b. Equal results are equal for
+all inputs, but for the chance that random elements coincide.
 
-Small integers are exact: indices and masks that follow from the number of a device are computed as they are. What
-depends on a clamped integer is computed in each case of it (see `cases`). Of other integers and predicates an op makes
-a random function, but for a few laws. An op that is not known here makes new random elements, which are equal to none.
+Small integers are exact: indices and masks that follow from the device number are computed as they are. A value that
+depends on a clamped integer is computed in each case of it (see `cases`). An op on other integers and predicates is a
+random function, but for a few laws. An op that is not known here makes new random elements, which are equal to none.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ class SymbolicKernels:
         return partial(self._by_cases, call, once, None) if takes_arrays(op, call) else lambda *x: once(*map(code, x))
 
     def _applied(self, instruction: Instruction) -> Kernel:
-        """A random function that equal computations share, as their texts say."""
+        """A random function, shared by computations with equal texts."""
         called = list(instruction.called())
         for computation in called:
             called += (inner for i in computation for inner in i.called() if inner not in called)
