@@ -64,7 +64,7 @@ def local_function(local: Module, platform: str, host: Host = NO_HOST, first: in
     """Returns the program of one device as a function of JAX on tiles, to be called inside of a `shard_map`. `first` is
     the number, in the program around it, of the first Python function of `host` that it calls.
 
-    Raises CompileError for what StableHLO cannot express, or if this version of JAX has no such artifacts.
+    Raises CompileError for programs that StableHLO cannot express, or if this version of JAX has no such artifacts.
     """
     module = body_module(for_cpu(local) if platform == "cpu" else local)
     number_calls(module, first)
