@@ -151,7 +151,7 @@ class Computation(Callee):
     # -- editing
 
     def at(self, *, before: Instruction | None = None, after: Instruction | None = None) -> Point:
-        """Puts what is added within a `with` statement before or after an instruction, else at the end. The root stays.
+        """Puts instructions that are added within a `with` statement before or after an instruction, else at the end. The root stays.
 
             with c.at(before=y) as made:
                 z = c.build("negate", x)

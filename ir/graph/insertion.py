@@ -55,7 +55,7 @@ class Insertions:
 
 
 class Point:
-    """A point of insertion within a `with` statement, which gives the list of what is inserted there."""
+    """A point of insertion within a `with` statement, which gives the list of the instructions inserted there."""
 
     __slots__ = ("around", "insertions", "made", "place", "placed")
 

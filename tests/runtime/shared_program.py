@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,7 +69,7 @@ ENTRY e {
 
 
 @contextmanager
-def patched(owner: Any, **values: Any) -> Iterator[None]:
+def patched(owner: Any, **values: Any) -> Generator[None]:
     """Sets attributes for a while: other cases follow in the same process."""
     normal = {name: getattr(owner, name) for name in values}
     try:

@@ -1,5 +1,4 @@
-"""Says what holds for all inputs: the results, and the values, that are the original's when both programs run on terms.
-"""
+"""Shows for all inputs which results and values are the original's: those that agree when both programs run on terms."""
 
 from __future__ import annotations
 
