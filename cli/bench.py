@@ -32,7 +32,7 @@ _RIGHT = (False, True, True, True, True)
 
 
 def bench(args: argparse.Namespace) -> int:
-    """Runs `hloom bench` and returns its exit code. Raises what `hloom run` does."""
+    """Runs `hloom bench` and returns its exit code. Raises the errors of `hloom run`."""
     keep_freed_memory()
     if inside_launcher() and (args.ranks is not None or args.devices is None):
         return bench_on_ranks(args)

@@ -40,7 +40,7 @@ class Waits:
 
 
 def bench_on_ranks(args: argparse.Namespace) -> int:
-    """Runs `hloom bench` on the ranks of this job and returns its exit code. Raises what `hloom run` does."""
+    """Runs `hloom bench` on the ranks of this job and returns its exit code. Raises the errors of `hloom run`."""
     comm = world(args.ranks)
     job = job_on_ranks(args, comm)
     with Ranks(comm, args.timeout, job.program.backend, args.collectives) as ranks:

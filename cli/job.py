@@ -56,7 +56,7 @@ class Job:
 
 
 def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -> Job:
-    """Reads and partitions the program, or takes what an earlier run of it has kept, and reports what was found unless
+    """Reads and partitions the program, or loads the kept result of an earlier run, and reports findings unless
     `quiet`; the job has no inputs yet. Raises CompileError and argparse.ArgumentTypeError.
     """
     key = key_of(args, ranks)
@@ -88,7 +88,9 @@ def _of_values(program: Module, local: Module, backend: str, known: tuple[Module
 
 
 def job_on_ranks(args: argparse.Namespace, comm: Any) -> Job:
-    """Returns the job of a run on all ranks of `comm`. Raises what `prepare` does on one rank, RankFailed on others."""
+    """Returns the job of a run on all ranks of `comm`. Raises the errors of `prepare` on one rank, RankFailed on
+    others.
+    """
     first = comm.rank == 0
     sent = partial(_first_job, args, comm.size) if first else bytes
     where = "the partitioned program"

@@ -1,4 +1,4 @@
-"""Implements `hloom memory FILE`: live memory of the program per device, its peak, and what lives there.
+"""Implements `hloom memory FILE`: live memory of the program per device, its peak, and the buffers live at the peak.
 
 An unpartitioned program is partitioned first. A per-device program (Hloom's own output, or XLA's print of a compiled
 program) is used unchanged.

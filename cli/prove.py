@@ -25,7 +25,7 @@ _CODES = {
 
 
 def prove_command(args: argparse.Namespace) -> int:
-    """Proves a partitioned program: the second file, or else what Hloom makes. Raises CompileError for bad input."""
+    """Proves a partitioned program: the second file, or else Hloom's own. Raises CompileError for bad input."""
     program = read_program(args)
     if is_per_device(program):
         raise argparse.ArgumentTypeError("a program per device comes second: hloom prove ORIGINAL LOCAL")

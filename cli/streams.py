@@ -38,9 +38,7 @@ def prepare_streams() -> bool:
 
 
 def say(*texts: object, end: str = "\n", styled: str = "") -> None:
-    """Prints text on standard output, where what a terminal could act on is escaped, in a style on a terminal that has
-    colours.
-    """
+    """Prints text on standard output, with control characters escaped, in a style on a terminal that has colours."""
     text = visible(" ".join(map(str, texts)))
     print(colored(text, styled) if styled and has_colors(sys.stdout) else text, end=end)
 

@@ -35,7 +35,7 @@ _NAME_MEMORY = (FusionAttributes, CustomCallAttributes, AsyncStartAttributes)  #
 
 @cache
 def makes_anew(op: AnyOp) -> bool:
-    """Whether all uses of an op make arrays in memory of their own, as far as the op says without looking at them."""
+    """Whether all uses of an op allocate their results, as far as the op alone decides it."""
     if op.interface(Memory) or op.is_control or op.role in _PASS_ON:
         return False
     if issubclass(op.attributes, _NAME_MEMORY) or op.interface(Starts) or op.interface(PassesOn):
@@ -104,7 +104,7 @@ def first_leaves(shape: Shape) -> tuple[int, ...]:
 
 
 def _started(op: Starts, instruction: Instruction) -> Sequence[Leaf]:
-    """Returns the leaves of a start's value: its operands where they lie, the result, contexts of the back end."""
+    """Returns the leaves of a start's value: its operands, which it aliases, the result, contexts of the back end."""
     operands = [tuple[Leaf, ...](range(a, b)) for a, b in pairwise(_first_leaves(instruction))]
     form = op.form_of(instruction.shape)
     result: tuple[Leaf, ...] = (None,) * form.result_of(instruction.shape).num_leaves
@@ -152,7 +152,7 @@ def rewritten(instruction: Instruction) -> dict[int, int]:
 
 
 def _overwritten(op: AnyOp, call: OpCall[Any]) -> dict[int, int]:
-    """Returns the operands, all arrays, that the leaves of the result take over."""
+    """Maps leaves of the result to the operands, all arrays, that they overwrite."""
     taken = memory(op).overwritten(call)
     return dict(enumerate(n for n in range(len(call.operands)) if n in taken))
 

@@ -59,7 +59,7 @@ def around(new: Iterable[Instruction]) -> set[Instruction]:
 
 
 def _viewed(value: Instruction) -> Instruction:
-    """Returns the value of which this one is a view, or else itself."""
+    """Looks through views to the value they show."""
     while memory(value.op).is_view and value.operands:
         value = value.operands[0]
     return value

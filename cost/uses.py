@@ -17,7 +17,7 @@ from ..ir.graph.op import Op
 
 
 def overwritten(instruction: Instruction) -> Container[int]:
-    """Returns the operands that the result takes over but for some elements."""
+    """Returns the operands that the result overwrites in part."""
     own = instruction.op.interface(Memory)
     return () if own is None else own.overwritten(instruction.call)
 
@@ -35,6 +35,6 @@ def _is_of_class(kind: type[Any]) -> bool:
 
 
 def has_windows(instruction: Instruction) -> bool:
-    """Whether an instruction moves elements of its first operand from computed places."""
+    """Whether an instruction moves elements of its first operand from computed indices."""
     moves = instruction.op.interface(Movement)
     return moves is not None and moves.windows(instruction.call) is not None

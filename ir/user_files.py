@@ -43,7 +43,7 @@ def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
 def _first(descriptor: int) -> bytes:
     """Waits until somebody has a pipe open for writing, however long that writer then takes for its first byte.
 
-    Returns what was read to find out: at most a byte. Raises OSError if nobody opens the pipe in time.
+    Returns the data read to find out: at most a byte. Raises OSError if nobody opens the pipe in time.
     """
     for _ in range(round(_PIPE_SECONDS / _PIPE_STEP)):
         if select.select([descriptor], [], [], _PIPE_STEP)[0]:  # there are bytes, or the writer has gone

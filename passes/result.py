@@ -1,4 +1,4 @@
-"""The result of partitioning: the program of each device, and what was found on the way."""
+"""The result of partitioning: the program of each device, and the findings on the way."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _WIDTH = 40  # characters of its longest bar
 
 
 def totals_table(found: LiveMemory) -> str:
-    """Returns one line per part: parameters, constants, results, what is temporary at most, and the peak of all."""
+    """Returns one line per part: parameters, constants, results, the most temporary memory, and the peak of all."""
     aliased = f"{found.aliased:,} of them in the memory of parameters" if found.aliased else ""
     rows = [
         ("parameters", f"{found.parameters:,}", ""), ("constants", f"{found.constants:,}", ""),

@@ -1,7 +1,7 @@
-"""The forecast of a program in its order: what each collective hides behind, time and memory.
+"""The forecast of a program in its order: the overlap of each collective, time and memory.
 
-What schedules a program is no matter of this file: it describes any per-device program. A program that was scheduled
-says in its attributes how fast it could be at best; the gap follows.
+This file describes any per-device program, whatever scheduled it. A program that was scheduled says in its attributes
+how fast it could be at best; the gap follows.
 """
 
 from __future__ import annotations

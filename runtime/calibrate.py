@@ -1,4 +1,4 @@
-"""Times small programs on this machine: what a machine file of it is fitted to.
+"""Times small programs on this machine, from which a machine file is fitted.
 
 A time is the least of several runs, since other processes only add to it. On ranks it is the median of theirs: all of
 them must decide alike, and one that is slow for once should not decide for all.

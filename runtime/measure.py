@@ -1,8 +1,8 @@
-"""Measures where the time of a run goes, and what the machine reaches at best.
+"""Measures where the time of a run goes, and the peak rates of the machine.
 
-`StepTimes` is an observer of the interpreter: the time between two of its calls belongs to the step that ended, so that
-loops and calls count only what their bodies do not. A program is observed step by step (`StepByStep`), also where a
-provider runs many steps at once.
+`StepTimes` is an observer of the interpreter: the time between two of its calls belongs to the step that ended, so
+loops and calls count only the time outside of their bodies. A program is observed step by step (`StepByStep`), also
+where a provider runs many steps at once.
 """
 
 from __future__ import annotations

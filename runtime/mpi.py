@@ -99,7 +99,7 @@ class MpiProgram:
             raise
 
     def local_inputs(self, inputs: Sequence[Array], poison: bool = False) -> list[list[Array]]:
-        """Takes global arrays, one per leaf of the parameters; returns what `run` takes on this rank."""
+        """Takes global arrays, one per leaf of the parameters; returns the arguments of `run` on this rank."""
         local = split_inputs(inputs, self.parameters, self.devices, self.grid, poison, self.executable.kernels)
         return packed_inputs(self.module, local)
 

@@ -38,8 +38,8 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Transformed:
-    """A program that the hook has seen: its name, the passes that changed it, what they remark, and the reason why it
-    was left as it was, if there was one.
+    """A program that the hook has seen: its name, the passes that changed it, their remarks, and the reason why it
+    was left unchanged, if there was one.
     """
 
     name: str

@@ -162,8 +162,8 @@ def _name_of(name: Any) -> Any:
 def _mapped(
     call: Call, size: int, name: Any, spmd_name: Any, dims: tuple[int | None, ...],
 ) -> tuple[Call, tuple[int | None, ...]]:  # fmt: skip
-    """Makes the function with a mapped axis at these dimensions. Results that do not depend on mapped arguments stay
-    what they are, unless the axis has a name, by which they may depend on it.
+    """Makes the function with a mapped axis at these dimensions. Results that do not depend on mapped arguments
+    stay unchanged, unless the axis has a name, by which they may depend on it.
     """
     jax = imported("jax", PURPOSE)
     depends = _depends(call.jaxpr, [dim is not None for dim in dims]) if name is None else [True] * len(call.outside)
@@ -181,7 +181,7 @@ def _mapped(
 
 
 def _depends(jaxpr: Any, sources: Sequence[bool]) -> list[bool]:
-    """Says which results of a jaxpr depend on the sources among its arguments."""
+    """Returns which results of a jaxpr depend on the sources among its arguments."""
     core = imported("jax.extend.core", PURPOSE)
     known = set(picked(jaxpr.jaxpr.invars, sources))
 

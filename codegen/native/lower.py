@@ -229,7 +229,7 @@ def _parts(output: Output) -> list[Output]:
 
 
 def _space(output: Instruction) -> tuple[int, ...]:
-    """Returns the dimensions of the loops that make a result."""
+    """Returns the loop dimensions of a result."""
     return output.operands[0].shape.dims if is_fold(output) else output.shape.dims
 
 

@@ -11,7 +11,7 @@ View = tuple[int, Layout]  # the offset of the first element in the operand, in 
 
 
 def view_of(instruction: Instruction, operand: Layout) -> View | None:
-    """Returns where the result of an op lies in its operand; None if it is no view of it."""
+    """Returns the layout of an op's result as a view of its operand; None if it is none."""
     sources = sources_of(instruction)
     if sources is None or len(sources) != 1 or len(instruction.operands) != 1:
         return None
@@ -19,7 +19,7 @@ def view_of(instruction: Instruction, operand: Layout) -> View | None:
 
 
 def layout_before(instruction: Instruction) -> Layout | None:
-    """Returns the layout of the operand in which the result of a transposition is dense; None for other ops."""
+    """Returns the layout of the operand that makes the result of a transposition dense; None for other ops."""
     sources = sources_of(instruction)
     source = sources[0] if sources is not None and len(sources) == 1 else None
     if source is None or isinstance(source, RowMajor):

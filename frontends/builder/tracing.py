@@ -54,7 +54,7 @@ class Place:
 @brief
 @dataclass
 class Trace:
-    """The program under construction, and what its computations share."""
+    """The program under construction, and the state that its computations share."""
 
     module: Module
     reducers: dict[tuple[str, ElementType], Computation] = field(

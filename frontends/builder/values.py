@@ -1,4 +1,4 @@
-"""Values: what functions of the builder take, and how it becomes instructions of one type and shape.
+"""Converts the values that functions of the builder take to instructions of one type and shape.
 
 Types do not mix by themselves: arrays of different element types need an `astype`, so that no program computes in a
 wider type than its author wrote. A Python number takes the type of the array that it meets, as in numpy and JAX; an

@@ -1,4 +1,4 @@
-"""Lowers functions with JAX and reads what it hands to XLA: the program before partitioning, with the user's names."""
+"""Lowers functions with JAX and reads JAX's input to XLA: the program before partitioning, with the user's names."""
 
 from __future__ import annotations
 

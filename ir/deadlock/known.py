@@ -33,7 +33,7 @@ class Unknown(Exception):
 @brief
 @dataclass(eq=False, slots=True)
 class Frame:
-    """One run of a computation: where the values of its parameters come from. `made` holds what is computed."""
+    """One run of a computation: the origins of its parameters' values. `made` caches computed values."""
 
     arguments: tuple[tuple[Instruction, Frame], ...] = ()
     made: dict[tuple[Instruction, Path], Value] = field(default_factory=dict[tuple[Instruction, Path], Value])

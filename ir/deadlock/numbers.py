@@ -32,7 +32,7 @@ class Numbers:
         self._known: dict[Instruction, tuple[Variation, list[Value]]] = {}
 
     def refined(self, instruction: Instruction, found: Any, operands: list[Any]) -> Any:
-        """Returns the variation of a number by its values, where these are known; else what was found."""
+        """Returns the variation of a number by its values, where these are known; else the given one."""
         if not isinstance(found, Variation) or not instruction.shape.is_scalar:
             return found
         op, known = instruction.op, self._known

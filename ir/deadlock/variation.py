@@ -1,11 +1,12 @@
-"""Says on which devices a value is the same: a partition of the devices, without the values themselves.
+"""Analyses on which devices a value is the same: a partition of the devices, without the values themselves.
 
     x = f32[4] parameter(0), sharding={devices=[2,2]<=[4] last_tile_dim_replicate}    classes 0 0 1 1
     i = u32[] partition-id()                                                          classes 0 1 2 3
     g = f32[8] all-gather(x), replica_groups={{0,2},{1,3}}                            classes 0 0 0 0
 
-Devices of one class surely hold the same value; those of different classes may. What a collective returns follows from
-the classes of its members in the order of the group, so a gather over exactly the devices that differ makes them agree.
+Devices of one class surely hold the same value; those of different classes may. The classes of a collective's result
+follow from those of its members in the order of the group, so a gather over exactly the devices that differ makes them
+agree.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Variation:
 
 
 class Variations:
-    """Makes the variations of one program, and remembers what follows from which."""
+    """Makes the variations of one program, and caches the derived ones."""
 
     def __init__(self, devices: int) -> None:
         self.devices = devices

@@ -1,4 +1,4 @@
-"""The algebra of an op: what it is where floats are elements of a finite field, as in proofs that programs are equal.
+"""The algebra of an op: its meaning where floats are elements of a finite field, as in proofs that programs are equal.
 
 Each op names one (`Op.algebra`). Integers and truth values are never field elements; an op without floats needs none.
 """

@@ -55,7 +55,7 @@ class Insertions:
 
 
 class Point:
-    """A point of insertion within a `with` statement, which gives the list of the instructions inserted there."""
+    """An insertion point for the body of a `with` statement, which yields the list of the inserted instructions."""
 
     __slots__ = ("around", "insertions", "made", "place", "placed")
 

@@ -311,7 +311,7 @@ def moved_demands(op: AnyOp, operands: Sequence[Fact], results: Sequence[Demand]
 
 
 def facts(op: AnyOp, call: Call, operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
-    """Returns the facts about the results of a use of an op: see `Ranges.facts`."""
+    """Returns the known facts of the results of a use of an op: see `Ranges.facts`."""
     own = op.interface(Ranges)
     return moved_facts(op, call, operands) if own is None else own.facts(call, operands, visitor)
 
@@ -319,8 +319,8 @@ def facts(op: AnyOp, call: Call, operands: Sequence[Fact], visitor: Visitor) -> 
 def demands(
     op: AnyOp, call: Call, operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
 ) -> list[Demand]:
-    """Returns the demands of a use of an op on its operands: see `Ranges.demands`. Columns are joined for ops that do not
-    know them.
+    """Returns the demands of a use of an op on its operands: see `Ranges.demands`. Columns are joined for ops that
+    do not know them.
     """
     own = op.interface(Ranges)
     if not movement(op).forwards_leaves and (own is None or not own.knows_columns):

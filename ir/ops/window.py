@@ -210,8 +210,8 @@ class ReduceWindow(Op[ReduceWindowAttributes], Applies, Ranges):
 
 
 def _reduced_along(ufunc: ArrayFold, x: Any, fill: Any, axis: int, w: WindowDim) -> Any:
-    """Reduces the windows of one dimension: one position of all windows after the other, or what lies before each
-    element and has been reduced before.
+    """Reduces the windows of one dimension: cumulatively where they allow it, else one position of all windows
+    after the other.
     """
     if is_trivial(w):
         return x

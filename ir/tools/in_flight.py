@@ -67,7 +67,7 @@ def _start(start: Instruction) -> Iterator[Diagnostic]:
 
 
 def _reads_result(start: Instruction, user: Instruction) -> bool:
-    """Whether an instruction takes what a start will bring out of its value."""
+    """Whether an instruction extracts a start's result from its value."""
     op = start.op.interface(Starts)
     if op is None:
         return False

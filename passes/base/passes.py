@@ -118,7 +118,7 @@ def _takes_foreign(step: Pass, module: Module) -> bool:
 
 
 def run_pipeline(passes: Iterable[Pass], module: Module, context: PassContext) -> None:
-    """Runs passes and raises what they found to be errors."""
+    """Runs passes, and raises the errors that they report."""
     with paused_collector():
         for step in passes:
             run_pass(step, module, context)

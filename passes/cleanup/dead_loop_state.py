@@ -37,7 +37,9 @@ class DeadLoopState(Pass):
 
 
 def _visit(computation: Computation, shared: set[Computation]) -> bool:
-    """Shrinks the loops of a computation, inner ones first: what they no longer read may be dead outside of them."""
+    """Shrinks the loops of a computation, inner ones first: operands that they no longer read may be dead outside
+    of them.
+    """
     changed = False
     for instruction in reversed([i for i in computation if i.op.is_control]):
         called = instruction.called()
@@ -111,7 +113,7 @@ def _number(instruction: Instruction) -> int:
 
 
 def _renumber(value: Instruction, kept: Sequence[int]) -> None:
-    """Lets those who take elements of a state count the kept ones only."""
+    """Renumbers the elements of a state in its readers, so that they count the kept ones only."""
     places = {old: new for new, old in enumerate(kept)}
     for user in value.users:
         user.attributes = GetTupleElementAttributes(places[_number(user)])

@@ -87,7 +87,7 @@ def _computation(computation: Computation) -> int:
 
 
 def _replace(computation: Computation, work: _Work) -> dict[Instruction, Instruction]:
-    """Maps a start and its dones to the instructions that take over their uses."""
+    """Replaces a start and its dones by a synchronous op. Maps each to the value that takes over its uses."""
     start, dones = work.start, work.dones
     place = start if work.is_used or not dones else dones[0]
     with computation.at(before=place):

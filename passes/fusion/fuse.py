@@ -81,7 +81,7 @@ def _in_blocks(computation: Computation, is_scheduled: bool, context: PassContex
 
 
 def _without_tuples(computation: Computation) -> bool:
-    """Lets readers of a tuple's element read the operand, as calls that were inlined leave them."""
+    """Forwards the operands of a tuple to the readers of its elements, which inlined calls leave."""
     changed = False
     for element in list(computation):
         if element.op.role is Role.ELEMENT and element.operands[0].op.role is Role.TUPLE:

@@ -1,11 +1,11 @@
-"""Segments of a schedule: what stands between two events of its collectives, a start or a first use of the result.
+"""Segments of a schedule: the instructions between two events of its collectives, a start or a first use of the result.
 
     g = f32[8] all-gather(w)     starts                  segment 0 before it
     a = f32[8] exponential(x)    runs while g is sent    segment 1
     b = f32[8] add(a, g)         waits for g             segment 2
 
-An op that moved past a start could delay it; one that moved past a wait would no longer run while the collective does.
-So a scheduled program is fused within segments.
+An op that moved past a start could delay it; one that moved past a wait would no longer overlap the collective. So a
+scheduled program is fused within segments.
 """
 
 from __future__ import annotations

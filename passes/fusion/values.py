@@ -1,8 +1,8 @@
-"""The values of a computation as loops see them: those worth storing, and those that every reader computes anew.
+"""The values of a computation as loops see them: those worth storing, and those that every reader recomputes.
 
-Broadcasts, counters, scalar constants and what is made of these alone cost no memory traffic when the reader computes
-them, nor do slices, paddings and concatenations of values in memory, which the reader reads where they are. The others
-are *stored* values: results of ops that no loop computes, and of ops that read stored values.
+Broadcasts, counters, scalar constants and functions of these alone cost no memory traffic when the reader recomputes
+them, nor do slices, paddings and concatenations of values in memory, which the reader reads in place. The others are
+*stored* values: results of ops that no loop computes, and of ops that read stored values.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Channel:
         return self.is_read(self.begun - _DEPTH)
 
     def is_read(self, number: int) -> bool:
-        """Whether all ranks, this one too, have read what belongs to an exchange."""
+        """Whether all ranks, this one too, have read the data of an exchange."""
         word = self._base + _READ
         return all(words[word] > number for words in self._words)
 

@@ -68,8 +68,8 @@ class MpiTransport:
         return bool(self._flying)
 
     def progress(self) -> None:
-        """Lets MPI move the messages in flight: any call of it does, if not more often than `_PAUSE`. Errors are found
-        by who waits.
+        """Progresses MPI messages in flight, at most once in `_PAUSE`: any call of MPI does. The ranks that
+        wait find the errors.
         """
         now = time.perf_counter()
         if now < self._next:

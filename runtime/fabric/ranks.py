@@ -110,7 +110,7 @@ class RanksFabric:
         return self._far.is_busy
 
     def progress(self) -> None:
-        """Lets MPI move the messages in flight."""
+        """Progresses MPI messages in flight."""
         self._far.progress()
 
     def _finish_first(self) -> None:

@@ -43,7 +43,7 @@ def outgoing_pieces(collective: Collective, operands: Operands, slot: int) -> Op
 
 
 def permute_result(collective: Collective, operands: Operands, arrived: Sequence[tuple[int, Operands]]) -> Operands:
-    """Returns the results of a permute on a device: what arrived over pairs with these slots, else zeros."""
+    """Returns the results of a permute on a device: the data received over pairs with these slots, else zeros."""
     if collective.is_in_place:
         return fill_slices(collective.instruction, operands, arrived)
     return arrived[0][1] if arrived else collective.zeros(operands)

@@ -259,7 +259,7 @@ class SharedMemory:
         return come
 
     def _first(self, group: Group, rank: int) -> int:
-        """Returns the first device of a group on a rank of the window: what it combines lies in that operand."""
+        """Returns the first device of a group on a rank of the window: its operand holds the combined part."""
         return next(device for device in group if self._number[self.placing.rank_of[device]] == rank)
 
     def _combine(self, layout: _Layout, members: list[Operands], into: Operands) -> None:

@@ -34,8 +34,8 @@ ItemSize = Callable[[ElementType], int]  # of the arrays that hold an element ty
 @brief
 @dataclass(frozen=True)
 class Sharing:
-    """Shared memory of a node: its window, with `data` bytes of data per rank, and what goes through it: these sets of
-    ranks of the node, and these collectives.
+    """Shared memory of a node: its window, with `data` bytes of data per rank, and its users: these sets of ranks
+    of the node, and these collectives.
     """
 
     window: Window
@@ -56,10 +56,11 @@ def share(
     mpi: Any, watch: RankWatch, node: Any, placing: Placing, collectives: Sequence[Collective],
     in_flight: Sequence[Collection[Collective]], itemsize: ItemSize, mode: str,
 ) -> Sharing | None:  # fmt: skip
-    """Opens the memory of this rank's node. Returns None if no ranks share any. `in_flight` lists what the program has
-    started at the same time.
+    """Opens the memory of this rank's node. Returns None if no ranks share any. `in_flight` lists the program's
+    collectives that are in flight at the same time.
 
-    Rank 0 prints why collectives go through MPI although memory could be shared. With `mode` "shared" that is an error.
+    Rank 0 prints why collectives go through MPI although memory could be shared. With `mode` "shared" that is an
+    error.
     """
     near = {c: found for c in collectives if (found := _near(c, placing))}
     if not near or mode == MPI:

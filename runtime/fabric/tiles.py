@@ -79,8 +79,8 @@ def shard(array: Array, tiling: Tiling, device: int, poison: bool = False) -> Ar
 
 
 def shards(array: Array, tiling: Tiling, devices: Sequence[int], poison: bool = False) -> list[Array]:
-    """Returns the shard of each of these devices. Devices that hold the same tile share one array, so that what they
-    compute of it is computed once.
+    """Returns the shard of each of these devices. Devices that hold the same tile share one array, so that values
+    derived from it are computed once.
     """
     made: dict[tuple[int, ...], Array] = {}
     found: list[Array] = []

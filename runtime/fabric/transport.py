@@ -60,5 +60,5 @@ class Transport(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Gives up what the transport holds, after an error, without waiting for other ranks."""
+        """Gives up the transport's resources, after an error, without waiting for other ranks."""
         ...

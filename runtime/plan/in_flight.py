@@ -1,4 +1,4 @@
-"""Says which collectives a plan has in flight at the same time."""
+"""Finds the collectives that a plan has in flight at the same time."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class Observer(Protocol):
 class Interpreter:
     """Runs plans on a fabric, for one run. Errors of the program become CompileErrors at the instruction.
 
-    `kept` is what steps keep for the next run; runs at the same time must not share it.
+    `kept` holds the data that steps keep for the next run; runs at the same time must not share it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Defines the steps of a plan: what one instruction does to the buffers of the devices that run it."""
+"""Defines the steps of a plan: the effect of one instruction on the buffers of the devices that run it."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class ComputeStep(Step):
 
 
     def _stacked(self, frames: list[Frame], keys: Sequence[Any]) -> dict[Any, Value]:
-        """Calls the kernel once on the operands of all devices, if they are small: what each call costs is then more
-        than the work.
+        """Calls the kernel once on the operands of all devices, if they are small: then the overhead of calls
+        exceeds the work.
         """
         first = dict(zip(reversed(keys), reversed(frames), strict=True))
         if len(first) < 2 or any(frames[0][i].size > HOST.stacked_elements for i in self.reads):

@@ -20,13 +20,13 @@ from .pairs import is_exact
 
 
 def hanging(original: Flow, local: Flow) -> list[str]:
-    """Names a decision that each array of the result hangs on in one of two programs, empty where there is none."""
+    """Names a decision that each array of the result depends on in one of two programs, empty where there is none."""
     expected, found = _decisions(original), _decisions(local)
     return [a or b for a, b in zip(expected, found, strict=True)] if len(expected) == len(found) else expected
 
 
 def _decisions(flow: Flow) -> list[str]:
-    """The nearest decision that each array of a program's result hangs on; empty where it hangs on none."""
+    """Names the nearest decision that each array of a program's result depends on; empty where there is none."""
     nearest = flow.nearest(_deciding(flow))
     leaves = zip(flow.results(), flow.entry.root.shape.leaves(), strict=True)
     results = [place for place, leaf in leaves if leaf.is_array]
@@ -34,7 +34,7 @@ def _decisions(flow: Flow) -> list[str]:
 
 
 def ending_inputs(flow: Flow) -> frozenset[int]:
-    """Numbers the leaves of the parameters that the end of some loop depends on."""
+    """Numbers the leaves of the parameters that some loop's trip count depends on."""
     ending = flow.made_of(flow.ends)
     return frozenset(n for n, place in enumerate(flow.parameters) if place in ending)
 

@@ -56,9 +56,9 @@ def largest_degree(module: Module, on_terms: bool = False) -> int | None:
 
 
 def chance(made: Counts, outputs: int, degree: int) -> float:
-    """The probability that a trial on random elements misses a difference, at most: that two different arguments of
-    functions, or two different elements of results, are equal; that a divisor is a count; that an element is taken for
-    a number.
+    """Bounds the probability that a trial on random elements misses a difference: that two different arguments of
+    functions, or two different elements of results, are equal; that a divisor is a count; that an element is taken
+    for a number.
     """
     collisions = (made.pairs + outputs) * degree / PRIME
     return min(1.0, collisions + made.inverted / 2**UNCOUNTED_BITS + made.coincidence)

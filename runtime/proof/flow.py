@@ -72,11 +72,11 @@ class Flow:
         return self._outputs
 
     def made_from(self, places: Iterable[Place]) -> set[Place]:
-        """These values and all that depend on them, also by the number of trips of a loop."""
+        """Returns these values and all that depend on them, including by the trip count of a loop."""
         return set(self.nearest(places))
 
     def made_of(self, places: Iterable[Place]) -> set[Place]:
-        """These values and all that they depend on, also by the number of trips of a loop."""
+        """Returns these values and all that they depend on, including by the trip count of a loop."""
         found = set(places)
         queue = deque(found)
         while queue:
@@ -87,7 +87,7 @@ class Flow:
         return found
 
     def nearest(self, places: Iterable[Place]) -> dict[Place, Place]:
-        """For all values that depend on some of these, the one that each depends on by the fewest steps."""
+        """Maps each value that depends on some of these to the nearest of them, by the number of steps."""
         users: dict[Place, list[Place]] = {}
         for sources in (self._operands, self._ends_of):
             for place, operands in sources.items():

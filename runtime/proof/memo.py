@@ -1,4 +1,4 @@
-"""Sets of elements, and functions on 64-bit numbers that are made up as they are asked."""
+"""Sets of elements, and lazily drawn functions on 64-bit numbers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Elements:
         self._table = np.full(1 << _FEWEST, -1, np.int32)
 
     def has(self, x: Array) -> Array:
-        """Where an array holds an element of the set."""
+        """Whether each element of an array is in the set."""
         return self.find(x) >= 0
 
     def find(self, x: Array) -> Array:
@@ -68,8 +68,8 @@ class Elements:
         return found.reshape(x.shape)
 
     def add(self, x: Array) -> Array:
-        """Adds the elements of an array. Returns where in the flat array the new ones are, in the order of their
-        numbers. One that is there twice has two numbers, of which the first is found.
+        """Adds the elements of an array. Returns the places of the new ones in the flat array, in the order of
+        their numbers. A new element that occurs twice gets two numbers; `find` returns the first.
         """
         flat = x.reshape(-1)
         new = np.flatnonzero(self.find(flat) < 0)
@@ -103,23 +103,23 @@ class Memo:
         self._values = Rows()
 
     def values(self, places: Array, make: Callable[[Array], Array]) -> Array:
-        """The values at these places; `make` gives those at new ones."""
+        """The values of these arguments; `make` draws those of new ones."""
         new = np.unique(places[~self.has(places)])
         if new.size:
             self.keep(new, make(new))
         return self._values.all()[self._places.find(places)]
 
     def keep(self, places: Array, values: Array) -> None:
-        """Sets values at places that have none."""
+        """Sets the values of new arguments."""
         self._values.append(values.reshape(-1)[self._places.add(places)])
 
     def may_be(self, places: Array, values: Array) -> Array:
-        """Where a place has no other value than this one."""
+        """Whether each argument has this value or none yet."""
         number = self._places.find(places)
         found = number >= 0
         found[found] = self._values.all()[number[found]] != values[found]
         return ~found
 
     def has(self, places: Array) -> Array:
-        """Where a place has a value."""
+        """Whether each argument has a value."""
         return self._places.has(places)

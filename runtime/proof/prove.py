@@ -134,7 +134,7 @@ class _Pair:
 
     @cached_property
     def bounds(self) -> Bounds:
-        """Says which outputs are shown."""
+        """Returns which outputs are shown."""
         return Bounds(self.original, self.local, hanging(*self._flows))
 
     def trials(self, done: int) -> int:

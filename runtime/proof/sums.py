@@ -39,7 +39,7 @@ _LIMB = 31  # bits of an element that are summed at a time in 64 bits: of up to 
 def fold(
     op: AnyOp, call: OpCall[Any], on_elements: OpCall[Any], compile: Compile, oracle: Oracle
 ) -> Kernel:
-    """Sums of floats by limbs, extremes by keys, whatever else by calling the computation. Raises NotEvaluable."""
+    """Sums floats by limbs, takes extremes by keys, and calls any other computation. Raises NotEvaluable."""
     applies = op.interface(Applies)
     assert applies is not None
     computation, folded = getattr(call.attributes, applies.applied), applies.folded(call)

@@ -1,1 +1,1 @@
-"""Rejects programs that cannot be partitioned, and reports what partitioning costs."""
+"""Rejects programs that cannot be partitioned, and reports the costs of partitioning."""

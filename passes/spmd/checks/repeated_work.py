@@ -53,7 +53,9 @@ class RepeatedWork:
     def note(
         self, instruction: Instruction, op: OpSharding, assignment: Assignment, emitted: Iterable[Instruction]
     ) -> None:
-        """Notes how an op is divided, if it is a contraction, and marks what was emitted for it if work is repeated."""
+        """Records how an op is divided, if it is a contraction, and marks its emitted instructions if work is
+        repeated.
+        """
         if not op.is_contraction:
             return
         unused = idle_digits(op, assignment)

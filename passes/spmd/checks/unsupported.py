@@ -70,7 +70,7 @@ def _acts_outside(instruction: Instruction) -> bool:
 
 
 def _is_manual(instruction: Instruction) -> bool:
-    """Whether the program itself determines what each device does here."""
+    """Whether an instruction is in a manual region, where the program itself determines each device's work."""
     values = (instruction, *instruction.operands)
     found = (s for v in values for s in leaf_shardings(v.sharding, v.shape.num_leaves))
     return any(s is not None and s.has_manual for s in found)

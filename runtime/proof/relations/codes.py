@@ -23,7 +23,7 @@ def code(x: Any) -> Array:
 
 
 def is_exact(x: Array, shape: Shape) -> Array:
-    """Where a code stands for a small integer of the type of a shape."""
+    """Whether each code stands for a small integer of the type of a shape."""
     return is_small(x, bits(shape))
 
 

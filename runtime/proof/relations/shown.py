@@ -1,4 +1,6 @@
-"""Shows for all inputs which results and values are the original's: those that agree when both programs run on terms."""
+"""Shows, for all inputs, which results and values equal the original's: those that agree when both programs run on
+terms.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ class _Terms:
         return [_same(*both) for both in zip(expected, again, strict=True)]
 
     def outputs(self, expected: Sequence[Array]) -> list[bool]:
-        """Says of which results all elements are those of the original."""
+        """Returns, per result, whether all its elements equal the original's."""
         found = self.divided.per_device(self.inputs, poison=True)
         places = enumerate(p for p in self.divided.results if p.shape.is_array)
         return [_same(want, self._joined(found, *place)) for want, place in zip(expected, places, strict=True)]
