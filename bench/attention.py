@@ -26,7 +26,7 @@ from typing import Any
 import hloom
 import numpy as np
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.fusion.fuse import Fusion
+from hloom.passes.fusion.fuse import FusionPass
 from hloom.passes.pipelines import parse_pipeline
 from hloom.runtime.allocator import keep_freed_memory
 from hloom.runtime.evaluator import UnpartitionedProgram
@@ -56,7 +56,7 @@ def ours(text: str, given: list[Array], blocks: bool) -> tuple[Run, int]:
     """Returns a function that runs a program, and its bytes of temporary memory."""
     module = hloom.parse(text)
     run_pipeline(parse_pipeline("equal-computations,call-inliner,cse,dce"), module, PassContext())
-    run_pipeline([Fusion(blocks=blocks)], module, PassContext())
+    run_pipeline([FusionPass(blocks=blocks)], module, PassContext())
     program = UnpartitionedProgram(module, NativeKernels())
     return lambda: np.asarray(program.run(given)[0]), hloom.live_memory(module).temporary
 

@@ -23,7 +23,7 @@ from typing import Any
 import hloom
 import numpy as np
 from fusion_programs import BODIES, in_jax, text
-from hloom.codegen.native.lower import Lowered, lower
+from hloom.codegen.native.lower import LoweredKernel, lower
 from hloom.codegen.native.native import native
 from hloom.codegen.native.numpy_run import DTYPES, run_by_numpy
 from hloom.frontends import parse
@@ -71,7 +71,7 @@ def aligned(x: Array) -> Array:
     return found
 
 
-def arrays(lowered: Lowered) -> list[Array]:
+def arrays(lowered: LoweredKernel) -> list[Array]:
     """Returns the buffers of a kernel, parameters filled with random numbers; second moments are positive."""
     rng = np.random.default_rng(0)
     shapes = [*lowered.parameters, *lowered.results]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hloom.passes.schedule.search.problem import NEVER, Problem, Tensor
+from hloom.passes.schedule.search.problem import NEVER, SchedulingProblem, Tensor
 
 BYTES = 2  # of a bf16
 
@@ -65,10 +65,12 @@ def tensors(model: Llama, s: Setting) -> list[tuple[int, float, str]]:
     return [*found, (*norm, "output"), (*product(d, model.vocabulary), "output")]
 
 
-def backward(model: Llama, s: Setting) -> tuple[Problem, list[str]]:
+def backward(model: Llama, s: Setting) -> tuple[SchedulingProblem, list[str]]:
     """Returns the problem of the backward pass, and the layer of each tensor."""
     rows = tensors(model, s)[::-1]
     gathers = tuple(Tensor(b / s.bandwidth, b, n, n, 0) for n, (b, _, _) in enumerate(rows))
     reductions = tuple(Tensor(b / s.bandwidth, b, n, NEVER, 1) for n, (b, _, _) in enumerate(rows))
     work = tuple(2 * seconds for _, seconds, _ in rows)
-    return Problem(work, gathers, reductions, (s.latency, s.latency), (s.memory,) * len(rows)), [r[2] for r in rows]
+    return SchedulingProblem(work, gathers, reductions, (s.latency, s.latency), (s.memory,) * len(rows)), [
+        r[2] for r in rows
+    ]

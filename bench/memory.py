@@ -35,7 +35,7 @@ import hloom
 from hloom.ir.graph.module import Module
 from hloom.ir.types.shape import Shape
 from hloom.passes.cleanup.equal_computations import EqualComputations
-from hloom.passes.fusion.fuse import Fusion
+from hloom.passes.fusion.fuse import FusionPass
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -71,7 +71,7 @@ def measure(name: str, module: Module, text: str) -> Row:
     stats: Any = loaded.get_compiled_memory_stats()
     compiled = hloom.live_memory(hloom.parse(loaded.hlo_modules()[0].to_string(), f"{name} compiled", verify=False))
     written = hloom.live_memory(module)
-    for rewrite in (EqualComputations(), Fusion()):
+    for rewrite in (EqualComputations(), FusionPass()):
         rewrite.run(module, hloom.PassContext())
     return Row(
         name, (written.parameters, stats.argument_size_in_bytes),

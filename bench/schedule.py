@@ -18,7 +18,7 @@ import time
 from hloom.passes.schedule.search.arrange import Buckets, arrange
 from hloom.passes.schedule.search.best import best_schedule
 from hloom.passes.schedule.search.heuristics import XLA_BYTES, capped, in_groups, per_tensor, simplefsdp
-from hloom.passes.schedule.search.problem import Problem
+from hloom.passes.schedule.search.problem import SchedulingProblem
 from llama_problems import MODELS, Llama, Setting, backward, tensors
 
 LINKS = {8: (30e-6, 394e9), 64: (150e-6, 298e9), 256: (564e-6, 295e9), 512: (1128e-6, 295e9)}
@@ -35,7 +35,7 @@ def setting_of(model: Llama, devices: int, tokens: int) -> Setting:
     return Setting(devices, latency, bandwidth, tokens, max(HELD * layer, 3 * largest))
 
 
-def text_of(problem: Problem, buckets: Buckets) -> str:
+def text_of(problem: SchedulingProblem, buckets: Buckets) -> str:
     """Returns the milliseconds of the plan with these buckets."""
     found = arrange(problem, buckets)
     return f"{found.seconds * 1e3:.1f}{'' if found.is_within else '!'}"

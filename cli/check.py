@@ -15,7 +15,7 @@ import numpy as np
 from ..driver.devices import Devices
 from ..ir.diagnostics import CompileError
 from ..ir.graph.module import Module
-from ..runtime.check.check import Verdict, WideRun, judge, wide_program
+from ..runtime.check.check import CheckVerdict, WideRun, judge, wide_program
 from ..runtime.check.errors import LargestError
 from ..runtime.check.reference import Reference
 from ..runtime.evaluator import UnpartitionedProgram
@@ -38,7 +38,7 @@ def verify_options(args: argparse.Namespace) -> None:
 def check(
     args: argparse.Namespace, program: UnpartitionedProgram | None, local: Module, inputs: list[Array],
     outputs: list[Array] | None, devices: Devices,
-) -> Verdict | None:  # fmt: skip
+) -> CheckVerdict | None:  # fmt: skip
     """Judges the results of a partitioned run. Returns None on all processes but the first, which has the unpartitioned
     program.
     """
@@ -55,7 +55,7 @@ def check(
     return judge(reference, outputs, in_f64, count, args.tolerance, args.allow_nan)
 
 
-def verdict_json(verdict: Verdict) -> dict[str, Any]:
+def verdict_json(verdict: CheckVerdict) -> dict[str, Any]:
     """Returns a verdict as a record. Infinite errors, which JSON cannot represent, are null."""
 
     def worst(found: LargestError | None) -> dict[str, Any] | None:

@@ -88,9 +88,7 @@ def _of_values(program: Module, local: Module, backend: str, known: tuple[Module
 
 
 def job_on_ranks(args: argparse.Namespace, comm: Any) -> Job:
-    """Returns the job of a run on all ranks of `comm`. Raises the errors of `prepare` on one rank, RankFailed on
-    others.
-    """
+    """Returns the job of a run on all ranks of `comm`. Raises errors of `prepare` on one rank, RankFailed on others."""
     first = comm.rank == 0
     sent = partial(_first_job, args, comm.size) if first else bytes
     where = "the partitioned program"

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from ..ir.diagnostics import fail
 from ..ir.tools.names import fits, name_pattern, suggestions
 from ..ir.tools.spmd import is_per_device
-from ..runtime.proof.relations.relate import Row, relate
+from ..runtime.proof.relations.relate import RelationRow, relate
 from .common import partitioned, read_program
 from .exit_codes import EXIT_OK
 from .messages import print_json
@@ -44,7 +44,7 @@ def relate_command(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _matching(rows: Sequence[Row], patterns: Sequence[str]) -> list[Row]:
+def _matching(rows: Sequence[RelationRow], patterns: Sequence[str]) -> list[RelationRow]:
     """Returns the rows whose names match one of the patterns; all if there are none."""
     wanted = [name_pattern(text) for text in patterns]
     shown = [r for r in rows if not wanted or any(fits(p, (r.name, r.name.rpartition("/")[2])) for p in wanted)]

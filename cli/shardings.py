@@ -13,7 +13,7 @@ from ..ir.diagnostics import fail
 from ..ir.tools.names import suggestions
 from ..report.explain import Explanation, explain, without
 from ..report.picture import picture
-from ..report.shardings import Row, Solved, solved
+from ..report.shardings import ShardingRow, Solved, solved
 from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
@@ -50,7 +50,7 @@ def shard(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _table(rows: Sequence[Row], every: bool) -> None:
+def _table(rows: Sequence[ShardingRow], every: bool) -> None:
     lines = [(row, 0) for row in rows] if every else folded(rows)
     print_values(lines)
     if len(lines) < len(rows):
@@ -58,7 +58,7 @@ def _table(rows: Sequence[Row], every: bool) -> None:
               f"all {len(rows)}")
 
 
-def _as_json(found: Solved, rows: Sequence[Row], shown: Sequence[Row]) -> dict[str, object]:
+def _as_json(found: Solved, rows: Sequence[ShardingRow], shown: Sequence[ShardingRow]) -> dict[str, object]:
     return {
         "program": found.module.name,
         "devices": found.module.num_partitions,
@@ -69,13 +69,13 @@ def _as_json(found: Solved, rows: Sequence[Row], shown: Sequence[Row]) -> dict[s
     }
 
 
-def _counts(rows: Sequence[Row]) -> dict[str, int]:
+def _counts(rows: Sequence[ShardingRow]) -> dict[str, int]:
     states = [state(row) for row in rows]
     return {"values": len(rows), "annotated": states.count("annotation"), "propagated": states.count("propagated"),
             "replicated": states.count("replicated")}  # fmt: skip
 
 
-def _summary(rows: Sequence[Row]) -> str:
+def _summary(rows: Sequence[ShardingRow]) -> str:
     counts = _counts(rows)
     share = 100 * counts["annotated"] / max(1, counts["values"])
     return (f"{counts['values']} values: {counts['annotated']} annotated ({share:.1f} %), "

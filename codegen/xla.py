@@ -89,8 +89,7 @@ def _mark_control(computation: Computation) -> None:
     """Marks values that enter control flow as manual, and those that its computations return, by a custom-call.
 
     XLA requires that the values of a loop have one sharding, and infers the loop's sharding from them. But its
-    conversion from StableHLO merges reshapes with their operands, and drops their shardings; it keeps a
-    custom-call.
+    conversion from StableHLO merges reshapes with their operands, and drops their shardings; it keeps a custom-call.
     """
     values = [o for i in computation if i.op.is_control for o in i.operands]
     if any(i.sharding is MANUAL for i in computation.parameters):  # not the entry, whose root is global

@@ -45,8 +45,8 @@ def makes_anew(op: AnyOp) -> bool:
 
 
 def shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf]]) -> Sequence[Leaf]:
-    """Maps each leaf of the result to the leaf of the operands that it is, or that the program says it aliases;
-    None for its own memory.
+    """Maps each leaf of the result to the leaf of the operands that it is, or that the program says it aliases; None
+    for its own memory.
 
     `results` maps the roots of called computations to their parameters in the same way.
     """

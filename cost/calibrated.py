@@ -17,8 +17,8 @@ _TYPICAL = 1e6  # bytes by which collectives are compared
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Measured seconds of collectives of one kind in groups of this many devices. The keys are the bytes of the
-    larger of operand and result on a device.
+    """Measured seconds of collectives of one kind in groups of this many devices. The keys are the bytes of the larger
+    of operand and result on a device.
     """
 
     kind: Kind
@@ -52,8 +52,7 @@ class Measured:
 
 
 def machine_of(found: Measured, name: str) -> MachineFile:
-    """Returns the machine file of a measured machine. Collectives that were not measured cost as much as the
-    slowest.
+    """Returns the machine file of a measured machine. Collectives that were not measured cost as much as the slowest.
     """
     sources = {"compute.launch": found.launch.source, "memory.bandwidth": found.memory.source}
     sources |= {f"work.{'bf16' if bits == 16 else f'f{bits}'}": rate.source for bits, rate in found.rates.items()}

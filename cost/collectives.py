@@ -21,7 +21,7 @@ from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.replica_groups import ReplicaGroups, group_size
 from .formulas import Kind, received
 from .groups import describe_groups, named_mesh
-from .runs import Run, runs
+from .runs import Execution, runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def wire_bytes(instruction: Instruction, devices: int) -> int:
     return round(received(kind_of(instruction), buffer, k))
 
 
-def collective_of(run: Run, devices: int, mesh: Mesh | None) -> Collective:
+def collective_of(run: Execution, devices: int, mesh: Mesh | None) -> Collective:
     """Describes a collective instruction of a program of `devices` devices, whose axes `mesh` names."""
     instruction = run.instruction
     cause = str(instruction.frontend_attributes.get("hloom.cause", ""))

@@ -30,8 +30,8 @@ class Fit:
 
 
 def measured(fits: Sequence[Fit], kind: Kind, devices: tuple[int, ...]) -> Transfer | None:
-    """Interpolates between the fits of a collective's kind that differ from it at most along the slowest level;
-    None if there are none.
+    """Interpolates between the fits of a collective's kind that differ from it at most along the slowest level; None if
+    there are none.
     """
     *inside, last = devices
     rows: dict[int, list[Fit]] = {}

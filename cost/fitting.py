@@ -16,7 +16,7 @@ Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LatencyLine:
     """`latency` in seconds and `bandwidth` in bytes per second. `error` is the largest relative error of a point, 1 for
     twice the time and for half of it.
     """
@@ -30,13 +30,13 @@ class Line:
         return self.latency + count / self.bandwidth
 
 
-def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> Line:
+def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> LatencyLine:
     """Fits the line with the least sum of squared logarithms of predicted to measured times, without negative
     coefficients. A prediction too fast by a factor is as wrong as one too slow by it. Squared relative errors would
     rate all predictions that are much too fast the same, and caches make small arrays far faster than large ones.
 
-    `counts` are bytes, at least two different numbers of them; counts and `seconds` are above zero. Raises
-    ValueError for others.
+    `counts` are bytes, at least two different numbers of them; counts and `seconds` are above zero. Raises ValueError
+    for others.
     """
     if len(set(counts)) < 2 or min(*counts, *seconds) <= 0:
         raise ValueError("times above zero of at least two sizes above zero are needed")
@@ -46,13 +46,11 @@ def fit_line(counts: Sequence[float], seconds: Sequence[float]) -> Line:
     off = _off(share, x / middle, t)[0]
     scale, part = float(np.exp(off.mean())), float(share[0])
     error = float(np.exp(np.abs(off - off.mean()).max()) - 1)
-    return Line(scale * (1 - part), 1 / max(scale * part / float(middle), 1 / _FASTEST), error)
+    return LatencyLine(scale * (1 - part), 1 / max(scale * part / float(middle), 1 / _FASTEST), error)
 
 
 def _best_ratio(x: Numbers, t: Numbers) -> float:
-    """Returns the logarithm of the ratio of slope to intercept, for the line with the least variance of logarithmic
-    errors.
-    """
+    """Returns the logarithm of slope / intercept of the line with the least variance of logarithmic errors."""
     low, high = -_STEEPEST, _STEEPEST
     while high - low > _CLOSE:
         ratios = np.linspace(low, high, _TRIED)
@@ -67,7 +65,7 @@ def _shares(ratios: Numbers) -> Numbers:
 
 
 def _off(shares: Numbers, x: Numbers, t: Numbers) -> Numbers:
-    """Returns the logarithms of time to prediction, a row per line. A line takes one second at x = 1, of which a
-    share grows with `x`.
+    """Returns the logarithms of time to prediction, a row per line. A line takes one second at x = 1, of which a share
+    grows with `x`.
     """
     return np.log(t) - np.log((1 - shares)[:, None] + shares[:, None] * x)

@@ -31,8 +31,8 @@ from ..ir.sharding.mesh import LARGEST_MESH, AxisRef, Mesh
 class Link:
     """`latency` in seconds per collective, `bandwidth` in bytes per second that a device receives.
 
-    `step` are the seconds of each step of an algorithm between two devices, in addition to the latency. `torus` is
-    the number of axes of a torus; the bandwidth is then that of both links of one axis. 0 stands for a switch.
+    `step` are the seconds of each step of an algorithm between two devices, in addition to the latency. `torus` is the
+    number of axes of a torus; the bandwidth is then that of both links of one axis. 0 stands for a switch.
     """
 
     latency: float = 1e-11

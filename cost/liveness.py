@@ -176,8 +176,8 @@ class _Scan:
     others: list[Instruction] = field(default_factory=list[Instruction])
 
     def find_contents(self) -> None:
-        """Numbers the contents, and finds the last use of each. All instructions but the `others` make one
-        array in memory of its own.
+        """Numbers the contents, and finds the last use of each. All instructions but the `others` make one array in
+        memory of its own.
         """
         self.times = {instruction: time for time, instruction in enumerate(self.computation)}
         self._find_waits()
@@ -256,8 +256,8 @@ class _Scan:
                 self._rewrite(instruction, targets, end, writable)
 
     def _overwrite(self, instruction: Instruction, writable: set[int]) -> None:
-        """Lets an element-wise op overwrite its first operand of the same size with no later use: it reads each
-        element where it writes the result.
+        """Lets an element-wise op overwrite its first operand of the same size with no later use: it reads each element
+        where it writes the result.
         """
         time, (new,) = self.times[instruction], self.contents[instruction]
         for operand in instruction.operands:
@@ -303,8 +303,8 @@ class _Scan:
         return Lives(self.computation, buffers, passed, *buffers.sums())
 
     def _paired(self, pairs: Pairs, root: Sequence[int], ends: list[int]) -> set[int]:
-        """Ends the live ranges of results that move to a parameter's memory after the parameter's last use.
-        Returns the buffers that are always live.
+        """Ends the live ranges of results that move to a parameter's memory after the parameter's last use. Returns the
+        buffers that are always live.
         """
         always: set[int] = set()
         for parameter, result in pairs:

@@ -73,9 +73,7 @@ class Machine(Protocol):
 
     @property
     def launch(self) -> float:
-        """The fixed time of an op, in addition to its memory traffic and its work: 0 unless the machine says
-        otherwise.
-        """
+        """The fixed time of an op, in addition to its memory traffic and work: 0 unless the machine says otherwise."""
         return 0.0
 
     def engine(self, kind: Kind, digits: Digits | None) -> str:

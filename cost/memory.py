@@ -28,8 +28,8 @@ from .liveness import Buffer, Lives, Pairs, lives_of, state_pairs
 
 @dataclass(frozen=True, slots=True)
 class LiveBuffer:
-    """Memory in use at the peak: its first value (`name[2]` for a leaf of a tuple), its shape on a device and
-    bytes, and the line of the user's source. `kind` is parameter, constant, result or temporary.
+    """Memory in use at the peak: its first value (`name[2]` for a leaf of a tuple), its shape on a device and bytes,
+    and the line of the user's source. `kind` is parameter, constant, result or temporary.
     """
 
     kind: str
@@ -53,10 +53,10 @@ class Moment:
 class LiveMemory:
     """The memory of a program on a device, in bytes.
 
-    `results` are all arrays of the result; `aliased` of these bytes alias parameters. `temporary` is the most that
-    is needed at once beyond parameters, constants and results. `peak` is the most that lives at once, all together,
-    while the instruction `at` of the entry runs. `curve` has one entry per instruction of the entry, in order.
-    `buffers` live at the peak, largest first, and add up to it.
+    `results` are all arrays of the result; `aliased` of these bytes alias parameters. `temporary` is the most that is
+    needed at once beyond parameters, constants and results. `peak` is the most that lives at once, all together, while
+    the instruction `at` of the entry runs. `curve` has one entry per instruction of the entry, in order. `buffers` live
+    at the peak, largest first, and add up to it.
     """
 
     parameters: int
@@ -105,8 +105,7 @@ def _analysed(module: Module) -> tuple[Iterable[Computation], Lives, Pairs]:
 
 
 def _reached(module: Module) -> tuple[dict[Computation, None], dict[Computation, Instruction]]:
-    """Returns the computations that control flow reaches from the entry, and maps those that are only loop bodies
-    to their loops.
+    """Returns the computations that control flow reaches from the entry, and the loops of those that are only bodies.
     """
     reached: dict[Computation, None] = {module.entry: None}
     loops: dict[Computation, Instruction] = {}

@@ -13,7 +13,7 @@ from ..ir.tools.trip_count import trip_count
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Execution:
     """An instruction that the entry reaches, and the number of its executions.
 
     `exact` is False if an unknown trip count was taken as 1. `fused` instructions are part of a fusion.
@@ -25,14 +25,14 @@ class Run:
     fused: bool = False
 
 
-def runs(module: Module, fused: bool = False) -> Iterator[Run]:
+def runs(module: Module, fused: bool = False) -> Iterator[Execution]:
     """Yields the instructions that control flow reaches from the entry, in program order; `fused` ones too if asked."""
     return _runs(module.entry, 1, True, False, fused)
 
 
-def _runs(computation: Computation, count: int, exact: bool, inside: bool, fused: bool) -> Iterator[Run]:
+def _runs(computation: Computation, count: int, exact: bool, inside: bool, fused: bool) -> Iterator[Execution]:
     for instruction in computation:
-        yield Run(instruction, count, exact, inside)
+        yield Execution(instruction, count, exact, inside)
         fusion = instruction.op.role is Role.FUSION
         if instruction.op.is_control or (fused and fusion):
             trips = trip_count(instruction) if instruction.op.role is Role.LOOP else 1

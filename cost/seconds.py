@@ -62,8 +62,8 @@ class _Route(NamedTuple):
 class Clock:
     """Times the instructions of one program, which may change only before `renew`. Equal groups are looked up once.
 
-    `sent` overrides the bytes of single collectives, by name. Unless `combined`, a collective of several arrays
-    takes the time of one collective for each.
+    `sent` overrides the bytes of single collectives, by name. Unless `combined`, a collective of several arrays takes
+    the time of one collective for each.
     """
 
     def __init__(
@@ -86,8 +86,7 @@ class Clock:
         return Clock(machine, module.num_partitions * module.replica_count)
 
     def renew(self, module: Module) -> None:
-        """Forgets the times that are invalid since other instructions, with the same operands and users,
-        replaced some.
+        """Forgets the times that are invalid since new instructions, with the same operands and users, replaced some.
         """
         changed = around(i for c in module for i in c if i not in self._parts)
         if self._stored is not None:

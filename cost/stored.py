@@ -18,9 +18,7 @@ _DEEPEST = 3  # ops that every reader computes anew, one after the other
 
 
 class Stored:
-    """Decides for the instructions of a program whether they are materialized, while they keep their operands and
-    users.
-    """
+    """Decides which values of a program are materialized, while instructions keep their operands and users."""
 
     def __init__(self) -> None:
         self._stored: dict[Instruction, bool] = {}
@@ -46,8 +44,8 @@ class Stored:
 
 
 def around(new: Iterable[Instruction]) -> set[Instruction]:
-    """Returns the values whose answers, or whose operands' answers, may have changed since these instructions
-    replaced others with the same operands and users.
+    """Returns the values whose answers, or whose operands' answers, may have changed since these instructions replaced
+    others with the same operands and users.
     """
     found = set(new)
     found |= {_viewed(operand) for value in found for operand in value.operands}

@@ -40,10 +40,10 @@ HIDDEN, EXPOSED = 0.9, 0.1  # shares of overlapped time: at least, and at most
 class Event:
     """One activity of an engine, from `start` to `end` in seconds from the start of the program.
 
-    For a collective, `issued` is the time at which computation comes to its place, `needed` the time at which it
-    comes to the first use, and `waited` are the seconds by which the collective delays computation: it waits for
-    the collective, or is slower during it. An instruction of a loop has the times of one trip, and stands for
-    `trips` of them. `bytes` are those that a device receives, or those of memory that an op reads and writes.
+    For a collective, `issued` is the time at which computation comes to its place, `needed` the time at which it comes
+    to the first use, and `waited` are the seconds by which the collective delays computation: it waits for the
+    collective, or is slower during it. An instruction of a loop has the times of one trip, and stands for `trips` of
+    them. `bytes` are those that a device receives, or those of memory that an op reads and writes.
     """
 
     instruction: Instruction

@@ -17,7 +17,7 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.op import AnyOp, OpCall
 from ..ir.graph.stack_frames import source_line
-from .runs import Run, runs
+from .runs import Execution, runs
 from .uses import algebra
 
 REPEATED = "hloom.repeated"  # frontend attribute of a contraction: the number of devices that compute the same
@@ -72,7 +72,7 @@ def _points(op: AnyOp, call: OpCall[Any]) -> int:
     return math.prod(factor.size for factor in op.sharding_rule(call).factors)
 
 
-def _record(run: Run) -> Contraction:
+def _record(run: Execution) -> Contraction:
     instruction = run.instruction
     alike = str(instruction.frontend_attributes.get(REPEATED, "1")).strip('"')
     op_name = instruction.metadata.op_name if instruction.metadata else ""

@@ -58,13 +58,13 @@ class Backend:
         from ..passes.base import PassContext, run_pipeline
         from ..passes.cleanup.equal_computations import EqualComputations
         from ..passes.cleanup.inline import CallInliner, grows_little
-        from ..passes.fusion.fuse import Fusion
+        from ..passes.fusion.fuse import FusionPass
         from ..passes.schedule.combine_collectives import CombineCollectives
 
         fused = clone_module(module)
         combine = [] if module.has_schedule else [CombineCollectives()]  # a schedule has its buckets
         inline = [CallInliner()] if grows_little(fused) else []  # programs per device have no calls left
-        run_pipeline([*inline, EqualComputations(), *combine, Fusion()], fused, PassContext())
+        run_pipeline([*inline, EqualComputations(), *combine, FusionPass()], fused, PassContext())
         return fused
 
     def knowing(self, module: Module) -> Backend:

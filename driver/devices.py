@@ -30,8 +30,8 @@ class Devices(Protocol):
     def repeat(
         self, local: Module, inputs: Sequence[Array], times: int, trace: Path | None = None
     ) -> tuple[list[Array] | None, list[float]]:
-        """Runs the program several times on the same inputs; also returns the seconds of each run. Writes the
-        trace of the last run to a file, if one is given.
+        """Runs the program several times on the same inputs; also returns the seconds of each run. Writes the trace of
+        the last run to a file, if one is given.
         """
         ...
 

@@ -104,8 +104,8 @@ class Program:
     def run(
         self, inputs: Sequence[Array], comm: Any, timeout: float | None = None, collectives: str | None = None
     ) -> list[Array] | None:
-        """Runs the program once on all ranks of `comm`. Takes global arrays on each of them, and returns global
-        arrays on rank 0, None on the others. Raises the errors of `on_ranks`.
+        """Runs the program once on all ranks of `comm`. Takes global arrays on each of them, and returns global arrays
+        on rank 0, None on the others. Raises the errors of `on_ranks`.
         """
         with self.on_ranks(comm, timeout, collectives) as program:
             return program.run_global(inputs)

@@ -11,7 +11,7 @@ from io import BytesIO
 from typing import Any
 
 
-class Values(pickle.Unpickler):
+class ValueReader(pickle.Unpickler):
     """Reads numbers, texts, and lists, tuples, sets and dicts of them. Raises UnpicklingError for anything else."""
 
     def find_class(self, module_name: str, global_name: str, /) -> Any:
@@ -21,4 +21,4 @@ class Values(pickle.Unpickler):
 
 def plain_values(data: bytes) -> Any:
     """Returns the plain values of a pickle. Raises UnpicklingError if it names a function or a class."""
-    return Values(BytesIO(data)).load()
+    return ValueReader(BytesIO(data)).load()

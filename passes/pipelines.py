@@ -32,7 +32,7 @@ from .cleanup.sink_broadcasts import SinkBroadcasts
 from .cleanup.slice_of_pad import SliceOfPad
 from .cleanup.synchronous import Synchronous
 from .cleanup.uniform_precision import UniformPrecision
-from .fusion.fuse import Fusion
+from .fusion.fuse import FusionPass
 from .propagation.device_orders import DeviceOrders
 from .propagation.one_device import OneDevice, is_undivided
 from .propagation.propagate import Propagate
@@ -62,8 +62,8 @@ PASSES: dict[str, type[Pass]] = {
         Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
         ReshapedSums, SliceOfPad, SinkBroadcasts, DeadLoopState, DeadCodeElimination, CommonSubexpressions,
         EqualComputations, DeviceOrders, Propagate, SortPrefix, SpmdPartition, OneDevice, LoopInvariants,
-        CombineCollectives, Fusion, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces, CommonGathers,
-        SinkAllReduces, PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers,
+        CombineCollectives, FusionPass, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces,
+        CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers,
         ScheduleCollectives, Bucket, Overlap, MemoryOrder, Rematerialize, FlatParameters,
     )
 }
@@ -127,7 +127,7 @@ PIPELINE: tuple[Pass, ...] = (*PROPAGATE, *PARTITION)
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class OrderRule:
     """Pass `first` must come before pass `second` where both are in a pipeline."""
 
     first: str
@@ -135,22 +135,22 @@ class Before:
     why: str
 
 
-ORDER: tuple[Before, ...] = (
-    Before("synchronous", "call-inliner", "a start of a computation becomes a call"),
-    Before("shardy-regions", "propagate", "propagation knows GSPMD's form of manual regions"),
-    Before("call-inliner", "propagate", "propagation ties values within one computation per caller"),
-    Before("call-inliner", "sharded-optimizer", "it tells states by what reads them"),
-    Before("sharded-optimizer", "propagate", "the tiles of states decide those of the update"),
+ORDER: tuple[OrderRule, ...] = (
+    OrderRule("synchronous", "call-inliner", "a start of a computation becomes a call"),
+    OrderRule("shardy-regions", "propagate", "propagation knows GSPMD's form of manual regions"),
+    OrderRule("call-inliner", "propagate", "propagation ties values within one computation per caller"),
+    OrderRule("call-inliner", "sharded-optimizer", "it tells states by what reads them"),
+    OrderRule("sharded-optimizer", "propagate", "the tiles of states decide those of the update"),
     *(
-        Before(rewrite, "schedule", "what a schedule orders are the collectives that run")
+        OrderRule(rewrite, "schedule", "what a schedule orders are the collectives that run")
         for rewrite in (
             "all-reduce-to-reduce-scatter", "reassociate-all-reduces", "common-gathers", "sink-all-reduces",
             "hoist-gathers", "prefetch-gathers", "carry-reduce-scatters", "hierarchical-collectives",
         )
     ),
-    *(Before(combining, "flat-parameters", "parameters are joined by the buckets that gather them")
+    *(OrderRule(combining, "flat-parameters", "parameters are joined by the buckets that gather them")
       for combining in ("schedule", "bucket", "combine-collectives")),
-    Before("propagate", "spmd-partition", "the partitioner needs a sharding for every value"),
+    OrderRule("propagate", "spmd-partition", "the partitioner needs a sharding for every value"),
 )
 
 
@@ -205,8 +205,8 @@ def require_local(module: Module) -> None:
 
 
 def steps_of(passes: str | Sequence[Pass]) -> list[Pass]:
-    """Returns the passes of a pipeline given as text or one by one. Raises CompileError for broken order, TypeError
-    for an item that is no pass.
+    """Returns the passes of a pipeline given as text or one by one. Raises CompileError for broken order, TypeError for
+    an item that is no pass.
     """
     if isinstance(passes, str):
         return parse_pipeline(passes)

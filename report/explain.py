@@ -19,7 +19,7 @@ from ..ir.tools.names import fits, name_pattern, names_of
 from ..passes.base import PassContext
 from ..passes.propagation.causes import trace
 from ..passes.propagation.values import Cause, Leaf
-from .shardings import Dispute, Row, Solved, short, solved
+from .shardings import Dispute, ShardingRow, Solved, short, solved
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,9 @@ def explain(module: Module, value: str, context: PassContext | None = None) -> l
     return [_explanation(found, name, leaf, sharding) for name, leaf, sharding in _chosen(found, value)]
 
 
-def without(module: Module, annotations: Sequence[str], context: PassContext | None = None) -> list[tuple[Row, Row]]:
+def without(
+    module: Module, annotations: Sequence[str], context: PassContext | None = None
+) -> list[tuple[ShardingRow, ShardingRow]]:
     """Returns the values whose sharding changes when these values are not annotated: rows before and after.
 
     Raises CompileError if one of them does not exist or is not annotated.

@@ -28,7 +28,7 @@ _HELP = "hloom run FILE --trace F.json writes a trace"
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class MeasuredSpan:
     """The seconds of a collective from its start to its first use, and those in which nothing else was done, both from
     the time on at which the last rank has started it. It was `late` by so many seconds.
     """
@@ -45,8 +45,8 @@ class Comparison:
     name: str
     kind: str
     bytes: int
-    forecast: Span
-    measured: Span
+    forecast: MeasuredSpan
+    measured: MeasuredSpan
 
     @property
     def error(self) -> float:
@@ -87,8 +87,8 @@ def compare(found: Schedule, trace: Mapping[str, Any]) -> Agreement:
     )  # fmt: skip
 
 
-def _forecast(c: Scheduled) -> Span:
-    return Span(max(c.used, c.done) - c.issued, c.waited)
+def _forecast(c: Scheduled) -> MeasuredSpan:
+    return MeasuredSpan(max(c.used, c.done) - c.issued, c.waited)
 
 
 def kendall(left: Sequence[float], right: Sequence[float]) -> float | None:
@@ -141,7 +141,7 @@ def _is_time(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
 
 
-def _spans(trace: Mapping[str, Any]) -> dict[str, Span]:
+def _spans(trace: Mapping[str, Any]) -> dict[str, MeasuredSpan]:
     """Returns the collectives of a trace: the median over ranks of the mean over trips."""
     records: dict[str, dict[Any, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
     spans = (e for e in trace["traceEvents"] if e.get("ph") == "X" and e.get("tid") == _COMMUNICATION)
@@ -150,19 +150,19 @@ def _spans(trace: Mapping[str, Any]) -> dict[str, Span]:
     return {name: _span(list(by_rank.values())) for name, by_rank in records.items()}
 
 
-def _span(by_rank: Sequence[Sequence[dict[str, Any]]]) -> Span:
+def _span(by_rank: Sequence[Sequence[dict[str, Any]]]) -> MeasuredSpan:
     """Returns the span of a collective, from the time at which the last rank starts it."""
-    found: list[list[Span]] = [[] for _ in by_rank]
+    found: list[list[MeasuredSpan]] = [[] for _ in by_rank]
     for trip in zip(*by_rank, strict=False):
         last = max(event["ts"] for event in trip)
         for spans, event in zip(found, trip, strict=True):
             end, waited = event["ts"] + event["dur"], event.get("args", {}).get("waited_us", 0.0)
             alone = min(max(last - (end - waited), 0.0), waited)
             late = last - event["ts"]
-            spans.append(Span(max(event["dur"] - late, 0.0) * 1e-6, (waited - alone) * 1e-6, late * 1e-6))
+            spans.append(MeasuredSpan(max(event["dur"] - late, 0.0) * 1e-6, (waited - alone) * 1e-6, late * 1e-6))
     means = [[statistics.fmean(values) for values in zip(*((s.seconds, s.waited, s.late) for s in spans), strict=True)]
              for spans in found]  # fmt: skip
-    return Span(*(statistics.median(values) for values in zip(*means, strict=True)))
+    return MeasuredSpan(*(statistics.median(values) for values in zip(*means, strict=True)))
 
 
 def agreement_text(found: Agreement) -> str:

@@ -14,7 +14,7 @@ from ..cost.groups import named_mesh
 from ..cost.machine import Machine
 from ..cost.memory import LiveMemory, live_memory
 from ..cost.presets import machine_name
-from ..cost.runs import Run
+from ..cost.runs import Execution
 from ..cost.timeline import Event, Timeline, state_of, timeline
 from ..ir.brief import brief
 from ..ir.graph.module import Module
@@ -91,7 +91,9 @@ def schedule_of(module: Module, machine: Machine) -> Schedule:
     for event in line.collectives:
         found.setdefault(event.name, []).append(event)
     devices, mesh = module.num_partitions * module.replica_count, named_mesh(module)
-    rows = tuple(_scheduled(events, Run(events[0].instruction, 1, True), devices, mesh) for events in found.values())
+    rows = tuple(
+        _scheduled(events, Execution(events[0].instruction, 1, True), devices, mesh) for events in found.values()
+    )
     bound = _number(str(module.frontend_attributes.get(BOUND, "")))
     gap = line.seconds / bound - 1 if bound else None
     return Schedule(machine_name(machine), line.seconds, line.compute, line.communication, line.exposed, bound, gap,
@@ -105,7 +107,7 @@ def _number(text: str) -> float | None:
         return None
 
 
-def _scheduled(events: Sequence[Event], run: Run, devices: int, mesh: Mesh | None) -> Scheduled:
+def _scheduled(events: Sequence[Event], run: Execution, devices: int, mesh: Mesh | None) -> Scheduled:
     """Describes a collective by its events: the first trip and the others of a loop may differ."""
     found, first = collective_of(run, devices, mesh), events[0]
     runs = sum(e.trips for e in events)

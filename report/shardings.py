@@ -31,7 +31,7 @@ from ..passes.spmd.local_forms import local_forms
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ShardingRow:
     """One array value. `axes` abbreviates its sharding (`[x, -]`), `local` is the shape on a device, `why` lists the
     causes.
 
@@ -123,7 +123,7 @@ class Solved:
                         suffix = f"[{index}]" if instruction.shape.is_tuple else ""
                         yield prefix + instruction.name + suffix, leaf, sharding, instruction
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[ShardingRow]:
         """Yields one row per array; omits elements taken out of tuples."""
         taken = {i.name for c in self.module for i in c if i.op.role is Role.ELEMENT}
         for name, leaf, sharding, instruction in self._walk():
@@ -141,14 +141,15 @@ class Solved:
         axes = " ".join(r.text("") for r in refs) if refs is not None else str(place.digits)
         return f"{self.name(place.leaf)} dimension {place.dim}: {axes or 'whole'}"
 
-    def _row(self, name: str, leaf: Leaf, sharding: Sharding, instruction: Instruction) -> Row:
+    def _row(self, name: str, leaf: Leaf, sharding: Sharding, instruction: Instruction) -> ShardingRow:
         tiling = sharding.tiling(leaf.shape.rank)
         shape = leaf.shape.without_layout()
         axes = short(sharding)
         path = "".join(names_of(instruction)[1:])
         work, alike = self._work.get(instruction, (0, 1))
-        return Row(name, str(shape), str(tiling.local_shape(leaf.shape)), axes, leaf.annotated, self._why(leaf), path,
-                   work, work - work // alike)  # fmt: skip
+        local = str(tiling.local_shape(leaf.shape))
+        repeated = work - work // alike
+        return ShardingRow(name, str(shape), local, axes, leaf.annotated, self._why(leaf), path, work, repeated)
 
     @cached_property
     def _work(self) -> dict[Instruction, tuple[int, int]]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.graph.flat_layout import Place
+from ..ir.graph.flat_layout import FlatMember
 from ..ir.graph.module import Module
 
 Array = np.ndarray[Any, Any]
@@ -30,7 +30,7 @@ def unpacked_outputs(module: Module, outputs: Sequence[Sequence[Array]]) -> list
     return [list(values) if layout is None else _unpacked(layout.results, values) for values in outputs]
 
 
-def _packed(places: Sequence[Place], values: Sequence[Array]) -> list[Array]:
+def _packed(places: Sequence[FlatMember], values: Sequence[Array]) -> list[Array]:
     found: dict[int, list[tuple[int, Array]]] = {}
     own: dict[int, Array] = {}
     for place, value in zip(places, values, strict=True):
@@ -43,7 +43,7 @@ def _packed(places: Sequence[Place], values: Sequence[Array]) -> list[Array]:
     return [own[number] for number in range(len(own))]
 
 
-def _unpacked(places: Sequence[Place], values: Sequence[Array]) -> list[Array]:
+def _unpacked(places: Sequence[FlatMember], values: Sequence[Array]) -> list[Array]:
     return [
         values[place.number] if (m := place.member) is None
         else values[place.number][0, m.start : m.start + m.shape.num_elements].reshape(m.shape.dims)

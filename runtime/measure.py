@@ -19,7 +19,7 @@ from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.op import Compile, Kernel, Role
 from ..ir.types.element_type import ElementType
-from .plan.interpreter import Frame, Plan, Step
+from .plan.interpreter import Frame, Step, StepPlan
 from .plan.kernels import KernelProvider
 from .plan.steps import StartStep, WaitStep
 
@@ -61,10 +61,10 @@ class StepTimes:
         self.seconds: defaultdict[Part, float] = defaultdict(float)
         self._last = 0.0
 
-    def begin(self, plan: Plan, frames: list[Frame]) -> None:
+    def begin(self, plan: StepPlan, frames: list[Frame]) -> None:
         self._last = self._last or time.perf_counter()
 
-    def after(self, plan: Plan, step: Step, frames: list[Frame]) -> None:
+    def after(self, plan: StepPlan, step: Step, frames: list[Frame]) -> None:
         now = time.perf_counter()
         self.seconds[Part.of(step)] += now - self._last
         self._last = time.perf_counter()  # what observing takes belongs to no step
@@ -79,7 +79,7 @@ class StepByStep:
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
         return self.kernels.kernel(instruction, compile)
 
-    def arranged(self, plan: Plan) -> Plan:
+    def arranged(self, plan: StepPlan) -> StepPlan:
         return plan
 
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from ..ir.diagnostics import Diagnostic, Severity
 from ..ir.graph.instruction import Instruction
 from .outputs import OutputError
-from .plan.interpreter import Frame, Plan, Step
+from .plan.interpreter import Frame, Step, StepPlan
 from .plan.steps import StartStep, WaitStep
 
 COMPUTE, COMMUNICATION = "compute", "communication"
@@ -26,7 +26,7 @@ _TRACKS = (COMPUTE, COMMUNICATION)
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TraceEvent:
     """Something that happened between two times, in seconds of the process's own clock (`time.perf_counter`)."""
 
     name: str
@@ -55,24 +55,24 @@ class RunParts:
 class Trace:
     """The events of one run on one process. It is a tracer of the interpreter."""
 
-    events: list[Event] = field(default_factory=list[Event])
+    events: list[TraceEvent] = field(default_factory=list[TraceEvent])
     _last: float = 0.0
     _started: dict[tuple[int, int], tuple[float, float]] = field(default_factory=dict[Any, Any])
 
-    def begin(self, plan: Plan, frames: list[Frame]) -> None:
+    def begin(self, plan: StepPlan, frames: list[Frame]) -> None:
         self._last = self._last or time.perf_counter()
 
-    def after(self, plan: Plan, step: Step, frames: list[Frame]) -> None:
+    def after(self, plan: StepPlan, step: Step, frames: list[Frame]) -> None:
         now, start, what = time.perf_counter(), self._last, step.acting
         if isinstance(what, StartStep):
             self._started[id(frames[0]), what.writes[0]] = start, now
         elif isinstance(what, WaitStep):
             begun, posted = self._started.pop((id(frames[0]), what.reads[0]))
             facts = _exchanged(what.instruction) | {"waited_us": _us(now - start), "started_us": _us(posted - begun)}
-            self.events.append(Event(what.instruction.name, COMMUNICATION, begun, now, facts))
+            self.events.append(TraceEvent(what.instruction.name, COMMUNICATION, begun, now, facts))
         elif not step.plans():
             facts = {"kind": what.instruction.opcode, "steps": step.size}
-            self.events.append(Event(what.instruction.name, COMPUTE, start, now, facts))
+            self.events.append(TraceEvent(what.instruction.name, COMPUTE, start, now, facts))
         self._last = time.perf_counter()  # what recording takes belongs to no step
 
     @property

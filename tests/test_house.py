@@ -125,6 +125,8 @@ UPWARD: dict[tuple[str, str], str] = {
 ANYWHERE = {"numpy", "ml_dtypes"}
 LATE = {"lark", "llvmlite", "mpi4py", "networkx"}
 
+SHARED_NAMES = {"Exchange", "Program", "ReshardPlan", "Rows"}  # of two classes each
+
 LONGEST = 400
 LONG_FILES: dict[str, str] = {}  # path: why it is one file all the same
 
@@ -368,3 +370,13 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
     path = ROOT / page
     for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
         assert (path.parent / target).exists(), target
+
+
+def test_names_of_classes_are_used_once() -> None:
+    """A class is found by its name. Two of a name are few, and each is public or a term of two fields."""
+    found: dict[str, list[str]] = {}
+    for path in SOURCES:
+        for node in parsed(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(name_of(path))
+    assert {name for name, files in found.items() if len(files) > 1} == SHARED_NAMES

@@ -12,7 +12,7 @@ from ..ir.graph.module import Module
 from ..passes.result import Partitioned
 from . import PURPOSE
 from .primitive import program_in
-from .program import Program
+from .program import DeviceProgram
 
 
 class Traced:
@@ -40,10 +40,10 @@ class Lowered(Module):
     """
 
     _stage: Any
-    _program: Program
+    _program: DeviceProgram
 
     @staticmethod
-    def of(stage: Any, program: Program) -> Lowered:
+    def of(stage: Any, program: DeviceProgram) -> Lowered:
         """Wraps a lowering of JAX."""
         result = Lowered(program.module.name, program.module.source)
         result.take(program.module.__copy__())

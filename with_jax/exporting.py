@@ -19,7 +19,7 @@ from ..ir.diagnostics import fail
 from ..ir.graph.module import Module, Stage
 from ..ir.tools.placement import placements
 from . import PURPOSE
-from .host import NO_HOST, Host, number_calls
+from .host import NO_HOST, HostFunctions, number_calls
 from .meshes import spell
 
 _PROGRAM = "mlir_module_serialized"
@@ -60,7 +60,7 @@ def exported(module: Module, platform: str = "cpu") -> Any:
         return export.export(function, platforms=_platforms_of(platform))(*shapes)
 
 
-def local_function(local: Module, platform: str, host: Host = NO_HOST, first: int = 0) -> Callable[..., Any]:
+def local_function(local: Module, platform: str, host: HostFunctions = NO_HOST, first: int = 0) -> Callable[..., Any]:
     """Returns the program of one device as a function of JAX on tiles, to be called inside of a `shard_map`. `first` is
     the number, in the program around it, of the first Python function of `host` that it calls.
 

@@ -29,7 +29,7 @@ from ..ir.tools.verifier import check
 from ..passes import pipelines
 from ..passes.base import Pass, PassContext, run_pipeline
 from . import PURPOSE
-from .local import Before, devices_named
+from .local import XlaDecisions, devices_named
 from .taken import TRIED
 
 _MARK, _PROBE = "hloom_passes", "hloom_probe"
@@ -38,8 +38,8 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Transformed:
-    """A program that the hook has seen: its name, the passes that changed it, their remarks, and the reason why it
-    was left unchanged, if there was one.
+    """A program that the hook has seen: its name, the passes that changed it, their remarks, and the reason why it was
+    left unchanged, if there was one.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Hook:
         if not any(i.op.is_collective for computation in module for i in computation):
             return None
         module.num_partitions, module.stage = devices, Stage.LOCAL
-        before = Before(module)
+        before = XlaDecisions(module)
         context = PassContext(machine=self.machine)
         run_pipeline(self.steps, module, context)
         changed = tuple(record.name for record in context.records if record.changed)
@@ -96,8 +96,8 @@ class Hook:
 
 
 def _require_valid(module: Module, before: bytes) -> None:
-    """Raises CompileError for violations in a module that were not there before. XLA allows more than Hloom in
-    places, such as one channel for several collectives.
+    """Raises CompileError for violations in a module that were not there before. XLA allows more than Hloom in places,
+    such as one channel for several collectives.
     """
     try:
         check(module)

@@ -22,19 +22,19 @@ _NUMBER = re.compile(r"index = (\d+)")
 
 
 @dataclass(frozen=True)
-class Host:
+class HostFunctions:
     """The functions that a program calls, and the effects whose tokens it takes and gives."""
 
     functions: tuple[Callable[..., Any], ...] = ()
     ordered: tuple[Any, ...] = ()
 
     @staticmethod
-    def of(lowered: Any) -> Host:
+    def of(lowered: Any) -> HostFunctions:
         """Returns those of a `jax.stages.Lowered`."""
         kept = getattr(lowered._lowering, "compile_args", {})
         if "host_callbacks" not in kept or "ordered_effects" not in kept:
             fail("this version of jax keeps the Python functions that programs call elsewhere", help=INSTALL)
-        return Host(tuple(kept["host_callbacks"]), tuple(kept["ordered_effects"]))
+        return HostFunctions(tuple(kept["host_callbacks"]), tuple(kept["ordered_effects"]))
 
     def add_to(self, context: Any) -> int:
         """Adds the functions to those of another program, a `jax.interpreters.mlir.ModuleContext`. Returns the number
@@ -46,7 +46,7 @@ class Host:
         return first
 
 
-NO_HOST = Host()
+NO_HOST = HostFunctions()
 
 
 def number_calls(module: Module, first: int) -> None:

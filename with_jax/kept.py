@@ -17,12 +17,12 @@ from ..ir.origin import is_foreign
 from ..passes.result import Partitioned
 
 if TYPE_CHECKING:
-    from .program import Program
+    from .program import DeviceProgram
 
 _ROOMS = ("passes.result", "passes.resharding.base", "frontends.proto", "cost")  # with the classes of its values
 
 
-def kept(program: Program, make: Callable[[], Partitioned]) -> Partitioned:
+def kept(program: DeviceProgram, make: Callable[[], Partitioned]) -> Partitioned:
     """Loads the result that an earlier process stored for a program, or returns `make()`."""
     key = _key_of(program)
     for value in keeping.load(key, _ROOMS) or ():
@@ -33,7 +33,7 @@ def kept(program: Program, make: Callable[[], Partitioned]) -> Partitioned:
     return made
 
 
-def _key_of(program: Program) -> tuple[str, ...] | None:
+def _key_of(program: DeviceProgram) -> tuple[str, ...] | None:
     """Returns the key of a program, from the text that JAX makes of the function with the places of its ops; None if
     the user's own code decides, too: machines, rules, passes or custom-calls.
     """

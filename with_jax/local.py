@@ -45,14 +45,14 @@ def _of_collective(instruction: Instruction) -> list[int]:
     return [groups.num_groups * groups.group_size] if isinstance(groups, IotaGroups) else [groups.mesh.size]
 
 
-class Before:
+class XlaDecisions:
     """A program before passes, with decisions of XLA that passes do not know: which values share memory, and the
     layouts of arrays.
 
-    XLA has already inserted the copies that keep values apart, by the dependences that it found. Changes are safe
-    that keep these dependences: new instructions replace collectives, read the same operands, and precede
-    everything that depended on the old ones. Anything else is refused: of two equal values that a loop updates, for
-    example, one would overwrite the other.
+    XLA has already inserted the copies that keep values apart, by the dependences that it found. Changes are safe that
+    keep these dependences: new instructions replace collectives, read the same operands, and precede everything that
+    depended on the old ones. Anything else is refused: of two equal values that a loop updates, for example, one would
+    overwrite the other.
     """
 
     def __init__(self, module: Module) -> None:

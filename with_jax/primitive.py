@@ -23,7 +23,7 @@ from . import PURPOSE
 from .inspecting import TellShardings, numbering, primitive_of_inspections
 from .meshes import placed
 from .operands import sharding_of
-from .program import Program
+from .program import DeviceProgram
 
 MADE = 1024
 """The number of functions, and of derivatives of them, that stay compiled."""
@@ -43,7 +43,7 @@ class Door:
 
 
 @dataclass(frozen=True)
-class Call:
+class JaxCall:
     """A function on leaves, and the door that it came through. `inside` and `outside` are the shardings of arguments
     and results, None where nobody asked for one. `context` is JAX's mesh in whose context the function was traced.
     """
@@ -91,7 +91,7 @@ def called(door: Door, jitted: Any, args: Sequence[Any], kwargs: Mapping[str, An
     for equation in closed.eqns:
         leaves, params = [read(atom) for atom in equation.invars], equation.params
         if equation.primitive is core.primitives.jit_p:
-            call, used = _needed(Call(
+            call, used = _needed(JaxCall(
                 params["jaxpr"], door, params["name"], _asked(jax, params["in_shardings"]),
                 _asked(jax, params["out_shardings"]), jax.sharding.get_abstract_mesh(),
             ))  # fmt: skip
@@ -107,7 +107,7 @@ def _asked(jax: Any, shardings: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(s if isinstance(s, jax.sharding.Sharding) else None for s in shardings)
 
 
-def _needed(call: Call) -> tuple[Call, list[bool]]:
+def _needed(call: JaxCall) -> tuple[JaxCall, list[bool]]:
     """Returns a call without the arguments that its function does not use, and which ones it uses."""
     core, partial_eval = imported("jax.extend.core", PURPOSE), imported("jax.interpreters.partial_eval", PURPOSE)
     needed, used = partial_eval.dce_jaxpr(call.jaxpr.jaxpr, [True] * len(call.outside))
@@ -135,12 +135,12 @@ def _results(*_: Any, jaxpr: Any, **__: Any) -> tuple[Any, Any]:
     return jaxpr.out_avals, jaxpr.effects
 
 
-def _run(*leaves: Any, call: Call, **_: Any) -> list[Any]:
+def _run(*leaves: Any, call: JaxCall, **_: Any) -> list[Any]:
     return _jitted(call)(*leaves)
 
 
 @functools.lru_cache(MADE)
-def _jitted(call: Call) -> Any:
+def _jitted(call: JaxCall) -> Any:
     def run(*leaves: Any) -> list[Any]:
         return call.bind(leaves)
 
@@ -148,8 +148,8 @@ def _jitted(call: Call) -> Any:
 
 
 def _program(
-    call: Call, shardings: Sequence[Any], platform: str, count: int, devices: Sequence[Any] = ()
-) -> Program:
+    call: JaxCall, shardings: Sequence[Any], platform: str, count: int, devices: Sequence[Any] = ()
+) -> DeviceProgram:
     """Lowers the function of a call, as if Hloom did not partition it, with these shardings of its arguments, and makes
     it a program for a `count` of devices. JAX knows the `devices` where lowering needs them: for Python functions.
     """
@@ -176,7 +176,7 @@ def _program(
     with jax.sharding.use_abstract_mesh(call.context):
         traced = jax.jit(run, in_shardings=inside, out_shardings=asked, keep_unused=True).trace(*shapes)
         lowered = traced.lower(lowering_platforms=(platform,), _private_parameters=own)
-    return Program(call, lowered, count, platform, TellShardings(tuple(inspecting), tuple(devices)))
+    return DeviceProgram(call, lowered, count, platform, TellShardings(tuple(inspecting), tuple(devices)))
 
 
 def _explicit(aval: Any) -> Any:
@@ -186,11 +186,11 @@ def _explicit(aval: Any) -> Any:
     return aval.sharding if not mesh.empty and explicit in mesh.axis_types else None
 
 
-def _lower_flat(context: Any, *values: Any, call: Call, **_: Any) -> Any:
+def _lower_flat(context: Any, *values: Any, call: JaxCall, **_: Any) -> Any:
     return imported("jax.interpreters.mlir", PURPOSE).lower_fun(call.function, multiple_results=True)(context, *values)
 
 
-def _lower(context: Any, *values: Any, call: Call, **_: Any) -> Any:
+def _lower(context: Any, *values: Any, call: JaxCall, **_: Any) -> Any:
     """Lowers the equation. Where axes are manual, every device computes alone, so nothing is partitioned."""
     jax, mlir = imported("jax", PURPOSE), imported("jax.interpreters.mlir", PURPOSE)
     where, inside = context.module_context, context.avals_in
@@ -210,7 +210,7 @@ def _lower(context: Any, *values: Any, call: Call, **_: Any) -> Any:
     return results
 
 
-def _lower_as_jax(context: Any, *values: Any, call: Call) -> Any:
+def _lower_as_jax(context: Any, *values: Any, call: JaxCall) -> Any:
     """Lowers the equation as `jax.jit` does: for several platforms at once, and for dimensions without numbers, of
     which Hloom makes no tiles. Warns if this leaves the partitioning to XLA.
     """
@@ -230,10 +230,10 @@ def _lower_as_jax(context: Any, *values: Any, call: Call) -> Any:
     return mlir.lower_fun(jitted, multiple_results=True)(context, *values)
 
 
-_PROGRAMS: weakref.WeakKeyDictionary[Any, list[Program]] = weakref.WeakKeyDictionary()
+_PROGRAMS: weakref.WeakKeyDictionary[Any, list[DeviceProgram]] = weakref.WeakKeyDictionary()
 
 
-def program_in(traced: Any, lowered: Any) -> Program | None:
+def program_in(traced: Any, lowered: Any) -> DeviceProgram | None:
     """Returns the program of Hloom for a traced function of `hloom.jax.jit`, which JAX has lowered; None if it was
     lowered as `jax.jit` does.
     """

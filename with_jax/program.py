@@ -20,26 +20,26 @@ from ..passes.result import Partitioned
 from . import PURPOSE
 from .borders import EvenBorders
 from .exporting import local_function
-from .host import Host
+from .host import HostFunctions
 from .inspecting import TellShardings
 from .kept import kept
 from .meshes import spell
 from .taken import require_taken
 
 if TYPE_CHECKING:
-    from .primitive import Call
+    from .primitive import JaxCall
 
 
-class Program:
+class DeviceProgram:
     """A function on arrays of certain shapes and shardings, for a number of devices.
 
     `lowered` is its `jax.stages.Lowered` before partitioning. `host` has the Python functions that it calls,
     `inspecting` those that are told shardings.
     """
 
-    def __init__(self, call: Call, lowered: Any, devices: int, platform: str, inspecting: TellShardings) -> None:
+    def __init__(self, call: JaxCall, lowered: Any, devices: int, platform: str, inspecting: TellShardings) -> None:
         self.call, self.lowered, self.devices, self.platform = call, lowered, devices, platform
-        self.inspecting, self.host = inspecting, Host.of(lowered)
+        self.inspecting, self.host = inspecting, HostFunctions.of(lowered)
 
     @cached_property
     def module(self) -> Module:
@@ -76,7 +76,7 @@ class Program:
         return _on_raw_arrays(jax, body, self.call.jaxpr.out_avals)
 
 
-def _name_parameters(module: Module, call: Call) -> None:
+def _name_parameters(module: Module, call: JaxCall) -> None:
     """Names the parameters as the user's arguments, by their paths."""
     names = call.jaxpr.jaxpr.debug_info.arg_names or ()
     arrays = [parameter for parameter in module.entry.parameters if parameter.shape.is_array]

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..frontends.extras import imported
 from . import PURPOSE
-from .primitive import Call, unpicked
+from .primitive import JaxCall, unpicked
 
 
 def save(
@@ -30,7 +30,7 @@ def save(
         return None, equation, [True] * count, [True] * count, needed
     if policy(equation.primitive, *(v.aval for v in equation.invars), **equation.params) is True:
         return equation, None, [False] * count, [False] * count, []
-    call: Call = equation.params["call"]
+    call: JaxCall = equation.params["call"]
     saved = [value for inner in call.jaxpr.eqns if _is_saved(policy, inner) for value in inner.outvars]
     if not saved:
         return equation, equation, [False] * count, [True] * count, needed
@@ -47,7 +47,7 @@ def _is_saved(policy: Callable[..., Any], equation: Any) -> bool:
     return policy(equation.primitive, *(v.aval for v in equation.invars), **equation.params) is True
 
 
-def _split(call: Call, saved: Sequence[Any]) -> tuple[Call, Call]:
+def _split(call: JaxCall, saved: Sequence[Any]) -> tuple[JaxCall, JaxCall]:
     """Returns the call that also gives the saved values, and that which takes them before its arguments."""
     core = imported("jax.extend.core", PURPOSE)
     unasked = (None,) * len(saved)
@@ -68,6 +68,6 @@ def with_results(jaxpr: Any, results: Sequence[Any]) -> Any:
     return core.ClosedJaxpr(jaxpr.jaxpr.replace(outvars=list(results), debug_info=info), jaxpr.consts)
 
 
-def _with_call(equation: Any, call: Call, arguments: Sequence[Any], results: Sequence[Any]) -> Any:
+def _with_call(equation: Any, call: JaxCall, arguments: Sequence[Any], results: Sequence[Any]) -> Any:
     params = {**equation.params, "jaxpr": call.jaxpr, "call": call}
     return equation.replace(invars=list(arguments), outvars=list(results), params=params)

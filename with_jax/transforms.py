@@ -15,7 +15,7 @@ from typing import Any
 
 from ..frontends.extras import imported
 from . import PURPOSE
-from .primitive import MADE, Call, picked, unpicked
+from .primitive import MADE, JaxCall, picked, unpicked
 from .saving import save, with_results
 
 
@@ -38,13 +38,13 @@ class _Linearized:
     results have tangents.
     """
 
-    forward: Call
-    linear: Call
+    forward: JaxCall
+    linear: JaxCall
     residuals: tuple[int, ...]
     varying: tuple[bool, ...]
 
 
-def _differentiate(primals: Sequence[Any], tangents: Sequence[Any], *, call: Call, **_: Any) -> tuple[Any, Any]:
+def _differentiate(primals: Sequence[Any], tangents: Sequence[Any], *, call: JaxCall, **_: Any) -> tuple[Any, Any]:
     ad = imported("jax.interpreters.ad", PURPOSE)
     avals = call.jaxpr.in_avals
     moving = tuple(type(t) is not ad.Zero and _is_inexact(aval) for t, aval in zip(tangents, avals, strict=True))
@@ -60,7 +60,7 @@ def _differentiate(primals: Sequence[Any], tangents: Sequence[Any], *, call: Cal
 
 
 @functools.lru_cache(MADE)
-def _linearized(call: Call, moving: tuple[bool, ...]) -> _Linearized:
+def _linearized(call: JaxCall, moving: tuple[bool, ...]) -> _Linearized:
     """Makes the two parts of the derivative by the arguments that are `moving`."""
     jax = imported("jax", PURPOSE)
     avals, results = call.jaxpr.in_avals, call.jaxpr.out_avals
@@ -103,7 +103,7 @@ def _linearized(call: Call, moving: tuple[bool, ...]) -> _Linearized:
                        varying)
 
 
-def _transpose(cotangents: Sequence[Any], *leaves: Any, call: Call, **_: Any) -> list[Any]:
+def _transpose(cotangents: Sequence[Any], *leaves: Any, call: JaxCall, **_: Any) -> list[Any]:
     ad = imported("jax.interpreters.ad", PURPOSE)
     linear = tuple(ad.is_undefined_primal(leaf) for leaf in leaves)
     given = tuple(type(c) is not ad.Zero for c in cotangents)
@@ -113,7 +113,7 @@ def _transpose(cotangents: Sequence[Any], *leaves: Any, call: Call, **_: Any) ->
 
 
 @functools.lru_cache(MADE)
-def _transposed(call: Call, linear: tuple[bool, ...], given: tuple[bool, ...]) -> Call:
+def _transposed(call: JaxCall, linear: tuple[bool, ...], given: tuple[bool, ...]) -> JaxCall:
     """Makes the function from the arguments that are not `linear`, and the cotangents that are `given` (the others are
     zero), to the cotangents of those that are.
     """
@@ -148,7 +148,7 @@ def _merged(chosen: Sequence[bool], given: Iterable[Any], others: Iterable[Any])
 # -- maps
 
 
-def _map(axis: Any, leaves: Sequence[Any], dims: Sequence[int | None], *, call: Call, **_: Any) -> tuple[Any, Any]:
+def _map(axis: Any, leaves: Sequence[Any], dims: Sequence[int | None], *, call: JaxCall, **_: Any) -> tuple[Any, Any]:
     made, results = _mapped(call, axis.size, _name_of(axis.name), axis.spmd_name, tuple(dims))
     return made.bind(leaves), results
 
@@ -160,10 +160,10 @@ def _name_of(name: Any) -> Any:
 
 @functools.lru_cache(MADE)
 def _mapped(
-    call: Call, size: int, name: Any, spmd_name: Any, dims: tuple[int | None, ...],
-) -> tuple[Call, tuple[int | None, ...]]:  # fmt: skip
-    """Makes the function with a mapped axis at these dimensions. Results that do not depend on mapped arguments
-    stay unchanged, unless the axis has a name, by which they may depend on it.
+    call: JaxCall, size: int, name: Any, spmd_name: Any, dims: tuple[int | None, ...],
+) -> tuple[JaxCall, tuple[int | None, ...]]:  # fmt: skip
+    """Makes the function with a mapped axis at these dimensions. Results that do not depend on mapped arguments stay
+    unchanged, unless the axis has a name, by which they may depend on it.
     """
     jax = imported("jax", PURPOSE)
     depends = _depends(call.jaxpr, [dim is not None for dim in dims]) if name is None else [True] * len(call.outside)

@@ -11,17 +11,17 @@ from ...ir.graph.interfaces import takes_arrays
 from ...ir.graph.op import Role
 from ...ir.ops.elementwise import no_computation
 from ...ir.ops.structure import ParameterAttributes
-from .trace import Traced, literal
+from .trace import TracedLanes, literal
 
 
-def applied(computation: Computation, operands: Sequence[Traced]) -> list[Traced]:
+def applied(computation: Computation, operands: Sequence[TracedLanes]) -> list[TracedLanes]:
     """Returns the results of a computation, one by one if they are a tuple.
 
     Raises NotEvaluable where it takes other types, and where it has other ops than element-wise ones.
     """
     if any(p.shape.element is not o.element for p, o in zip(computation.parameters, operands, strict=True)):
         raise NotEvaluable("native kernels apply computations to values of the types that these take")
-    known: dict[Instruction, Traced] = {}
+    known: dict[Instruction, TracedLanes] = {}
     root = computation.root
     for i in computation:
         if i.op.role is Role.PARAMETER:

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir.graph.computation import Computation
-from .lower import Lowered, lower
+from .lower import LoweredKernel, lower
 from .native import native
-from .step import Layout, NativeStep
+from .step import NativeStep, StridedLayout
 
 
-def kernel_step(computation: Computation, layouts: Sequence[Layout]) -> NativeStep:
+def kernel_step(computation: Computation, layouts: Sequence[StridedLayout]) -> NativeStep:
     """Compiles a computation whose parameters have `layouts`; results are dense.
 
-    A computation of one transpose or copy becomes a copy in blocks that suit the cache. Raises NotEvaluable if no
-    loop kernel computes it, ImportError without llvmlite.
+    A computation of one transpose or copy becomes a copy in blocks that suit the cache. Raises NotEvaluable if no loop
+    kernel computes it, ImportError without llvmlite.
     """
     return step_of(lower(computation, layouts))
 
 
-def step_of(lowered: Lowered) -> NativeStep:
+def step_of(lowered: LoweredKernel) -> NativeStep:
     """Compiles a kernel. Raises ImportError without llvmlite."""
     code = native(lowered.kernel)
     lanes = lowered.kernel.buffers[len(lowered.parameters) + len(lowered.results) :]

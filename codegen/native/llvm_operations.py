@@ -108,8 +108,8 @@ def _integer_extreme(text: Text, do: Do, lane: Lane, operands: Sequence[str]) ->
 
 def _float_extreme(text: Text, do: Do, lane: Lane, x: str, y: str) -> str:
     """Emits a maximum or minimum with both orders of the operands, which differ for zeros of both signs: AND of the
-    bits gives 0 as the maximum, OR gives -0 as the minimum. With NaN it is the sum, which is that NaN: its sign
-    decides the order of elements.
+    bits gives 0 as the maximum, OR gives -0 as the minimum. With NaN it is the sum, which is that NaN: its sign decides
+    the order of elements.
     """
     kind, bits, mask = vector(lane), vector(lane.integer), vector(Lane.MASK)
     order = "ogt" if do is Do.MAXIMUM else "olt"

@@ -161,8 +161,8 @@ class _Printer(Text):
                 self.lines.append(f"call void @llvm.prefetch.p0(ptr {address}, i32 0, i32 3, i32 1)")
 
     def opaque(self, value: str, kind: str) -> str:
-        """Hides a value from LLVM's optimizer. LLVM 22 loads all lanes of half a register on processors without
-        AVX-512 where it finds that a mask computed by other lanes is false in this half.
+        """Hides a value from LLVM's optimizer. LLVM 22 loads all lanes of half a register on processors without AVX-512
+        where it finds that a mask computed by other lanes is false in this half.
         """
         slot = self.slot(kind)
         self.lines.append(f"store volatile {kind} {value}, ptr {slot}, align 64")
@@ -328,8 +328,7 @@ class _Printer(Text):
         ]
 
     def test_streaming(self, buffer: int, name: str) -> None:
-        """Defines `name`: whether a buffer is aligned and differs from all buffers that the kernel reads, whose
-        lines are cached.
+        """Defines `name`: whether a buffer is aligned and differs from all buffers that the kernel reads and so caches.
         """
         address = self.new(f"ptrtoint ptr %b{buffer} to i64")
         rest = self.new(f"and i64 {address}, {ALIGNMENT - 1}")

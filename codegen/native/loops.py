@@ -172,8 +172,8 @@ class Node:
 @brief
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Stores a value. `at`, a uniform i64, is added to the address. With `do` it combines the value with the one
-    that earlier rows stored there; the first of them combines it with the number whose bits are `identity`.
+    """Stores a value. `at`, a uniform i64, is added to the address. With `do` it combines the value with the one that
+    earlier rows stored there; the first of them combines it with the number whose bits are `identity`.
     """
 
     access: Access
@@ -234,8 +234,7 @@ class Nest:
 @brief
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A function of buffers with these element types. Buffers may alias only if each lane reads and writes the same
-    elements.
+    """A function of buffers with these element types. Buffers may alias only if each lane accesses the same elements.
     """
 
     buffers: tuple[Lane, ...]

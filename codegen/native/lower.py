@@ -30,20 +30,20 @@ from .index import Index, SplitAxis, combined, counter, row_major
 from .loops import LOADS, Kernel, Lane, Nest, Strip
 from .nest import MoreAxes, NestLowering, Operand, Output, Result
 from .reducers import Reducer
-from .space import Space, Uses, merge, wanted_block
-from .step import Layout
-from .updates import Combined, updates_nest
+from .space import LoopSpace, Uses, merge, wanted_block
+from .step import StridedLayout
+from .updates import Combiner, updates_nest
 
 
 @brief
 @dataclass(frozen=True, slots=True)
-class Lowered:
-    """A kernel whose buffers are the parameters, the results and scratch rows of these sizes, in elements.
-    Parameters have `layouts`, results are dense.
+class LoweredKernel:
+    """A kernel whose buffers are the parameters, the results and scratch rows of these sizes, in elements. Parameters
+    have `layouts`, results are dense.
     """
 
     kernel: Kernel
-    layouts: tuple[Layout, ...]
+    layouts: tuple[StridedLayout, ...]
     parameters: tuple[Shape, ...]
     results: tuple[Shape, ...]
     scratch: tuple[int, ...]
@@ -83,9 +83,9 @@ class _Axes:
         )
 
 
-def lower(computation: Computation, layouts: Sequence[Layout] | None = None) -> Lowered:
-    """Returns the kernel of a computation whose parameters have these layouts (None: dense). Raises NotEvaluable if
-    no kernel computes it.
+def lower(computation: Computation, layouts: Sequence[StridedLayout] | None = None) -> LoweredKernel:
+    """Returns the kernel of a computation whose parameters have these layouts (None: dense). Raises NotEvaluable if no
+    kernel computes it.
     """
     root = computation.root
     outputs = root.operands if root.op.role is Role.TUPLE else [root]
@@ -93,7 +93,7 @@ def lower(computation: Computation, layouts: Sequence[Layout] | None = None) -> 
     shapes = [*(p.shape for p in parameters), *(leaf for o in outputs for leaf in o.shape.leaves())]
     if not all(s.is_array and not s.is_dynamic and s.num_elements for s in shapes):
         raise NotEvaluable("native kernels take arrays of known sizes that are not empty")
-    found = tuple(Layout.dense(p.shape.dims) for p in parameters) if layouts is None else tuple(layouts)
+    found = tuple(StridedLayout.dense(p.shape.dims) for p in parameters) if layouts is None else tuple(layouts)
     updates = updates_of(root)
     if updates is not None:
         return _updates(computation, updates, found)
@@ -115,7 +115,7 @@ def lower(computation: Computation, layouts: Sequence[Layout] | None = None) -> 
         nests = [made.dense(p) for p in poor] + [made.nest(group) for group in groups]
     kernel = Kernel(tuple(made.lanes), tuple(nests))
     results = tuple(shapes[len(parameters) :])
-    return Lowered(kernel, found, tuple(shapes[: len(parameters)]), results, tuple(made.scratch))
+    return LoweredKernel(kernel, found, tuple(shapes[: len(parameters)]), results, tuple(made.scratch))
 
 
 class _Lowering:
@@ -150,18 +150,18 @@ class _Lowering:
         shape = parameter.shape
         buffer = self.buffer(shape.element, shape.num_elements)
         nest = self.nest([_output(buffer, parameter)])
-        self.inputs = {**self.inputs, parameter: Operand(buffer, Layout.dense(shape.dims).strides)}
+        self.inputs = {**self.inputs, parameter: Operand(buffer, StridedLayout.dense(shape.dims).strides)}
         return nest
 
 
-def _updates(computation: Computation, updates: Updates, layouts: tuple[Layout, ...]) -> Lowered:
+def _updates(computation: Computation, updates: Updates, layouts: tuple[StridedLayout, ...]) -> LoweredKernel:
     """Returns the kernel of an op that updates parts of an array: a copy of the array, the updates, and, where sums
     have a wider type, their rounding. See `updates`.
     """
     root, parameters = computation.root, computation.parameters
     if list(root.operands) != list(parameters):
         raise NotEvaluable("native kernels take operands of updates as parameters only")
-    combined = Combined.of(root.called()[0], root.shape.element)
+    combined = Combiner.of(root.called()[0], root.shape.element)
     made = _Lowering([*(p.shape for p in parameters), root.shape])
     made.inputs = {p: Operand(n, layout.strides) for n, (p, layout) in enumerate(zip(parameters, layouts, strict=True))}
     result = array = len(parameters)
@@ -178,10 +178,10 @@ def _updates(computation: Computation, updates: Updates, layouts: tuple[Layout, 
         made.inputs[sums] = Operand(array, tuple(row_major(root.shape.dims)))
         nests.append(made.nest([_output(result, values.add("convert", [sums], shape=root.shape))]))
     kernel = Kernel(tuple(made.lanes), tuple(nests))
-    return Lowered(kernel, layouts, tuple(p.shape for p in parameters), (root.shape,), tuple(made.scratch))
+    return LoweredKernel(kernel, layouts, tuple(p.shape for p in parameters), (root.shape,), tuple(made.scratch))
 
 
-def _reduced(computation: Computation, shapes: Sequence[Shape], layouts: tuple[Layout, ...]) -> Lowered:
+def _reduced(computation: Computation, shapes: Sequence[Shape], layouts: tuple[StridedLayout, ...]) -> LoweredKernel:
     """Returns the kernel of a reduction by a computation. See `reducers`."""
     root, parameters = computation.root, computation.parameters
     reducer = Reducer(root, {p: n for n, p in enumerate(parameters)}, layouts)
@@ -191,7 +191,7 @@ def _reduced(computation: Computation, shapes: Sequence[Shape], layouts: tuple[L
     nests = [made.add(reducer.nest(part, made.values)) for part in reducer.parts(results, scratch)]
     kernel = Kernel(tuple(made.lanes), tuple(nests))
     count = len(parameters)
-    return Lowered(kernel, layouts, tuple(shapes[:count]), tuple(shapes[count:]), tuple(made.scratch))
+    return LoweredKernel(kernel, layouts, tuple(shapes[:count]), tuple(shapes[count:]), tuple(made.scratch))
 
 
 def _read_poorly(nests: list[Nest], parameters: list[Instruction]) -> list[Instruction]:
@@ -211,8 +211,8 @@ def _output(buffer: int, instruction: Instruction) -> Output:
 
 
 def _parts(output: Output) -> list[Output]:
-    """Returns the operands that a concatenation places next to each other in its result; other results are one
-    part. Empty operands, which have no loops, are left out.
+    """Returns the operands that a concatenation places next to each other in its result; other results are one part.
+    Empty operands, which have no loops, are left out.
     """
     i = output.instruction
     sources = sources_of(i) or ()
@@ -292,14 +292,14 @@ def _nest_of(
     space_of_all = _space(group[0].instruction)
     axes = _Axes.of(space_of_all)
 
-    def lowering(space: Space) -> NestLowering:
+    def lowering(space: LoopSpace) -> NestLowering:
         return NestLowering(space, inputs, scratch, Builder(len(space.groups) - 1, first))
 
     def results() -> list[Result]:
         return [_result(output, axes, combine_rows) for output in group]
 
     def uses() -> Uses:
-        trial = lowering(Space.fine(axes.sizes))
+        trial = lowering(LoopSpace.fine(axes.sizes))
         trial.lower(results())
         return trial.uses
 

@@ -12,11 +12,11 @@ from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
 from ...ir.tools.content import content
 from .kernel_step import step_of
-from .lower import Lowered, lower
-from .step import Layout, NativeStep
+from .lower import LoweredKernel, lower
+from .step import NativeStep, StridedLayout
 
 _Made = TypeVar("_Made")
-_Layouts = tuple[Layout, ...]
+_Layouts = tuple[StridedLayout, ...]
 
 
 class Alike:
@@ -24,16 +24,16 @@ class Alike:
 
     def __init__(self, computation: Computation) -> None:
         self._computation = computation
-        self._dense = tuple(Layout.dense(p.shape.dims) for p in computation.parameters)
-        self._lowered: dict[_Layouts, Lowered | NotEvaluable] = {}
+        self._dense = tuple(StridedLayout.dense(p.shape.dims) for p in computation.parameters)
+        self._lowered: dict[_Layouts, LoweredKernel | NotEvaluable] = {}
         self._steps: dict[_Layouts, NativeStep | NotEvaluable] = {}
 
-    def lowered(self, layouts: Sequence[Layout] | None = None) -> Lowered:
+    def lowered(self, layouts: Sequence[StridedLayout] | None = None) -> LoweredKernel:
         """Returns the kernel, by default for dense parameters."""
         found = self._dense if layouts is None else tuple(layouts)
         return _once(self._lowered, found, lambda: lower(self._computation, found))
 
-    def step(self, layouts: Sequence[Layout] | None = None) -> NativeStep:
+    def step(self, layouts: Sequence[StridedLayout] | None = None) -> NativeStep:
         """Returns the machine code."""
         found = self._dense if layouts is None else tuple(layouts)
         return _once(self._steps, found, lambda: step_of(self.lowered(found)))

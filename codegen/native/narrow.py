@@ -114,8 +114,8 @@ def _rounded_bits(b: Builder, x: Node, drop: int) -> Node:
 
 
 def rounded_to_odd(b: Builder, x: Node) -> Node:
-    """Converts f64 to f32, toward zero and with the last bit set if inexact: rounding to fewer bits then is as if
-    from x (Boldo and Melquiond, "When double rounding is odd", 2005).
+    """Converts f64 to f32, toward zero and with the last bit set if inexact: rounding to fewer bits then is as if from
+    x (Boldo and Melquiond, "When double rounding is odd", 2005).
     """
     nearest = b.cast(Do.RESIZE, x, Lane.F32)
     back = b.cast(Do.RESIZE, nearest, Lane.F64)

@@ -32,8 +32,8 @@ from .elements import from_memory, memory, register, to_memory
 from .folds import fold_of, is_fold
 from .index import Affine, Index, combined, counter, delinearized, row_major, through
 from .loops import Do, Lane, Nest, Node
-from .space import Space, Uses
-from .trace import Traced, constant, literal
+from .space import LoopSpace, Uses
+from .trace import TracedLanes, constant, literal
 from .ufuncs import U8, UFUNCS
 from .unroll import copies
 
@@ -58,9 +58,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A result, or a part of one: the offset of its first element in the buffer, and its strides per dimension, in
-    elements.
-    """
+    """A result, or a part of one: the offset of its first element in the buffer, and its strides in elements."""
 
     buffer: int
     instruction: Instruction
@@ -91,14 +89,14 @@ class NestLowering:
     appended to `rows`.
     """
 
-    space: Space
+    space: LoopSpace
     inputs: dict[Instruction, Operand]
     scratch: int
     builder: Builder
     uses: Uses = field(default_factory=Uses)
     rows: list[Lane] = field(default_factory=list[Lane])
     stage: int = 0
-    known: dict[Any, tuple[Traced, int]] = field(default_factory=dict[Any, tuple[Traced, int]])
+    known: dict[Any, tuple[TracedLanes, int]] = field(default_factory=dict[Any, tuple[TracedLanes, int]])
     heavy: set[Any] = field(default_factory=set[Any])
     depths: dict[Key, int] = field(default_factory=dict[Key, int])
     folds: dict[Key, int] = field(default_factory=dict[Key, int])
@@ -106,7 +104,7 @@ class NestLowering:
 
     def lower(self, results: list[Result]) -> Nest:
         waits = [self.depth((r.instruction.operands[0] if r.sink else r.instruction, r.index)) for r in results]
-        sums: dict[int, Traced] = {}
+        sums: dict[int, TracedLanes] = {}
         last = max([*waits, *(d + 1 for d in self.folds.values())])
         for self.stage in range(last + 2):
             totals = [(key, self.folded(key)) for key, depth in self.folds.items() if depth == self.stage]
@@ -163,8 +161,8 @@ class NestLowering:
         return self.depths[key]
 
     def reduced_index(self, i: Instruction, index: Index) -> Index:
-        """Returns the index of a reduction's operand: its reduced dimensions run over the loops that the
-        result's index does not use.
+        """Returns the index of a reduction's operand: its reduced dimensions run over the loops that the result's index
+        does not use.
         """
         sizes, dims = self.space.sizes, i.operands[0].shape.dims
         taken = {axis for part in index for axis, _ in part.terms}
@@ -183,7 +181,7 @@ class NestLowering:
 
     # -- values
 
-    def value(self, key: Key, mask: Node | None = None) -> Traced:
+    def value(self, key: Key, mask: Node | None = None) -> TracedLanes:
         """Returns the value of an instruction at an index, in lanes where the mask is true."""
         known = self.known.get((*key, mask))
         if known is not None:
@@ -199,7 +197,7 @@ class NestLowering:
         self.known[(*key, mask)] = made, self.stage
         return made
 
-    def kept(self, key: Key, mask: Node | None, value: Traced) -> Traced:
+    def kept(self, key: Key, mask: Node | None, value: TracedLanes) -> TracedLanes:
         """Spills a value of an earlier strip to a scratch row, and reloads it; masks are recomputed."""
         lane = value.node.lane
         if lane is Lane.MASK:
@@ -213,7 +211,7 @@ class NestLowering:
         self.known[(*key, mask)] = found, self.stage
         return found
 
-    def made(self, key: Key, mask: Node | None) -> Traced:
+    def made(self, key: Key, mask: Node | None) -> TracedLanes:
         i, index = key
         if i.shape.is_dynamic or not i.shape.is_array or mixed_precision.computed(i) is not None:
             raise NotEvaluable(f"native kernels have no {i.opcode} of {i.shape}")
@@ -240,7 +238,7 @@ class NestLowering:
         except TypeError as error:  # numpy asks for the numbers of a traced value
             raise NotEvaluable(f"{i.opcode} looks at numbers") from error
 
-    def windowed(self, key: Key, windows: Windows, mask: Node | None) -> Traced:
+    def windowed(self, key: Key, windows: Windows, mask: Node | None) -> TracedLanes:
         """Loads an element of a parameter from a window whose start indices a row computes."""
         (operand, index), *starts = self.parts(key)
         if operand.op.role is not Role.PARAMETER:
@@ -254,16 +252,16 @@ class NestLowering:
             at = b.add(at, b.mul(clamped, self.inputs[operand].strides[start.dim]))
         return self.loaded(operand, index, mask, at)
 
-    def loaded(self, i: Instruction, index: Index, mask: Node | None, at: Node | None = None) -> Traced:
+    def loaded(self, i: Instruction, index: Index, mask: Node | None, at: Node | None = None) -> TracedLanes:
         operand = self.inputs[i]
         place = combined(index, operand.strides)
         self.uses.loaded.add(self.space.strides(place))
         found = self.builder.load(self.space.access(operand.buffer, place), memory(i.shape.element), mask, at)
-        return Traced(self.builder, from_memory(self.builder, found, i.shape.element), i.shape.element)
+        return TracedLanes(self.builder, from_memory(self.builder, found, i.shape.element), i.shape.element)
 
-    def iota(self, i: Instruction, index: Index) -> Traced:
+    def iota(self, i: Instruction, index: Index) -> TracedLanes:
         along = index[i.attributes_as(IotaAttributes).iota_dimension]
-        count = Traced(self.builder, self.counted(along), from_numpy(np.dtype(np.int32)))
+        count = TracedLanes(self.builder, self.counted(along), from_numpy(np.dtype(np.int32)))
         return count.astype(i.shape.element.numpy)
 
     def counted(self, index: Affine) -> Node:
@@ -278,14 +276,14 @@ class NestLowering:
             result = b.add(result, b.mul(place, coefficient) if coefficient != 1 else place)
         return result
 
-    def moved(self, key: Key, mask: Node | None) -> Traced:
-        """Selects the first operand whose index is in bounds. A single operand needs no test: its index is in
-        bounds in all lanes of the mask.
+    def moved(self, key: Key, mask: Node | None) -> TracedLanes:
+        """Selects the first operand whose index is in bounds. A single operand needs no test: its index is in bounds in
+        all lanes of the mask.
         """
         parts = self.parts(key)
         if len(parts) == 1:
             return self.value(parts[0], mask)
-        found: Traced | None = None
+        found: TracedLanes | None = None
         for operand, index in reversed(parts):
             inside = self.inside(index, operand.shape.dims)
             both = self.builder.op(Do.AND, inside, mask) if inside and mask else inside or mask
@@ -313,7 +311,7 @@ class NestLowering:
 
     # -- reductions and results
 
-    def folded(self, key: Key) -> Traced:
+    def folded(self, key: Key) -> TracedLanes:
         """Emits a strip's part of a reduction over the columns."""
         (operand, _), i = self.parts(key), key[0]
         free = {axis for part in operand[1] for axis, _ in part.terms} - {a for part in key[1] for a, _ in part.terms}
@@ -321,7 +319,7 @@ class NestLowering:
             raise NotEvaluable("native kernels reduce the last dimensions of a row")
         return self.fold(i, self.value(operand))
 
-    def finished(self, key: Key, total: Traced) -> Traced:
+    def finished(self, key: Key, total: TracedLanes) -> TracedLanes:
         """Finishes a reduction after its strip: combines it with the initial value, and converts it to its own type."""
         i, (_, init) = key[0], self.parts(key)
         total = total.astype(accumulator(i.shape.element))
@@ -330,16 +328,16 @@ class NestLowering:
         assert monoid is not None
         return UFUNCS[MONOID_OPS[monoid]](start, total).astype(i.shape.element.numpy)
 
-    def fold(self, i: Instruction, value: Traced) -> Traced:
+    def fold(self, i: Instruction, value: TracedLanes) -> TracedLanes:
         """Reduces the columns of a value by the computation of a reduction, in its accumulator type."""
         fold = fold_of(i)
         wide = value.astype(accumulator(i.shape.element))
         if wide.element is PRED:
             byte = self.builder.cast(Do.ZEXT, wide.node, Lane.I8)
-            return Traced(self.builder, self.builder.fold(fold.do, fold.identity & 1, byte), U8)
+            return TracedLanes(self.builder, self.builder.fold(fold.do, fold.identity & 1, byte), U8)
         return wide.with_node(self.builder.fold(fold.do, fold.identity, wide.node))
 
-    def sink(self, result: Result, number: int, depth: int, sums: dict[int, Traced]) -> None:
+    def sink(self, result: Result, number: int, depth: int, sums: dict[int, TracedLanes]) -> None:
         """Combines rows of a reduction in its buffer. If it reduces columns too, a strip before folds these."""
         i, key = result.instruction, (result.instruction.operands[0], result.index)
         fold = fold_of(i)
@@ -360,7 +358,7 @@ class NestLowering:
             init = constant(self.builder, fold.start, value.element)
             self.builder.store(self.space.access(result.output.buffer, place), node, fold.do, init.data)
 
-    def store(self, result: Result, value: Traced) -> None:
+    def store(self, result: Result, value: TracedLanes) -> None:
         place = result.output.place(result.index)
         self.uses.stored.add(self.space.strides(place))
         node = to_memory(self.builder, value.node, value.element)

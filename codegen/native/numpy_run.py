@@ -99,9 +99,8 @@ def run_by_numpy(kernel: Kernel, buffers: Sequence[Array]) -> None:
 
 class _Run:
     """Runs one nest in blocks. A block is a range of each loop: all of the innermost loops, some of one, one of the
-    others; it splits columns only where one row without folds exceeds a block. Rows with stores at computed
-    addresses are blocks of their own. Values have a dimension for each loop, of size 1 where they do not depend on
-    it.
+    others; it splits columns only where one row without folds exceeds a block. Rows with stores at computed addresses
+    are blocks of their own. Values have a dimension for each loop, of size 1 where they do not depend on it.
     """
 
     def __init__(self, nest: Nest, buffers: Sequence[Array]) -> None:

@@ -24,8 +24,8 @@ from .builder import Builder
 from .elements import from_memory, memory, to_memory
 from .index import row_major
 from .loops import LANES, Access, Do, Nest, Node
-from .step import Layout
-from .trace import Traced, literal
+from .step import StridedLayout
+from .trace import TracedLanes, literal
 from .unroll import copies
 
 SHORT = 2 * LANES  # rows below this length are not cut into pieces
@@ -50,9 +50,8 @@ class _Begin(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Elements to combine: their buffers, types and offsets, and the loops over them. `held` are the buffers of the
-    accumulators.
+class ReducedPart:
+    """Elements to combine: their buffers, types and offsets, and the loops over them. `held` are accumulator buffers.
     """
 
     begin: _Begin
@@ -85,7 +84,7 @@ class Reducer:
 
     instruction: Instruction
     parameters: dict[Instruction, int]
-    layouts: Sequence[Layout]
+    layouts: Sequence[StridedLayout]
 
     @property
     def count(self) -> int:
@@ -113,7 +112,7 @@ class Reducer:
             raise NotEvaluable("native kernels reduce arrays in memory by computations")
         return found
 
-    def parts(self, results: Sequence[int], scratch: Sequence[int]) -> list[Part]:
+    def parts(self, results: Sequence[int], scratch: Sequence[int]) -> list[ReducedPart]:
         """Returns the parts that compute the results in these buffers, with a scratch array of `pieces` for each."""
         loops = self.loops()
         kept, reduced = ([loop for loop in loops if loop.reduces is r] for r in (False, True))
@@ -123,19 +122,19 @@ class Reducer:
         if not scratch:
             column = _column(kept)
             rows = (*(loop for loop in kept if loop is not column), *reduced)
-            return [Part(_Begin.INITIAL, results, buffers, given, none, rows, column)]
+            return [ReducedPart(_Begin.INITIAL, results, buffers, given, none, rows, column)]
         cut, *inner = reduced
         length, left = divmod(cut.size, LANES)
         lanes = _Loop(LANES, tuple(s * length for s in cut.arrays), 1, False)
         rows = (*(replace(k, held=k.held * LANES) for k in kept), replace(cut, size=length), *inner)
-        found = [Part(_Begin.NOTHING, scratch, buffers, given, none, rows, lanes)]
+        found = [ReducedPart(_Begin.NOTHING, scratch, buffers, given, none, rows, lanes)]
         rows = (*(replace(k, arrays=(k.held * LANES,) * self.count) for k in kept),
                 _Loop(LANES, (1,) * self.count, 0, True))  # fmt: skip
-        found.append(Part(_Begin.INITIAL, results, scratch, self.elements, none, rows))
+        found.append(ReducedPart(_Begin.INITIAL, results, scratch, self.elements, none, rows))
         if left:
             offsets = [s * length * LANES for s in cut.arrays]
             rows = (*kept, replace(cut, size=left), *inner)
-            found.append(Part(_Begin.EARLIER, results, buffers, given, offsets, rows))
+            found.append(ReducedPart(_Begin.EARLIER, results, buffers, given, offsets, rows))
         return found
 
     def pieces(self) -> int:
@@ -147,7 +146,7 @@ class Reducer:
             return 0
         return LANES * math.prod(loop.size for loop in kept)
 
-    def nest(self, part: Part, first: int) -> Nest:
+    def nest(self, part: ReducedPart, first: int) -> Nest:
         """Returns the nest of a part. `first` numbers the first value."""
         b, to_apply = Builder(len(part.rows), first), self.instruction.attributes_as(ReduceAttributes).to_apply
         types = list(zip(part.elements, self.elements, strict=True))
@@ -164,7 +163,7 @@ class Reducer:
         nest = b.finish(tuple(loop.size for loop in part.rows), part.column.size if part.column else 1, 1)
         return replace(nest, unroll=copies(nest.steps))
 
-    def _init(self, b: Builder, number: int) -> Traced:
+    def _init(self, b: Builder, number: int) -> TracedLanes:
         init, wanted = self.instruction.operands[self.count + number], self.elements[number]
         if init.op.role is Role.CONSTANT:
             return literal(b, init).astype(wanted.numpy)
@@ -172,14 +171,13 @@ class Reducer:
         return _loaded(b, access, init.shape.element, wanted)
 
 
-def _loaded(b: Builder, access: Access, element: ElementType, wanted: ElementType) -> Traced:
+def _loaded(b: Builder, access: Access, element: ElementType, wanted: ElementType) -> TracedLanes:
     found = from_memory(b, b.load(access, memory(element)), element)
-    return Traced(b, found, element).astype(wanted.numpy)
+    return TracedLanes(b, found, element).astype(wanted.numpy)
 
 
 def _column(kept: Sequence[_Loop]) -> _Loop | None:
-    """Returns the loop over results to vectorize: the last one if long enough, else the longest; None if all are
-    short.
+    """Returns the loop over results to vectorize: the last one if long enough, else the longest; None if all are short.
     """
     last = kept[-1] if kept else None
     if last is not None and last.size >= LANES // 2:
@@ -196,5 +194,5 @@ def _all_zero(b: Builder, loops: Sequence[int]) -> Node | None:
     return found
 
 
-def _chosen(b: Builder, test: Node | None, x: Traced, y: Traced) -> Traced:
+def _chosen(b: Builder, test: Node | None, x: TracedLanes, y: TracedLanes) -> TracedLanes:
     return x if test is None else x.with_node(b.select(test, x.node, y.node))

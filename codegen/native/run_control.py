@@ -25,8 +25,8 @@ def _put_truth(f: Assembly, truth: str, place: str) -> None:
 
 
 def _sequence() -> str:
-    """Runs a sequence. Words: whether it has ended, the step to resume at, the number of steps, and for each step
-    (one at least) its function, its block, and the address of the word that says whether the step has ended.
+    """Runs a sequence. Words: whether it has ended, the step to resume at, the number of steps, and for each step (one
+    at least) its function, its block, and the address of the word that says whether the step has ended.
     """
     f = Assembly("define void @sequence(ptr %block)")
     going, place, count = f.value("alloca i1"), f.at("%block", 8), f.word("%block", 2)
@@ -49,9 +49,9 @@ def _sequence() -> str:
 
 
 def _loop() -> str:
-    """Runs a loop. Words of its block: whether it has ended, which of two states is current, whether a trip has
-    begun, the address of the budget that all loops of this run share, and the cost of a trip. Then, for each state,
-    the sequence of the condition, its result, and the sequence of the body, which writes the other state.
+    """Runs a loop. Words of its block: whether it has ended, which of two states is current, whether a trip has begun,
+    the address of the budget that all loops of this run share, and the cost of a trip. Then, for each state, the
+    sequence of the condition, its result, and the sequence of the body, which writes the other state.
     """
     f = Assembly("define void @loop(ptr %block)")
     going, state, begun = f.value("alloca i1"), f.at("%block", 8), f.at("%block", 16)
@@ -85,8 +85,8 @@ def _loop() -> str:
 
 
 def _choose() -> str:
-    """Runs a branch. Words: whether it has ended, the chosen branch (-1: none yet), the address of the selector,
-    its storage type, the number of branches, and the sequence of each. An index out of range chooses the last one.
+    """Runs a branch. Words: whether it has ended, the chosen branch (-1: none yet), the address of the selector, its
+    storage type, the number of branches, and the sequence of each. An index out of range chooses the last one.
     """
     f = Assembly("define void @choose(ptr %block)")
     chosen, selector = f.at("%block", 8), f.value(f"load ptr, ptr {f.at('%block', 16)}")

@@ -32,8 +32,8 @@ def put_words(
     indices: Sequence[tuple[int, int, int, int]] = (),
 ) -> list[int]:
     """Returns the arguments of `put` that follow the two addresses, of a part and of its destination. The part has
-    these sizes, and both have these strides, in bytes. `indices` have, per dimension, the address of the start
-    index of the part, its storage type, its maximum, and the stride; start indices are clamped.
+    these sizes, and both have these strides, in bytes. `indices` have, per dimension, the address of the start index of
+    the part, its storage type, its maximum, and the stride; start indices are clamped.
     """
     inner, rank = itemsize, len(part)
     while rank and (part[rank - 1] == 1 or all(s[rank - 1] == inner for s in strides)):

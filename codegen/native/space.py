@@ -36,7 +36,7 @@ class Uses:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class LoopSpace:
     """Sizes of the fine loops, and the merged loops as ranges of them, outermost first; the last is the columns."""
 
     sizes: tuple[int, ...]
@@ -44,9 +44,9 @@ class Space:
     is_merged: bool = True
 
     @staticmethod
-    def fine(sizes: tuple[int, ...]) -> Space:
+    def fine(sizes: tuple[int, ...]) -> LoopSpace:
         """Returns the space before merging."""
-        return Space(sizes, tuple(range(n, n + 1) for n in range(len(sizes))), False)
+        return LoopSpace(sizes, tuple(range(n, n + 1) for n in range(len(sizes))), False)
 
     @property
     def merged(self) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ class Space:
         terms = dict(place.terms)
         return tuple(terms.get(axis, 0) for axis in range(len(self.sizes)))
 
-    def reordered(self, first: int | None, last: int) -> Space:
+    def reordered(self, first: int | None, last: int) -> LoopSpace:
         """Returns the space with one merged loop moved to the front, and one to the end."""
         order = sorted(range(len(self.groups)), key=lambda n: (n == last) - (n == first))
         return replace(self, groups=tuple(self.groups[n] for n in order))
@@ -76,9 +76,8 @@ class Space:
         return next(n for n, group in enumerate(self.groups) if axis in group)
 
 
-def merge(sizes: tuple[int, ...], uses: Uses, block: int | None = None) -> Space:
-    """Merges loops as far as their uses allow. `block` is a fine loop over blocks of columns, which becomes the
-    outermost one.
+def merge(sizes: tuple[int, ...], uses: Uses, block: int | None = None) -> LoopSpace:
+    """Merges loops as far as their uses allow. `block`, a fine loop over blocks of columns, becomes the outermost one.
     """
     groups: list[range] = []
     for axis in range(len(sizes)):
@@ -86,7 +85,7 @@ def merge(sizes: tuple[int, ...], uses: Uses, block: int | None = None) -> Space
             groups[-1] = range(groups[-1].start, axis + 1)
         else:
             groups.append(range(axis, axis + 1))
-    space = Space(sizes, tuple(groups))
+    space = LoopSpace(sizes, tuple(groups))
     if uses.reduced:
         return space
     if block is not None:
@@ -94,7 +93,7 @@ def merge(sizes: tuple[int, ...], uses: Uses, block: int | None = None) -> Space
     return space.reordered(None, _columns(space, uses))
 
 
-def wanted_block(space: Space, uses: Uses) -> tuple[int, int] | None:
+def wanted_block(space: LoopSpace, uses: Uses) -> tuple[int, int] | None:
     """Returns the fine loop to tile, and the size of its inner part; None where blocks of columns would not help."""
     *outer, columns = space.groups
     axis = columns[-1]
@@ -106,7 +105,7 @@ def wanted_block(space: Space, uses: Uses) -> tuple[int, int] | None:
     return None if inner is None or inner == space.sizes[axis] else (axis, inner)
 
 
-def _columns(space: Space, uses: Uses) -> int:
+def _columns(space: LoopSpace, uses: Uses) -> int:
     """Returns the loop with the cheapest accesses as columns, the last of equal ones. A short loop wastes lanes."""
 
     def cost(loop: int) -> float:

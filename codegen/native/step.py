@@ -21,7 +21,7 @@ class NativeStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class StridedLayout:
     """The memory layout of an array: its sizes, and its strides per dimension, in elements.
 
     A stride may be 0 (a broadcast) or negative (a reversal). Addresses are those of element 0 in every dimension.
@@ -31,16 +31,16 @@ class Layout:
     strides: tuple[int, ...]
 
     @staticmethod
-    def dense(dims: tuple[int, ...]) -> Layout:
+    def dense(dims: tuple[int, ...]) -> StridedLayout:
         """Returns the layout of an array in row-major order without gaps."""
         strides, size = [0] * len(dims), 1
         for d in reversed(range(len(dims))):
             strides[d] = size
             size *= dims[d]
-        return Layout(dims, tuple(strides))
+        return StridedLayout(dims, tuple(strides))
 
     @property
     def is_dense(self) -> bool:
         """Whether elements lie in row-major order without gaps; strides of dimensions of size 1 do not matter."""
-        dense = Layout.dense(self.dims).strides
+        dense = StridedLayout.dense(self.dims).strides
         return all(n == 1 or a == b for n, a, b in zip(self.dims, self.strides, dense, strict=True))

@@ -33,8 +33,8 @@ def streams(kernel: Kernel, nest: Nest, strip: Strip, store: Store) -> bool:
 
 
 def next_row(nest: Nest, strip: Strip) -> list[Access]:
-    """Returns the rows of large arrays to prefetch in the last of several strips: those that the first strip loads
-    in the next row. Without this, memory would idle while later strips work on the data of the first.
+    """Returns the rows of large arrays to prefetch in the last of several strips: those that the first strip loads in
+    the next row. Without this, memory would idle while later strips work on the data of the first.
     """
     strips = [step for step in nest.steps if isinstance(step, Strip)]
     if strip is not strips[-1] or len(strips) == 1 or not nest.rows:

@@ -25,27 +25,27 @@ from .builder import Builder
 from .elements import from_memory, memory, to_memory
 from .index import row_major
 from .loops import LANES, Access, Do, Lane, Nest, Node
-from .step import Layout
-from .trace import Traced
+from .step import StridedLayout
+from .trace import TracedLanes
 from .unroll import copies
 
 Combine = Callable[[Any, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Combined:
+class Combiner:
     """The combiner of an array and its updates: a function of values of one type, the type of the accumulator."""
 
     element: ElementType
     function: Combine
 
     @staticmethod
-    def of(to_apply: Computation, element: ElementType) -> Combined:
+    def of(to_apply: Computation, element: ElementType) -> Combiner:
         """Returns sums in the type of sums, and other functions in the array's own type."""
         monoid = reduction_monoid(to_apply)
         if monoid is not None:
-            return Combined(from_numpy(accumulator(element)), MONOID_OPS[monoid])
-        return Combined(element, lambda old, new: applied(to_apply, [old, new])[0])
+            return Combiner(from_numpy(accumulator(element)), MONOID_OPS[monoid])
+        return Combiner(element, lambda old, new: applied(to_apply, [old, new])[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,12 @@ class _Loop:
 
 
 def updates_nest(
-    i: Instruction, found: Updates, combined: Combined, buffers: Sequence[int], layouts: Sequence[Layout], first: int
+    i: Instruction,
+    found: Updates,
+    combined: Combiner,
+    buffers: Sequence[int],
+    layouts: Sequence[StridedLayout],
+    first: int,
 ) -> Nest:
     """Returns the nest that updates a dense array. `buffers` are those of the array, and of the operands in order,
     whose layouts are `layouts`.
@@ -78,8 +83,8 @@ def updates_nest(
     place = Access(buffers[0], within, (*(loop.place for loop in rows), column.place if column else 0))
     read = Access(buffers[1 + found.operand], 0, (*(loop.update for loop in rows), column.update if column else 0))
     old = b.load(place, memory(combined.element), at=at)
-    old = Traced(b, from_memory(b, old, combined.element), combined.element)
-    new = Traced(b, from_memory(b, b.load(read, memory(update.element)), update.element), update.element)
+    old = TracedLanes(b, from_memory(b, old, combined.element), combined.element)
+    new = TracedLanes(b, from_memory(b, b.load(read, memory(update.element)), update.element), update.element)
     result = combined.function(old, new.astype(combined.element.numpy))
     value = result.node if inside is None else b.select(inside, result.node, old.node)
     b.store(place, to_memory(b, value, combined.element), at=at)
@@ -87,7 +92,7 @@ def updates_nest(
     return replace(nest, unroll=copies(nest.steps))
 
 
-def _loop(dim: int, size: int, found: Updates, layout: Layout, strides: Sequence[int]) -> _Loop:
+def _loop(dim: int, size: int, found: Updates, layout: StridedLayout, strides: Sequence[int]) -> _Loop:
     place = sum(a.stride * stride for a, stride in zip(found.within, strides, strict=True) if a.stride and a.dim == dim)
     return _Loop(size, (dim,), layout.strides[dim], place)
 
@@ -106,7 +111,7 @@ def _merged(loops: Sequence[_Loop]) -> list[_Loop]:
 
 def _place(
     b: Builder, i: Instruction, found: Updates, strides: Sequence[int], buffers: Sequence[int],
-    layouts: Sequence[Layout], rows: Sequence[_Loop],
+    layouts: Sequence[StridedLayout], rows: Sequence[_Loop],
 ) -> tuple[Node, Node | None]:  # fmt: skip
     """Returns the offset in the array that a row's indices add, and whether the window lies inside of the array."""
     at, inside = b.constant(0, Lane.I64), None
@@ -116,7 +121,7 @@ def _place(
             raise NotEvaluable("native kernels have indices of 63 bits")
         access = _index_access(buffers[1 + start.operand], start.index, layouts[start.operand], rows)
         number = from_memory(b, b.load(access, memory(element)), element)
-        place = Traced(b, number, element).astype(np.dtype(np.int64)).node
+        place = TracedLanes(b, number, element).astype(np.dtype(np.int64)).node
         clamped = b.op(Do.MINIMUM, b.op(Do.MAXIMUM, place, 0), start.limit)
         at = b.add(at, b.mul(clamped, strides[start.dim]))
         valid = b.eq(clamped, place) if inside is None else b.op(Do.AND, inside, b.eq(clamped, place))
@@ -124,7 +129,7 @@ def _place(
     return at, inside
 
 
-def _index_access(buffer: int, index: Sequence[Along], layout: Layout, rows: Sequence[_Loop]) -> Access:
+def _index_access(buffer: int, index: Sequence[Along], layout: StridedLayout, rows: Sequence[_Loop]) -> Access:
     steps = list(zip(index, layout.strides, strict=True))
     strides = [sum(a.stride * s for a, s in steps if a.stride and (a.dim,) == loop.dims) for loop in rows]
     return Access(buffer, sum(a.offset * s for a, s in steps), (*strides, 0))

@@ -18,12 +18,12 @@ from ...ir.types.shape import Shape, tuple_shape
 from . import emission as e
 from . import indexing
 from .array import Array, wrap
-from .tracing import Scope, current, emit, entered, public, scalar, stamp
+from .tracing import BuilderScope, current, emit, entered, public, scalar, stamp
 from .trees import difference, flatten, mapped, paths, unflatten
 from .values import ArrayLike, lifted
 
 
-class _Body(Scope):
+class _Body(BuilderScope):
     """A computation under construction, with a parameter for each element of its state and for each captured value."""
 
     def capture(self, outer: Instruction) -> Instruction:

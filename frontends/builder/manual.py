@@ -28,7 +28,7 @@ from . import indexing
 from .annotations import annotated
 from .array import Array, wrap
 from .placement import AxesOfDim, over_axes
-from .tracing import Scope, ancestors, current, emit, entered, literal, mesh_or_current, public, scalar
+from .tracing import BuilderScope, ancestors, current, emit, entered, literal, mesh_or_current, public, scalar
 from .trees import children, mapped, paths
 from .values import ArrayLike, lifted, same_types
 
@@ -39,7 +39,7 @@ that its arrays are whole."""
 
 
 @dataclass(eq=False)
-class Region(Scope):
+class Region(BuilderScope):
     """A manual region over some axes of a mesh."""
 
     mesh: Mesh = field(default_factory=Mesh.of)
@@ -136,7 +136,7 @@ def shard_map(
     return public(call)
 
 
-def _outer(scope: Scope, x: ArrayLike) -> Instruction:
+def _outer(scope: BuilderScope, x: ArrayLike) -> Instruction:
     with entered(scope):
         return lifted("shard_map", x)
 

@@ -18,7 +18,7 @@ from ...ir.types.shape import Shape, array
 from .array import Array, wrap
 from .emission import DType, dims_of, element_of
 from .placement import Placement, sharding_of
-from .tracing import Scope, Trace, current, emit, entered, named_scope, public, stamp
+from .tracing import BuilderScope, ProgramTrace, current, emit, entered, named_scope, public, stamp
 from .trees import flatten, mapped
 from .values import lifted
 
@@ -49,7 +49,7 @@ class Program:
 
     def __init__(self, name: str = "program") -> None:
         self.module = Module(re.sub(r"[^\w.-]", "_", name) or "program")
-        self.scope = Scope(Trace(self.module), self.module.new_computation("main", entry=True), None,
+        self.scope = BuilderScope(ProgramTrace(self.module), self.module.new_computation("main", entry=True), None,
                            f"the program {self.module.name}")
         self._open = ExitStack()
         self._returned = False

@@ -20,7 +20,7 @@ from . import contraction
 from . import emission as e
 from .array import Array, wrap
 from .emission import DType
-from .tracing import Scope, current, emit, entered, public, scalar
+from .tracing import BuilderScope, current, emit, entered, public, scalar
 from .values import ArrayLike, Axes, lifted, same_types
 
 
@@ -83,14 +83,14 @@ def reduce(function: Callable[[Array, Array], Any], x: ArrayLike, initial: Array
     return wrap(emit("reduce", found, begin, dimensions=axes, to_apply=body.computation))
 
 
-class _ScalarFunction(Scope):
+class _ScalarFunction(BuilderScope):
     """The computation that a reduction applies, which knows its two parameters alone."""
 
     def capture(self, outer: Instruction) -> Instruction:
         fail(f"{self.title} uses a value from outside", help="it may use its two arguments and constants only")
 
 
-def _scalar_function(what: str, function: Callable[[Array, Array], Any], element: ElementType) -> Scope:
+def _scalar_function(what: str, function: Callable[[Array, Array], Any], element: ElementType) -> BuilderScope:
     outer = current()
     inside = outer.trace.module.new_computation(f"{what}.function")
     scope = _ScalarFunction(outer.trace, inside, outer, f"the function of {what}")
@@ -121,7 +121,7 @@ def _extreme(what: str, x: ArrayLike, axis: int, monoid: Monoid, direction: str)
     dim, element = e.axis_of(what, axis, found.shape.rank), found.shape.element
     outer = current()
     chooser = outer.trace.module.new_computation(f"{what}.{element}")
-    with entered(Scope(outer.trace, chooser, outer, what)):
+    with entered(BuilderScope(outer.trace, chooser, outer, what)):
         v, i, w, j = (
             chooser.parameter(n, array(t), name) for n, (t, name) in enumerate(zip((element, S32) * 2, "viwj")))
         better, equal = e.compare(v, w, direction), e.compare(v, w, "EQ")
@@ -156,7 +156,7 @@ def argsort(x: ArrayLike, axis: int = -1) -> Array:
 def _sorted(what: str, arrays: tuple[Instruction, ...], axis: int) -> Instruction:
     dim, outer = e.axis_of(what, axis, arrays[0].shape.rank), current()
     less = outer.trace.module.new_computation(f"{what}.less")
-    with entered(Scope(outer.trace, less, outer, what)):
+    with entered(BuilderScope(outer.trace, less, outer, what)):
         sides = [less.parameter(n, array(arrays[n // 2].shape.element)) for n in range(2 * len(arrays))]
         order: dict[str, Any] = {"type": "TOTALORDER"} if arrays[0].shape.element.is_float else {}
         less.root = emit("compare", sides[0], sides[1], direction="LT", **order)

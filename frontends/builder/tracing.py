@@ -1,6 +1,6 @@
 """Traces: where instructions go while Python code runs, and the user's line that each of them comes from.
 
-A `Scope` is what is under construction: a program, the body of a loop or branch, or a manual region. Functions of the
+A `BuilderScope` is under construction: a program, the body of a loop or branch, or a manual region. Functions of the
 builder append to the current scope. A value of an outer scope that a body uses is captured: the body gets a parameter
 for it, a region a local copy.
 
@@ -42,7 +42,7 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallSite:
     """A call in the user's program: the called function, and the line. `location` is None without source text."""
 
     name: str
@@ -53,7 +53,7 @@ class Place:
 
 @brief
 @dataclass
-class Trace:
+class ProgramTrace:
     """The program under construction, and the state that its computations share."""
 
     module: Module
@@ -74,12 +74,12 @@ class Trace:
 
 @brief
 @dataclass(eq=False)
-class Scope:
+class BuilderScope:
     """One place to which instructions are appended. `title` names it in messages."""
 
-    trace: Trace
+    trace: ProgramTrace
     computation: Computation
-    parent: Scope | None
+    parent: BuilderScope | None
     title: str
     captured: dict[Instruction, Instruction] = field(default_factory=dict[Instruction, Instruction])
     constants: dict[tuple[str, ElementType], Instruction] = field(
@@ -87,9 +87,7 @@ class Scope:
     parameters: int = 0
 
     def capture(self, outer: Instruction) -> Instruction:
-        """Returns the local value that represents a value of the parent. Raises CompileError: this computation
-        has none.
-        """
+        """Returns the local value that represents a value of the parent. Raises CompileError: there is none here."""
         fail(f"{self.title} can only use its own values, not {outer.name}")
 
     def parameter(self, shape: Shape, name: str) -> Instruction:
@@ -97,7 +95,7 @@ class Scope:
         self.parameters += 1
         return self.computation.parameter(self.parameters - 1, shape, self.computation.unique_name(name))
 
-    def own(self, instruction: Instruction, scope: Scope) -> Instruction:
+    def own(self, instruction: Instruction, scope: BuilderScope) -> Instruction:
         """Returns a value of `scope` as one of this scope, capturing it if needed. Raises CompileError."""
         if scope is self:
             return instruction
@@ -112,21 +110,21 @@ class Scope:
         return self.captured[outer]
 
 
-def ancestors(scope: Scope) -> Iterator[Scope]:
+def ancestors(scope: BuilderScope) -> Iterator[BuilderScope]:
     """Yields the scope itself and those around it, innermost first."""
-    found: Scope | None = scope
+    found: BuilderScope | None = scope
     while found is not None:
         yield found
         found = found.parent
 
 
-_SCOPE: ContextVar[Scope | None] = ContextVar("scope", default=None)
-_PLACE: ContextVar[Place | None] = ContextVar("place", default=None)
+_SCOPE: ContextVar[BuilderScope | None] = ContextVar("scope", default=None)
+_PLACE: ContextVar[CallSite | None] = ContextVar("place", default=None)
 _PREFIX: ContextVar[tuple[str, ...]] = ContextVar("prefix", default=())
 _MESH: ContextVar[Mesh | None] = ContextVar("mesh", default=None)
 
 
-def current() -> Scope:
+def current() -> BuilderScope:
     """Returns the scope under construction. Raises CompileError if there is none."""
     scope = _SCOPE.get()
     if scope is None:
@@ -136,7 +134,7 @@ def current() -> Scope:
 
 
 @contextmanager
-def entered(scope: Scope) -> Generator[Scope]:
+def entered(scope: BuilderScope) -> Generator[BuilderScope]:
     """Makes a scope the current one."""
     token = _SCOPE.set(scope)
     try:
@@ -261,18 +259,18 @@ def _caller() -> FrameType:
     return frame
 
 
-def _place(frame: FrameType, name: str) -> Place:
+def _place(frame: FrameType, name: str) -> CallSite:
     return _place_of(frame.f_code.co_filename, frame.f_code, frame.f_lasti, frame.f_lineno, name)
 
 
 @lru_cache(maxsize=65536)
-def _place_of(file: str, code: CodeType, instruction: int, line: int, name: str) -> Place:
+def _place_of(file: str, code: CodeType, instruction: int, line: int, name: str) -> CallSite:
     text = "".join(linecache.getlines(file))
     span = next(islice(code.co_positions(), instruction // 2, None), (None, None, None, None))
     if not text:
-        return Place(name, file, line, None)
+        return CallSite(name, file, line, None)
     source = _source(file, text)
-    return Place(name, file, line, _location(source, line, *span))
+    return CallSite(name, file, line, _location(source, line, *span))
 
 
 @lru_cache(maxsize=64)

@@ -17,7 +17,7 @@ from ...ir.diagnostics import fail
 from ...ir.graph.instruction import Instruction
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind, from_numpy
 from . import emission as e
-from .tracing import Scope, current, emit, literal, scalar
+from .tracing import BuilderScope, current, emit, literal, scalar
 
 NumpyArray = np.ndarray[Any, Any]
 
@@ -36,7 +36,7 @@ class Value:
 
     __slots__ = ("instruction", "scope")
 
-    def __init__(self, instruction: Instruction, scope: Scope) -> None:
+    def __init__(self, instruction: Instruction, scope: BuilderScope) -> None:
         self.instruction = instruction
         self.scope = scope
 

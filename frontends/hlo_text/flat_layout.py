@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from ...ir.graph.flat_layout import FlatLayout, Member, Place
+from ...ir.graph.flat_layout import FlatLayout, FlatMember, Member
 from ...ir.sharding.sharding import Sharding
 from ...ir.strings import unescape
 from .errors import TextError
@@ -33,11 +33,11 @@ def parse_flat_layout(text: str) -> FlatLayout:
     return FlatLayout(parameters, results)
 
 
-def _places(text: str, start: int) -> tuple[tuple[Place, ...], int]:
+def _places(text: str, start: int) -> tuple[tuple[FlatMember, ...], int]:
     """Reads places in parentheses; returns them, and the place after them."""
     if not text.startswith("(", start):
         raise TextError("flat layout: '(' expected", start)
-    found: list[Place] = []
+    found: list[FlatMember] = []
     place = skip_space(text, start + 1)
     while not text.startswith(")", place):
         match = _PLACE.match(text, place)
@@ -50,15 +50,15 @@ def _places(text: str, start: int) -> tuple[tuple[Place, ...], int]:
     return tuple(found), place + 1
 
 
-def _place(match: re.Match[str]) -> Place:
+def _place(match: re.Match[str]) -> FlatMember:
     if match["own"]:
-        return Place(int(match["own"]))
+        return FlatMember(int(match["own"]))
     sharding = _read(match, "sharding", parse_sharding) if match["sharding"] != "{}" else None
     if sharding is not None and not isinstance(sharding, Sharding):
         raise TextError("flat layout: the sharding of an array expected", match.start("sharding"))
     shape, whole = (_read(match, key, parse_shape) for key in ("shape", "whole"))
     path = unescape(match["path"][1:-1]) if match["path"] else ""
-    return Place(int(match["of"]), Member(match["name"], int(match["start"]), shape, whole, sharding, path))
+    return FlatMember(int(match["of"]), Member(match["name"], int(match["start"]), shape, whole, sharding, path))
 
 
 def _read(match: re.Match[str], key: str, parse: Callable[[str], T]) -> T:

@@ -44,7 +44,7 @@ class Body:
     implicit_parameters: bool = False  # unknown operands become parameters (modules of a single instruction)
 
 
-class Line(NamedTuple):
+class DistinctLine(NamedTuple):
     """A line that is unlike those before it. `key` holds all that determines its meaning, up to name and metadata;
     `next` is the place of the token after it.
     """
@@ -64,7 +64,7 @@ class RepeatedLines:
         self._attributes_of = attributes_of
         # An instruction keeps the shapes of its operands alive, so that the numbers in its key stay theirs.
         self._known: dict[tuple[str | int, ...], Instruction] = {}
-        self.missed: Line | None = None
+        self.missed: DistinctLine | None = None
 
     def read(self, place: int, body: Body) -> int:
         """Appends the instructions of the lines from `place` on whose kind is known. Returns the place of the first
@@ -92,7 +92,7 @@ class RepeatedLines:
             key = (opcode, shape, attributes, rest, *depends)
             known = self._known.get(key)
             if known is None:
-                self.missed = Line(key, operands, match.end())
+                self.missed = DistinctLine(key, operands, match.end())
                 return place
             given = self._attributes_of(op, inside, match.start(6)) if is_numbered else known.attributes
             copy = known.copied(name, operands, given)
@@ -104,7 +104,7 @@ class RepeatedLines:
             place = match.end()
         return place
 
-    def keep(self, line: Line, instruction: Instruction) -> None:
+    def keep(self, line: DistinctLine, instruction: Instruction) -> None:
         """Makes the instruction that was read from this line known, if the line alone determines it."""
         if instruction.operands == line.operands and not instruction.control_predecessors:
             self._known[line.key] = instruction

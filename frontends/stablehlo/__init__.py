@@ -75,8 +75,8 @@ def write_text(module: Module) -> str:
 
 
 def write_bytecode(module: Module) -> bytes:
-    """Returns the program as a portable artifact of StableHLO, for `jax.export` and other readers of later
-    versions. Raises CompileError if StableHLO cannot express it.
+    """Returns the program as a portable artifact of StableHLO, for `jax.export` and other readers of later versions.
+    Raises CompileError if StableHLO cannot express it.
     """
     return mlir.portable_artifact(_converted(module))
 

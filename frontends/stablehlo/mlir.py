@@ -58,8 +58,8 @@ ArgumentAttributes = Mapping[int, tuple[str, int | None]]
 def from_hlo(proto: bytes, name: str, counts: Mapping[str, int], of_parameters: ArgumentAttributes) -> Any:
     """Returns the MLIR module of a serialized HloModuleProto.
 
-    `counts` are further attributes of the module, `of_parameters` those of parameters. Raises CompileError if
-    StableHLO cannot express the module.
+    `counts` are further attributes of the module, `of_parameters` those of parameters. Raises CompileError if StableHLO
+    cannot express the module.
     """
     jaxlib = imported("jaxlib._jax", PURPOSE)
     try:

@@ -27,8 +27,8 @@ from ..sharding.replica_groups import LISTED, Groups
 from ..tools.in_flight import in_flight_problems, note
 from ..tools.process_grid import ProcessGrid
 from ..tools.spmd import is_per_device
-from .flow import Calls, Choice, Flow
-from .known import Known, Unknown
+from .flow import Calls, DeviceChoice, Flow
+from .known import Known, UnknownValue
 from .transfers import is_transfer, transfer_pairs, transfer_problems
 
 _CATEGORY = "deadlock"
@@ -131,7 +131,7 @@ class _Judge:
                     reached.update(dict.fromkeys(new))
                     stack += new
 
-    def _judge(self, choice: Choice) -> None:
+    def _judge(self, choice: DeviceChoice) -> None:
         """Reports a choice, unless all members of the groups of each collective inside choose alike."""
         for meeting in dict.fromkeys(m for c in choice.instruction.called() for m in self._meetings[c]):
             split = [group for group in self._members[meeting] if not choice.predicate.is_same_on(group)]
@@ -140,7 +140,7 @@ class _Judge:
             try:
                 with np.errstate(all="ignore"):
                     chosen = self._chosen(choice, meeting, split)
-            except Unknown:
+            except UnknownValue:
                 self._report(self._unknown(choice, meeting, split[0]), choice, Severity.WARNING)
                 continue
             for group in split:
@@ -149,7 +149,7 @@ class _Judge:
                     self._report(self._deadlock(choice, meeting, group, chosen), choice, Severity.ERROR)
                     break
 
-    def _chosen(self, choice: Choice, meeting: Instruction, groups: Sequence[Sequence[int]]) -> dict[int, int]:
+    def _chosen(self, choice: DeviceChoice, meeting: Instruction, groups: Sequence[Sequence[int]]) -> dict[int, int]:
         """Returns which devices of the groups, of those that come to the choice, come to a collective inside of it: for
         a loop how often, for a conditional 1 or 0. Raises Unknown.
         """
@@ -175,7 +175,7 @@ class _Judge:
                 try:
                     if known.selector(caller, known.frame(calls[:place])) != argument - 1:
                         return False
-                except Unknown:
+                except UnknownValue:
                     continue
         return True
 
@@ -185,7 +185,7 @@ class _Judge:
         return self._devices[device]
 
     def _deadlock(
-        self, choice: Choice, meeting: Instruction, group: Sequence[int], chosen: Mapping[int, int]
+        self, choice: DeviceChoice, meeting: Instruction, group: Sequence[int], chosen: Mapping[int, int]
     ) -> Diagnostic:
         instruction = choice.instruction
         first = max((d for d in group if d in chosen), key=lambda d: chosen[d])
@@ -199,7 +199,7 @@ class _Judge:
                    f"{_listed(group)}: {why}")
         return Diagnostic(Severity.ERROR, message, meeting.location, None, _notes(choice))
 
-    def _unknown(self, choice: Choice, meeting: Instruction, group: Sequence[int]) -> Diagnostic:
+    def _unknown(self, choice: DeviceChoice, meeting: Instruction, group: Sequence[int]) -> Diagnostic:
         instruction, predicate = choice.instruction, choice.predicate
         first = group[0]
         other = next(d for d in group if predicate.classes[d] != predicate.classes[first])
@@ -211,14 +211,14 @@ class _Judge:
         return Diagnostic(Severity.WARNING, message, instruction.location, help,
                           (note("they meet here", meeting.location), *_notes(choice)[1:]), _CATEGORY)
 
-    def _report(self, diagnostic: Diagnostic, choice: Choice, severity: Severity) -> None:
+    def _report(self, diagnostic: Diagnostic, choice: DeviceChoice, severity: Severity) -> None:
         key = choice.instruction, severity
         if key not in self._seen:
             self._seen.add(key)
             self.found.append(diagnostic)
 
 
-def _notes(choice: Choice) -> tuple[Diagnostic, ...]:
+def _notes(choice: DeviceChoice) -> tuple[Diagnostic, ...]:
     instruction = choice.instruction
     notes = [note(f"{instruction.opcode} {instruction.name} decides", instruction.location)]
     if instruction.op.role is Role.BRANCH:

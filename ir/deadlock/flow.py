@@ -36,7 +36,7 @@ Calls = tuple[tuple[Instruction, int], ...]  # callers from the entry on, and th
 
 @brief
 @dataclass(frozen=True)
-class Choice:
+class DeviceChoice:
     """A conditional or a loop whose devices decide by this variation of its predicate, on one way from the entry."""
 
     instruction: Instruction
@@ -44,7 +44,7 @@ class Choice:
     calls: Calls
 
 
-Decide = Callable[[Choice], None]
+Decide = Callable[[DeviceChoice], None]
 
 
 class Flow:
@@ -151,7 +151,7 @@ class Flow:
 
     def _choose(self, instruction: Instruction, predicate: Variation, calls: Calls) -> None:
         if not predicate.is_same and not self._communicates.isdisjoint(instruction.called()):
-            self._decide(Choice(instruction, predicate, calls))
+            self._decide(DeviceChoice(instruction, predicate, calls))
 
     def _joined(self, one: Tree, other: Tree) -> Tree:
         """Joins two trees of the same form, or a tree and one variation that all its leaves depend on."""

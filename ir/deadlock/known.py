@@ -26,16 +26,16 @@ _MOST_ELEMENTS = 1 << 12
 Path = tuple[int, ...]
 
 
-class Unknown(Exception):
+class UnknownValue(Exception):
     """The value does not follow from the device number."""
 
 
 @brief
 @dataclass(eq=False, slots=True)
-class Frame:
+class CallFrame:
     """One run of a computation: the origins of its parameters' values. `made` caches computed values."""
 
-    arguments: tuple[tuple[Instruction, Frame], ...] = ()
+    arguments: tuple[tuple[Instruction, CallFrame], ...] = ()
     made: dict[tuple[Instruction, Path], Value] = field(default_factory=dict[tuple[Instruction, Path], Value])
 
 
@@ -44,11 +44,11 @@ class Known:
 
     def __init__(self, replica: int, partition: int) -> None:
         self.place = replica, partition
-        self._entry = Frame()
-        self._frames: dict[Any, Frame] = {}
-        self._loops: dict[tuple[Instruction, Frame], list[Frame]] = {}
+        self._entry = CallFrame()
+        self._frames: dict[Any, CallFrame] = {}
+        self._loops: dict[tuple[Instruction, CallFrame], list[CallFrame]] = {}
 
-    def frame(self, calls: Sequence[tuple[Instruction, int]]) -> Frame:
+    def frame(self, calls: Sequence[tuple[Instruction, int]]) -> CallFrame:
         """Returns the frame that a chain of calls leads to: instructions, and which argument they pass on, from the
         entry on. Of a loop it is the first run.
         """
@@ -57,27 +57,27 @@ class Known:
             frame = self._called(caller, argument, frame)
         return frame
 
-    def selector(self, instruction: Instruction, frame: Frame) -> int:
+    def selector(self, instruction: Instruction, frame: CallFrame) -> int:
         """Returns the branch that a conditional takes, or the number of trips of a loop. Raises Unknown."""
         if instruction.op.role is Role.LOOP:
             return len(self._runs(instruction, frame)) - 1
         return self._branch(instruction, frame)
 
-    def value(self, instruction: Instruction, frame: Frame, path: Path = ()) -> Value:
+    def value(self, instruction: Instruction, frame: CallFrame, path: Path = ()) -> Value:
         """Returns the part of a value at an index into its tuples. Raises Unknown."""
         key = instruction, path
         if key not in frame.made:
             try:
                 frame.made[key] = self._value(instruction, frame, path)
             except (NotEvaluable, ShapeError, RecursionError) as error:
-                raise Unknown from error
+                raise UnknownValue from error
         return frame.made[key]
 
-    def _value(self, instruction: Instruction, frame: Frame, path: Path) -> Value:
+    def _value(self, instruction: Instruction, frame: CallFrame, path: Path) -> Value:
         op, operands = instruction.op, instruction.operands
         if op.role is Role.PARAMETER:
             if not frame.arguments:
-                raise Unknown
+                raise UnknownValue
             return self.value(*frame.arguments[instruction.attributes_as(ParameterAttributes).number], path)
         if (index := element_index(instruction)) is not None:
             return self.value(operands[0], frame, (index, *path))
@@ -97,22 +97,22 @@ class Known:
         acts = op.is_collective or op.interface(Draws) or op.has_side_effect(instruction.attributes)
         shape = instruction.shape
         if acts or op.interface(Starts) or path or not shape.is_array or shape.num_elements > _MOST_ELEMENTS:
-            raise Unknown
+            raise UnknownValue
         return op.kernel(instruction.call, _no_calls)(*[self.value(o, frame) for o in operands])
 
-    def _branch(self, instruction: Instruction, frame: Frame) -> int:
+    def _branch(self, instruction: Instruction, frame: CallFrame) -> int:
         selector = instruction.operands[0]
         return branch_selector(selector.shape, len(instruction.operands) - 1)(self.value(selector, frame))
 
-    def _called(self, caller: Instruction, argument: int, frame: Frame) -> Frame:
+    def _called(self, caller: Instruction, argument: int, frame: CallFrame) -> CallFrame:
         """Returns the frame of an instruction's callee, with one of its operands as argument, or with all (-1)."""
         key = caller, argument, frame
         if key not in self._frames:
             passed = caller.operands if argument < 0 else caller.operands[argument : argument + 1]
-            self._frames[key] = Frame(tuple((operand, frame) for operand in passed))
+            self._frames[key] = CallFrame(tuple((operand, frame) for operand in passed))
         return self._frames[key]
 
-    def _runs(self, loop: Instruction, frame: Frame) -> list[Frame]:
+    def _runs(self, loop: Instruction, frame: CallFrame) -> list[CallFrame]:
         """Returns the frames of all runs of a loop's condition; the last is that which ends it. Raises Unknown."""
         key = loop, frame
         if key in self._loops:
@@ -121,8 +121,8 @@ class Known:
         runs = [self._called(loop, 0, frame)]
         while self.value(attributes.condition.root, runs[-1]):
             if len(runs) > MOST_TRIPS:
-                raise Unknown
-            runs.append(Frame(((attributes.body.root, runs[-1]),)))
+                raise UnknownValue
+            runs.append(CallFrame(((attributes.body.root, runs[-1]),)))
         self._loops[key] = runs
         return runs
 

@@ -82,8 +82,7 @@ class Variations:
         return self._results[key]
 
     def sent(self, operand: Variation, pairs: Sequence[tuple[int, int]]) -> Variation:
-        """Returns the variation of the value received over source-target pairs; devices that are no target get
-        the same.
+        """Returns the variation of a value received over source-target pairs; devices that are no target get the same.
         """
         found: list[tuple[int, ...]] = [()] * self.devices
         for source, target in pairs:

@@ -151,14 +151,13 @@ class Computation(Callee):
     # -- editing
 
     def at(self, *, before: Instruction | None = None, after: Instruction | None = None) -> Point:
-        """Places instructions added within a `with` statement before or after an instruction, else at the end.
-        The root stays.
+        """Places instructions added within a `with` statement before or after an instruction, else at the end. The root
+        stays.
 
             with c.at(before=y) as made:
                 z = c.build("negate", x)
 
-        `made` is the list of the added instructions. The order is made when it is next read, once for many
-        places.
+        `made` is the list of the added instructions. The order is made when it is next read, once for many places.
         """
         if self._order:
             self._root = self.root

@@ -33,7 +33,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class FlatMember:
     """Where a parameter or result of the program before is: the array of this number, or a member of it."""
 
     number: int
@@ -44,5 +44,5 @@ class Place:
 class FlatLayout:
     """The places of the parameters and results of a program before some of them were joined."""
 
-    parameters: tuple[Place, ...]
-    results: tuple[Place, ...]
+    parameters: tuple[FlatMember, ...]
+    results: tuple[FlatMember, ...]

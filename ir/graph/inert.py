@@ -17,7 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ..inert import Values
+from ..inert import ValueReader
 from .module import Module
 from .op import AnyOp, op_named
 
@@ -33,7 +33,7 @@ _SMALL = frozenset(vars(ml_dtypes)[name] for name in ml_dtypes.__all__ if name n
 _MULTIARRAY = ("numpy._core.multiarray", "numpy.core.multiarray")  # since numpy 2, and before
 
 
-class _Program(Values):
+class _Program(ValueReader):
     def __init__(self, data: bytes, rooms: Sequence[str]) -> None:
         super().__init__(BytesIO(data))
         self._rooms = tuple(f"{_ROOT}.{room}" for room in rooms)

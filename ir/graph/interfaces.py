@@ -319,8 +319,8 @@ def facts(op: AnyOp, call: Call, operands: Sequence[Fact], visitor: Visitor) -> 
 def demands(
     op: AnyOp, call: Call, operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
 ) -> list[Demand]:
-    """Returns the demands of a use of an op on its operands: see `Ranges.demands`. Columns are joined for ops that
-    do not know them.
+    """Returns the demands of a use of an op on its operands: see `Ranges.demands`. Columns are joined for ops that do
+    not know them.
     """
     own = op.interface(Ranges)
     if not movement(op).forwards_leaves and (own is None or not own.knows_columns):

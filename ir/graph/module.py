@@ -174,8 +174,8 @@ class Module:
         return text
 
     def to_stablehlo_bytecode(self) -> bytes:
-        """Returns the module as a portable artifact of StableHLO, which later versions read too (extra `xla`).
-        Raises CompileError if StableHLO cannot express it.
+        """Returns the module as a portable artifact of StableHLO, which later versions read too (extra `xla`). Raises
+        CompileError if StableHLO cannot express it.
         """
         data: bytes = late(_WRITERS["stablehlo bytecode"])(self)
         return data

@@ -2,8 +2,8 @@
 
 There are three syntaxes. `async-start(..), calls=%c` starts a computation. `negate-start(..)` starts one op with that
 op's attributes. all-reduce, all-gather, collective-permute and copy have starts of their own, with different result
-shapes. A `Form` describes the positions of operands and result in a start's value; their shapes and values are those of
-the wrapped op.
+shapes. A `StartLayout` describes the positions of operands and result in a start's value; their shapes and values are
+those of the wrapped op.
 
 Assumption: a start's value is used only by its updates and its done, as XLA requires too.
 """
@@ -56,7 +56,7 @@ from . import collectives as collectives  # registers the ops wrapped below
 from . import conversion as conversion
 from .checks import text
 from .control import CallAttributes
-from .starts import COPIED, GATHERED, PLAIN, WRAPPED, Form, Starts, form_of
+from .starts import COPIED, GATHERED, PLAIN, WRAPPED, StartLayout, Starts, form_of
 from .structure import leaf_rule, leaves_of, unchanged
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class _Link(Op[Any], Placed, FloatTypes):
     attributes = AsyncLinkAttributes
     keeps_types = True
     stem: ClassVar[str] = "async"
-    form: ClassVar[Form] = WRAPPED
+    form: ClassVar[StartLayout] = WRAPPED
 
     def check_use(self, use: Use) -> None:
         start = use.operands[0]
@@ -245,7 +245,7 @@ register(AsyncUpdate)
 register(AsyncDone)
 
 
-def _start(op: AnyOp, attributes: type[Attributes], form: Form = WRAPPED) -> AnyOp:
+def _start(op: AnyOp, attributes: type[Attributes], form: StartLayout = WRAPPED) -> AnyOp:
     names = {
         "__doc__": f"Begins {op.opcode}; {op.opcode}-done gives the result.",
         "opcode": op.opcode + "-start",
@@ -261,7 +261,7 @@ def _start(op: AnyOp, attributes: type[Attributes], form: Form = WRAPPED) -> Any
     return type("Start", (AsyncStart, Applies) if op.interface(Applies) else (AsyncStart,), names)()
 
 
-def _link(base: type[_Link], op: AnyOp, attributes: type[Attributes], form: Form = WRAPPED) -> AnyOp:
+def _link(base: type[_Link], op: AnyOp, attributes: type[Attributes], form: StartLayout = WRAPPED) -> AnyOp:
     opcode = base.opcode.replace("async", op.opcode)
     names = {"__doc__": base.__doc__, "opcode": opcode, "stem": op.opcode, "attributes": attributes, "form": form}
     return type(base.__name__, (base,), names)()

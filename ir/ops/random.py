@@ -92,7 +92,7 @@ def _numbers(shape: Shape) -> Shape:
     return shape if shape.is_array else shape.elements[1]
 
 
-class Distribution(Enum):
+class RngDistribution(Enum):
     UNIFORM = "rng_uniform"
     NORMAL = "rng_normal"
 
@@ -108,7 +108,7 @@ class _HiddenState(Op[Any], Draws, FloatTypes):
 
 @dataclass(frozen=True, slots=True)
 class RngAttributes(Attributes):
-    distribution: Distribution
+    distribution: RngDistribution
 
 
 @register
@@ -125,7 +125,7 @@ class Rng(_HiddenState, TextForm):
 
     def infer_shape(self, operands: Sequence[Shape], attributes: RngAttributes, declared: Shape | None) -> Shape:
         first, second, *sizes = operands
-        kinds = (Kind.FLOAT,) if attributes.distribution is Distribution.NORMAL else tuple(_NUMBERS)
+        kinds = (Kind.FLOAT,) if attributes.distribution is RngDistribution.NORMAL else tuple(_NUMBERS)
         for number, operand in enumerate((first, second)):
             require_kind("rng", operand, kinds, f"operand {number}")
             if operand.rank:
@@ -140,7 +140,7 @@ class Rng(_HiddenState, TextForm):
     def kernel(self, call: OpCall[RngAttributes], compile: Compile) -> Kernel:
         element, dims = call.shape.element, call.shape.dims
         numpy_type(element)
-        draw = _uniform if call.attributes.distribution is Distribution.UNIFORM else _normal
+        draw = _uniform if call.attributes.distribution is RngDistribution.UNIFORM else _normal
 
         def run(state: RandomState, first: Any, second: Any, *sizes: Any) -> Any:
             generator = np.random.Generator(np.random.Philox(key=SEED, counter=state.draws << 192))

@@ -120,19 +120,19 @@ class Comparator:
             self._sides[i] = side
             self._forms[i] = numbers.setdefault(form, len(numbers))
 
-    def _comparison(self, i: Instruction) -> Comparison | None:
+    def _comparison(self, i: Instruction) -> KeyComparison | None:
         """Returns the comparison, or the predicate of one element, that an instruction computes, else None.
 
         A predicate computed from predicates is None: its operands are the comparisons.
         """
         if self._sides[i] in (_LEFT, _RIGHT):
             made_of_others = i.operands and all(_is_predicate(o) for o in i.operands)
-            return Comparison(self._forms[i], False) if _is_predicate(i) and not made_of_others else None
+            return KeyComparison(self._forms[i], False) if _is_predicate(i) and not made_of_others else None
         if not isinstance(i.op, Compare) or {self._sides[o] for o in i.operands} != {_LEFT, _RIGHT}:
             return None
         x, y = i.operands
         same = self._forms[x] == self._forms[y] and not x.shape.element.is_complex
-        return Comparison(self._forms[x], _compare_attributes(i).type is ComparisonType.TOTALORDER) if same else None
+        return KeyComparison(self._forms[x], _compare_attributes(i).type is ComparisonType.TOTALORDER) if same else None
 
     def _find_keys(self) -> list[SortKey] | None:
         comparisons = self._comparisons_of_root()
@@ -145,9 +145,9 @@ class Comparator:
         keys = [SortKey(self._left[comparisons[c].form], comparisons[c].total, descending) for c, descending in order]
         return keys if all(map(_takes_arrays, _needed(keys))) else None
 
-    def _comparisons_of_root(self) -> list[Comparison] | None:
+    def _comparisons_of_root(self) -> list[KeyComparison] | None:
         """Returns all comparisons that the root depends on; None if it depends on an element in another way."""
-        found: dict[Comparison, None] = {}
+        found: dict[KeyComparison, None] = {}
         work, seen = [self.computation.root], set["Instruction"]()
         while work:
             i = work.pop()
@@ -163,7 +163,7 @@ class Comparator:
                 work += i.operands
         return list(found)
 
-    def _table(self, comparisons: list[Comparison]) -> Array | None:
+    def _table(self, comparisons: list[KeyComparison]) -> Array | None:
         """Evaluates the comparator with one dimension (less, equal, greater) per comparison.
 
         Returns None if an op has no kernel.
@@ -192,7 +192,7 @@ class Comparator:
                 return
 
 
-class Comparison(NamedTuple):
+class KeyComparison(NamedTuple):
     """The form whose values for both elements are compared, and whether by the total order of floats."""
 
     form: int

@@ -1,7 +1,7 @@
 """Starts of asynchronous ops: what they begin, and how their values are laid out.
 
-There are three syntaxes (`async_ops.py`), with different shapes of a start's value. A `Form` describes the positions of
-operands and result in it.
+There are three syntaxes (`async_ops.py`), with different shapes of a start's value. A `StartLayout` describes the
+positions of operands and result in it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class StartLayout:
     """The layout of a start's value. `result` is the index of the result; None if the value is the result itself.
 
     The other one of the first two elements holds the operands: a single one directly if `bare`, else a tuple. Further
@@ -53,13 +53,13 @@ class Form:
         return join((result, given, *contexts) if self.result == 0 else (given, result, *contexts))
 
 
-WRAPPED = Form("((operands), result, contexts..)")
-GATHERED = Form("(operand, result, contexts..)", bare=True)
-COPIED = Form("(result, operand, contexts..)", 0, True)
-PLAIN = Form("the result", None)
+WRAPPED = StartLayout("((operands), result, contexts..)")
+GATHERED = StartLayout("(operand, result, contexts..)", bare=True)
+COPIED = StartLayout("(result, operand, contexts..)", 0, True)
+PLAIN = StartLayout("the result", None)
 
 
-def form_of(own: Form, shape: Shape | None) -> Form:
+def form_of(own: StartLayout, shape: Shape | None) -> StartLayout:
     """Returns the form of a start's shape. XLA prints wrapped collectives as built-in starts with the wrapped form."""
     if own is WRAPPED or shape is None or not (shape.is_tuple and len(shape.elements) >= 2):
         return own
@@ -73,14 +73,14 @@ class Starts:
     """An op that begins another one, whose result its done returns."""
 
     wrapped: ClassVar[AnyOp]
-    form: ClassVar[Form] = WRAPPED
+    form: ClassVar[StartLayout] = WRAPPED
 
     def unwrap(self, attributes: Any) -> tuple[AnyOp, Attributes]:
         """Returns the started op and its attributes."""
         own = self.wrapped.attributes
         return self.wrapped, own(**{name: getattr(attributes, name) for name in attribute_fields(own)})
 
-    def form_of(self, shape: Shape | None) -> Form:
+    def form_of(self, shape: Shape | None) -> StartLayout:
         """Returns the layout of a start with this shape."""
         return form_of(self.form, shape)
 

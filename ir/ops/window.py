@@ -210,9 +210,7 @@ class ReduceWindow(Op[ReduceWindowAttributes], Applies, Ranges):
 
 
 def _reduced_along(ufunc: ArrayFold, x: Any, fill: Any, axis: int, w: WindowDim) -> Any:
-    """Reduces the windows of one dimension: cumulatively where they allow it, else one position of all windows
-    after the other.
-    """
+    """Reduces the windows of one dimension: cumulative ones by accumulation, others one position after the other."""
     if is_trivial(w):
         return x
     if is_cumulative(x.shape[axis], w):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ..graph.flat_layout import Place
+from ..graph.flat_layout import FlatMember
 from ..graph.module import Module, Stage
 from ..types.shape import Shape
 from .interface import Interface
@@ -37,7 +37,7 @@ def flat_layout_problems(module: Module) -> Iterator[str]:
             yield f"flat layout: only one of result {alias.result} and its parameter {alias.parameter} is joined"
 
 
-def _problems(places: Sequence[Place], shape: Shape, devices: int) -> Iterator[str]:
+def _problems(places: Sequence[FlatMember], shape: Shape, devices: int) -> Iterator[str]:
     members = sorted((p.member for p in places if p.member is not None), key=lambda m: m.start)
     if len(members) != len(places):
         if len(places) > 1:

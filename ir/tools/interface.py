@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from ..graph.attributes import ParameterAttributes, SliceDim
 from ..graph.computation import Computation
-from ..graph.flat_layout import Member, Place
+from ..graph.flat_layout import FlatMember, Member
 from ..graph.instruction import Instruction, Metadata
 from ..graph.module import EntryLayout, Module, clone_module
 from ..graph.op import Role
@@ -49,7 +49,7 @@ class Port(NamedTuple):
         return Member(self.value.name, 0, self.value.shape.without_layout(), self.whole, self.sharding, path)
 
 
-class Alias(NamedTuple):
+class ParameterAlias(NamedTuple):
     """A result that lies in the memory of a parameter."""
 
     result: int
@@ -64,7 +64,7 @@ class Interface:
 
     parameters: list[Port]
     results: list[Port]
-    aliases: list[Alias]
+    aliases: list[ParameterAlias]
     donors: list[int]
 
     @staticmethod
@@ -85,7 +85,7 @@ class Interface:
                   made.parameters[n] if made else None) for n, p in enumerate(entry.parameters)],
             [port(v, _leaf(given.result, n) if given else None, shardings[n], _leaf(made.result, n) if made else None)
              for n, v in enumerate(values)],
-            [Alias(int(result.strip() or "0"), int(number), kind)
+            [ParameterAlias(int(result.strip() or "0"), int(number), kind)
              for result, number, _, kind in _ENTRY.findall(module.input_output_alias)],
             [number for number, _ in donors(module.buffer_donor)],
         )  # fmt: skip
@@ -179,7 +179,7 @@ def unflattened(module: Module) -> Module:
         results.append(port)
     places = {place.number: n for n, place in enumerate(layout.parameters) if place.member is None}
     ends = {place.number: n for n, place in enumerate(layout.results) if place.member is None}
-    shared = [Alias(r, p, a.kind) for a in old.aliases
+    shared = [ParameterAlias(r, p, a.kind) for a in old.aliases
               for r, p in zip(parts.get(a.result) or [ends[a.result]],
                               members.get(a.parameter) or [places[a.parameter]], strict=True)]  # fmt: skip
     given = [n for d in old.donors for n in members.get(d) or [places[d]]]
@@ -192,7 +192,7 @@ def unflattened(module: Module) -> Module:
     return copy
 
 
-def _inside(places: Sequence[Place]) -> dict[int, list[int]]:
+def _inside(places: Sequence[FlatMember]) -> dict[int, list[int]]:
     """Returns per joined array the numbers of its members, in the order in which they lie there."""
     found: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for number, place in enumerate(places):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..diagnostics import fail
-from ..graph.flat_layout import Place
+from ..graph.flat_layout import FlatMember
 from ..graph.instruction import Instruction
 from ..graph.module import EntryLayout, Module, Stage, clone_module
 from ..sharding.sharding import REPLICATED, Sharding, ShardingKind, TupleSharding, leaf_shardings
@@ -51,7 +51,7 @@ def placements(module: Module) -> tuple[list[Placement], list[Placement]]:
     return (given, made) if flat is None else (_unpacked(flat.parameters, given), _unpacked(flat.results, made))
 
 
-def _unpacked(places: Sequence[Place], arrays: Sequence[Placement]) -> list[Placement]:
+def _unpacked(places: Sequence[FlatMember], arrays: Sequence[Placement]) -> list[Placement]:
     """Returns the placements of the arrays at some places, given those of the program's own arrays."""
     members = [(place, place.member) for place in places]
     return [arrays[place.number] if m is None else Placement(m.whole, _tiling(m.sharding, m.whole.rank))

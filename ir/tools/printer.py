@@ -14,7 +14,7 @@ from typing import Any, cast
 
 from ..graph.attributes import NONE, Attributes, SliceDim, attribute_fields, inline_field
 from ..graph.computation import Computation
-from ..graph.flat_layout import FlatLayout, Place
+from ..graph.flat_layout import FlatLayout, FlatMember
 from ..graph.instruction import FrontendAttributes, Instruction
 from ..graph.module import EntryLayout, Module, Stage
 from ..sharding.sharding import AnySharding
@@ -101,7 +101,7 @@ def flat_layout_text(layout: FlatLayout) -> str:
     return f"{{({parameters})->({results})}}"
 
 
-def _place(place: Place) -> str:
+def _place(place: FlatMember) -> str:
     member = place.member
     if member is None:
         return str(place.number)

@@ -93,8 +93,8 @@ def run_pass(step: Pass, module: Module, context: PassContext) -> bool:
 
 
 def _run(step: Pass, module: Module, context: PassContext) -> bool:
-    """Runs a pass. Wraps its exceptions in InternalError, except for errors of the program, errors that name the
-    pass already, and MemoryError.
+    """Runs a pass. Wraps its exceptions in InternalError, except for errors of the program, errors that name the pass
+    already, and MemoryError.
     """
     try:
         return step.run(module, context)

@@ -37,9 +37,7 @@ class DeadLoopState(Pass):
 
 
 def _visit(computation: Computation, shared: set[Computation]) -> bool:
-    """Shrinks the loops of a computation, inner ones first: operands that they no longer read may be dead outside
-    of them.
-    """
+    """Shrinks the loops of a computation, inner ones first: operands that they no longer read may be dead outside."""
     changed = False
     for instruction in reversed([i for i in computation if i.op.is_control]):
         called = instruction.called()

@@ -122,8 +122,8 @@ class _Inliner:
     def _callee(
         self, instruction: Instruction, started: dict[Computation, Computation], computation: Computation
     ) -> Computation:
-        """Returns the computation that the copy of an instruction calls in place of this one. An op of control
-        flow that calls one computation several times gets a copy each time.
+        """Returns the computation that the copy of an instruction calls in place of this one. An op of control flow
+        that calls one computation several times gets a copy each time.
         """
         if computation in started:
             return started[computation]

@@ -71,7 +71,7 @@ class Sums:
 
 @brief
 @dataclass(eq=False)
-class Block:
+class RowBlock:
     """The block of a chain for some `rows`, all columns being computed if `columns` is None."""
 
     chain: Chain

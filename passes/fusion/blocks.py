@@ -19,11 +19,11 @@ from ...cost.host import HOST
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from .block import Block, Sums
+from .block import RowBlock, Sums
 from .chain import Chain, Node, batched, chain_of, contracted, is_product
 from .mask import Masks, Span
 from .segments import segments
-from .values import Values
+from .values import FusionValues
 
 MOST = 8  # blocks: more would save little of a mask's triangle, and programs grow with them
 FEWEST = 32  # rows of a block: products of fewer are slower
@@ -33,7 +33,7 @@ WORTH = 0.9  # of the columns: a mask that lets more through saves less than the
 
 @brief
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class BlockPlan:
     """How to make a chain in blocks of rows along an index: the columns of each are None if all are computed."""
 
     chain: Chain
@@ -57,11 +57,11 @@ class Blocks:
 
     computation: Computation
     is_scheduled: bool = False
-    plans: dict[Instruction, Plan] = field(default_factory=dict[Instruction, Plan])
+    plans: dict[Instruction, BlockPlan] = field(default_factory=dict[Instruction, BlockPlan])
     refusals: dict[Instruction, str] = field(default_factory=dict[Instruction, str])
 
     def __post_init__(self) -> None:
-        values = Values(self.computation)
+        values = FusionValues(self.computation)
         number = {instruction: n for n, instruction in enumerate(self.computation)}
         parts = segments(self.computation, values) if self.is_scheduled else {}
         for product in [i for i in self.computation if is_product(i)]:
@@ -69,7 +69,7 @@ class Blocks:
             if isinstance(chain, Chain) and len({parts.get(m) for m in (*chain.first, product)}) > 1:
                 chain = "in the schedule a collective starts or is awaited between the products"
             found = _plan(chain) if isinstance(chain, Chain) else chain or "it has to wait for others"
-            if isinstance(found, Plan):
+            if isinstance(found, BlockPlan):
                 self.plans[product] = found
             else:
                 self.refusals[product] = found
@@ -93,7 +93,7 @@ class Blocks:
         return bool(self.plans)
 
 
-def _made(plan: Plan) -> Instruction:
+def _made(plan: BlockPlan) -> Instruction:
     """Appends the blocks of a chain, and their concatenation."""
     chain, product = plan.chain, plan.chain.product
     sums = None
@@ -104,14 +104,14 @@ def _made(plan: Plan) -> Instruction:
     for n, rows in enumerate(plan.rows):
         columns = None if plan.columns is None else plan.columns[n]
         is_whole = sums is None or columns == (0, sums.borders[-1])
-        block = Block(chain, plan.index, rows, None if is_whole else plan.masks, None if is_whole else columns, sums)
+        block = RowBlock(chain, plan.index, rows, None if is_whole else plan.masks, None if is_whole else columns, sums)
         parts.append(block.result())
     dim = chain.indices.dim(product, plan.index)
     assert product.parent is not None
     return product.parent.build("concatenate", *parts, dimensions=(dim,), shape=product.shape, like=product)
 
 
-def _plan(chain: Chain) -> Plan | str:
+def _plan(chain: Chain) -> BlockPlan | str:
     """Returns how to make a chain in blocks, or why not."""
     if max(p.shape.num_elements for p in chain.first) < LEAST:
         return "it is small"
@@ -125,7 +125,7 @@ def _reason(chain: Chain) -> str:
     return f"no mask is known to leave out columns of whole blocks of rows, and {small}"
 
 
-def _masked(chain: Chain) -> Plan | None:
+def _masked(chain: Chain) -> BlockPlan | None:
     """Returns the blocks of rows that a mask makes worthwhile."""
     columns, element = chain.columns, chain.product.shape.element
     exact = all(v.shape.element is element for v in chain.product.operands) and element.is_float and element.bits >= 32
@@ -139,7 +139,7 @@ def _masked(chain: Chain) -> Plan | None:
         masks = Masks(chain, index, columns)
         found = tuple(masks.kept(span) or (0, size) for span in rows)
         if len(rows) > 1 and _share(rows, found, size) < WORTH:
-            return Plan(chain, index, rows, masks, found)
+            return BlockPlan(chain, index, rows, masks, found)
     return None
 
 
@@ -148,7 +148,7 @@ def _share(rows: tuple[Span, ...], columns: tuple[Span, ...], size: int) -> floa
     return needed / (rows[-1][1] * size)
 
 
-def _large(chain: Chain) -> Plan | None:
+def _large(chain: Chain) -> BlockPlan | None:
     """Returns the blocks that keep large values between the products from being in memory at once."""
     if max(p.shape.byte_size for p in chain.first) < HOST.streamed:
         return None
@@ -157,7 +157,7 @@ def _large(chain: Chain) -> Plan | None:
     for dim, index in found:
         rows = _spans(chain.made.shape.dims[dim], 1 if dim in batch else 8 * FEWEST)
         if len(rows) > 1 and index != chain.columns:
-            return Plan(chain, index, rows)
+            return BlockPlan(chain, index, rows)
     return None
 
 

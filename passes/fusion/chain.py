@@ -18,8 +18,8 @@ from ...ir.brief import brief
 from ...ir.factors.sharding_rule import FactorKind
 from ...ir.graph.instruction import Instruction
 from ...ir.ops.dot import Dot, DotAttributes
-from .forms import Form, form_of
-from .values import Values
+from .forms import LoopForm, form_of
+from .values import FusionValues
 
 _RESULT = -1
 Node = tuple[Instruction, int, int]
@@ -132,7 +132,7 @@ def batched(product: Instruction, side: int) -> tuple[int, ...]:
     return (attributes.lhs_batch_dims, attributes.rhs_batch_dims)[side]
 
 
-def chain_of(product: Instruction, values: Values, number: Mapping[Instruction, int]) -> Chain | str:
+def chain_of(product: Instruction, values: FusionValues, number: Mapping[Instruction, int]) -> Chain | str:
     """Returns the chain that ends in a product, or why there is none. `number` is the place of each instruction."""
     reason = "no other product makes its operands, by ops on rows whose results nothing else needs"
     for side in range(2):
@@ -148,7 +148,7 @@ def chain_of(product: Instruction, values: Values, number: Mapping[Instruction, 
 
 
 def _behind(
-    product: Instruction, side: int, values: Values, number: Mapping[Instruction, int]
+    product: Instruction, side: int, values: FusionValues, number: Mapping[Instruction, int]
 ) -> dict[Instruction, None]:
     """Returns the ops that make an operand, as far back as nothing else needs their results, and up to products."""
     inside = dict[Instruction, None]()
@@ -185,4 +185,4 @@ def _carries(instruction: Instruction) -> bool:
 
 def _has_loops(instruction: Instruction) -> bool:
     form = form_of(instruction)
-    return isinstance(form, Form) and not form.windows and not form.joint
+    return isinstance(form, LoopForm) and not form.windows and not form.joint

@@ -22,7 +22,7 @@ Places = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class LoopForm:
     """An op as loops of these `sizes` that read operand n at the places `reads[n]`; None: at others, as a slice does.
     The result has the loops `kept`; the op combines the elements along the others. The operands of a `joint` op, all of
     one size, lie side by side in its result; its loops are those of one operand. An op of `windows` reads operand 0 at
@@ -51,7 +51,7 @@ class Refusal:
         return self.reason.format(self.other.name if self.other is not None else "")
 
 
-def form_of(instruction: Instruction) -> Form | Refusal:
+def form_of(instruction: Instruction) -> LoopForm | Refusal:
     """Returns the loops of an instruction, or why loops over its elements do not compute it."""
     op = instruction.op
     if not (op.is_fusible or op.role is Role.CONSTANT):
@@ -67,7 +67,7 @@ def sizes_of(shape: Shape) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=65536)
-def _form(op: AnyOp, call: OpCall[Any]) -> Form | Refusal:
+def _form(op: AnyOp, call: OpCall[Any]) -> LoopForm | Refusal:
     shapes = (*call.operands, call.shape)
     if any(not s.is_array or s.is_dynamic or 0 in s.dims for s in shapes):
         return Refusal("its values are not arrays of fixed sizes that have elements")
@@ -88,28 +88,28 @@ def _form(op: AnyOp, call: OpCall[Any]) -> Form | Refusal:
     *reads, kept = [tuple(place[f] for f in v or ()) for v in values]
     if kept != tuple(sorted(kept)) or (len(kept) < len(largest) and (rule.monoid is None or len(reads) != 2)):
         return Refusal("it reduces several arrays, by no known monoid, or to another order of dimensions")
-    return Form(tuple(rule.factors[f].size for f in largest), tuple(reads), kept)
+    return LoopForm(tuple(rule.factors[f].size for f in largest), tuple(reads), kept)
 
 
-def _moving(sources: tuple[Source, ...], call: OpCall[Any]) -> Form | Refusal:
+def _moving(sources: tuple[Source, ...], call: OpCall[Any]) -> LoopForm | Refusal:
     sizes = sizes_of(call.shape)
     one = sizes_of(call.operands[0])
     if lie_side_by_side(sources, call.operands, call.shape) and all(sizes_of(o) == one for o in call.operands):
-        return Form(one, (tuple(range(len(one))),) * len(sources), tuple(range(len(one))), True)
+        return LoopForm(one, (tuple(range(len(one))),) * len(sources), tuple(range(len(one))), True)
     if any(isinstance(s, RowMajor) and sizes_of(o) != sizes for s, o in zip(sources, call.operands, strict=True)):
         return Refusal("it splits or joins dimensions, so its loops are not those of its operand")
     reads = tuple(_places(s, o, call.shape) for s, o in zip(sources, call.operands, strict=True))
-    return Form(sizes, reads, tuple(range(len(sizes))))
+    return LoopForm(sizes, reads, tuple(range(len(sizes))))
 
 
-def _windowed(windows: Windows, call: OpCall[Any]) -> Form | Refusal:
+def _windowed(windows: Windows, call: OpCall[Any]) -> LoopForm | Refusal:
     sizes = sizes_of(call.shape)
     if not sizes:
         return Refusal("it reads a single element at a computed place")
     reads: list[Places | None] = [None] * len(call.operands)
     for start in windows.starts:
         reads[start.operand] = _places(start.index, call.operands[start.operand], call.shape)
-    return Form(sizes, tuple(reads), tuple(range(len(sizes))), windows=True)
+    return LoopForm(sizes, tuple(reads), tuple(range(len(sizes))), windows=True)
 
 
 def _places(source: Source, operand: Shape, result: Shape) -> Places | None:

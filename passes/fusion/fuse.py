@@ -30,11 +30,11 @@ from ..cleanup.dce import DeadCodeElimination
 from .blocks import Blocks
 from .chain import is_product
 from .groups import Group, Groups, Stands
-from .values import Values
+from .values import FusionValues
 
 
 @dataclass(frozen=True)
-class Fusion(Pass):
+class FusionPass(Pass):
     """Fuses element-wise ops, broadcasts, transposes and reductions. `most` limits the ops of a fusion. With `blocks`,
     products are first made in blocks where that pays.
     """
@@ -91,7 +91,7 @@ def _without_tuples(computation: Computation) -> bool:
     return changed
 
 
-def _fused(computation: Computation, values: Values, group: Group, names: Iterator[str]) -> Computation | None:
+def _fused(computation: Computation, values: FusionValues, group: Group, names: Iterator[str]) -> Computation | None:
     """Makes one instruction of a group, of a single op only if it reads values that need not be stored; returns the
     computation that the new instruction calls.
     """
@@ -116,7 +116,7 @@ def _fused(computation: Computation, values: Values, group: Group, names: Iterat
     return body
 
 
-def _is_worth_reading(values: Values, operand: Instruction) -> bool:
+def _is_worth_reading(values: FusionValues, operand: Instruction) -> bool:
     """Returns whether a free operand is an array, which would be stored for an unfused op."""
     return values.is_free(operand) and bool(operand.shape.dims)
 
@@ -124,7 +124,7 @@ def _is_worth_reading(values: Values, operand: Instruction) -> bool:
 class _Body:
     """A fused computation being made."""
 
-    def __init__(self, body: Computation, values: Values) -> None:
+    def __init__(self, body: Computation, values: FusionValues) -> None:
         self._body = body
         self._values = values
         self._copies: dict[Instruction, Instruction] = {}

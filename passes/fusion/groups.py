@@ -14,9 +14,9 @@ from enum import Enum
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from .forms import Form, Places, Refusal
+from .forms import LoopForm, Places, Refusal
 from .segments import segments
-from .values import Values
+from .values import FusionValues
 
 _APART = Refusal("in the schedule a collective starts or is awaited between them")
 
@@ -49,7 +49,7 @@ class Groups:
     """The groups of one computation. `most` limits the members of a group; those of a schedule are in one segment."""
 
     def __init__(self, computation: Computation, most: int, is_scheduled: bool = False) -> None:
-        self.values = Values(computation)
+        self.values = FusionValues(computation)
         self._segments = segments(computation, self.values) if is_scheduled else {}
         self.most = most
         self.of: dict[Instruction, Group] = {}
@@ -83,7 +83,7 @@ class Groups:
     def _refuse(self, instruction: Instruction, refusal: Refusal) -> None:
         self.refusals.setdefault(instruction, []).append(refusal)
 
-    def _place(self, instruction: Instruction, form: Form) -> None:
+    def _place(self, instruction: Instruction, form: LoopForm) -> None:
         groups = list(dict.fromkeys(self.of[s] for s in self.values.sources(instruction) if s in self.of))
         joined: Group | None = None
         for group in sorted(groups, key=lambda g: -g.last):
@@ -102,7 +102,7 @@ class Groups:
             else:
                 self._refuse(instruction, stands)
 
-    def _join(self, group: Group, instruction: Instruction, form: Form) -> Refusal | None:
+    def _join(self, group: Group, instruction: Instruction, form: LoopForm) -> Refusal | None:
         """Adds an instruction to a group, or returns why not."""
         stands = self._stands(group, instruction, form)
         if isinstance(stands, Refusal):
@@ -112,7 +112,7 @@ class Groups:
             self._add(group, instruction, form, stands)
         return refusal
 
-    def _add(self, group: Group, instruction: Instruction, form: Form, stands: Stands) -> None:
+    def _add(self, group: Group, instruction: Instruction, form: LoopForm, stands: Stands) -> None:
         group.members[instruction] = stands
         group.last = self._number[instruction]
         group.sources.update(dict.fromkeys(self.values.sources(instruction)))
@@ -122,7 +122,7 @@ class Groups:
 
     # -- loops
 
-    def _stands(self, group: Group, instruction: Instruction, form: Form) -> Stands | Refusal:
+    def _stands(self, group: Group, instruction: Instruction, form: LoopForm) -> Stands | Refusal:
         """Returns where the loops of a group compute an instruction, or why they cannot."""
         last = next(reversed(group.members), None)
         if form.folds:
@@ -141,7 +141,7 @@ class Groups:
                 return Refusal("it reads {} at another place, or before it is ready", operand)
         return stands
 
-    def _fold(self, group: Group, form: Form, last: Instruction | None) -> Stands | Refusal:
+    def _fold(self, group: Group, form: LoopForm, last: Instruction | None) -> Stands | Refusal:
         if form.sizes != group.sizes:
             return Refusal(f"its loops {list(form.sizes)} are not those of {{}}", last)
         kept = len(form.kept)

@@ -47,7 +47,7 @@ class Masks:
         such, or if what ops make of the others is unknown.
         """
         for columns in sorted(self._candidates(rows), key=lambda c: c[1] - c[0]):
-            if Uniform(self, rows, columns).holds():
+            if UniformRows(self, rows, columns).holds():
                 return columns
         return None
 
@@ -109,7 +109,7 @@ class Masks:
 
 @brief
 @dataclass(eq=False)
-class Uniform:
+class UniformRows:
     """Decides whether values of some rows are the same in all columns but `columns`."""
 
     masks: Masks

@@ -13,10 +13,10 @@ from __future__ import annotations
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import PassesOn, movement
-from .values import Values
+from .values import FusionValues
 
 
-def segments(computation: Computation, values: Values) -> dict[Instruction, int]:
+def segments(computation: Computation, values: FusionValues) -> dict[Instruction, int]:
     """Returns the number of each instruction's segment."""
     found: dict[Instruction, int] = {}
     flying: dict[Instruction, frozenset[Instruction]] = {}  # values that are not there until their collectives are
@@ -36,7 +36,7 @@ def segments(computation: Computation, values: Values) -> dict[Instruction, int]
     return found
 
 
-def _passes_on(instruction: Instruction, values: Values) -> bool:
+def _passes_on(instruction: Instruction, values: FusionValues) -> bool:
     """Whether an instruction gives a value on that is not there yet: its own readers wait for it."""
     op = instruction.op
     if op.interface(PassesOn) or movement(op).forwards_leaves:

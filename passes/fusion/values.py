@@ -13,7 +13,7 @@ from ...ir.graph.algebra import Algebra
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
-from .forms import Form, Places, Refusal, form_of, sizes_of
+from .forms import LoopForm, Places, Refusal, form_of, sizes_of
 
 _DEEPEST = 8  # ops that a reader computes anew, one after the other
 _PARTS = 4  # of a concatenation that a reader computes anew, by as many tests per element
@@ -22,22 +22,22 @@ _PARTS = 4  # of a concatenation that a reader computes anew, by as many tests p
 Source = tuple[Instruction, Places | None]
 
 
-class Values:
+class FusionValues:
     """Answers for one computation, while its instructions keep their operands."""
 
     def __init__(self, computation: Computation) -> None:
         self.computation = computation
-        self._forms: dict[Instruction, Form | Refusal] = {}
+        self._forms: dict[Instruction, LoopForm | Refusal] = {}
         self._depths: dict[Instruction, int | Refusal] = {}
         self._reads: dict[Instruction, tuple[Source, ...]] = {}
         self._sources: dict[Instruction, tuple[Instruction, ...]] = {}
 
-    def form(self, instruction: Instruction) -> Form | None:
+    def form(self, instruction: Instruction) -> LoopForm | None:
         """Returns the loops of an instruction, or None."""
         found = self._form(instruction)
-        return found if isinstance(found, Form) else None
+        return found if isinstance(found, LoopForm) else None
 
-    def _form(self, instruction: Instruction) -> Form | Refusal:
+    def _form(self, instruction: Instruction) -> LoopForm | Refusal:
         found = self._forms.get(instruction)
         if found is None:
             found = self._forms[instruction] = form_of(instruction)
@@ -100,7 +100,7 @@ class Values:
                      if isinstance(d, Refusal) or self.reads(o)), None)
         return deepest if read is None else Refusal("it reads {} from memory", read)
 
-    def _keeps_rows(self, value: Instruction, form: Form) -> bool:
+    def _keeps_rows(self, value: Instruction, form: LoopForm) -> bool:
         """Returns whether an op that moves elements reads rows of stored values as rows or parts of them."""
         for operand, at in zip(value.operands, form.reads, strict=True):
             for _, places in self.reads(operand):
@@ -123,7 +123,7 @@ class Values:
         assert form is not None
         return self._read(value, form) if _moves(value) else ()
 
-    def _read(self, value: Instruction, form: Form) -> tuple[Source, ...]:
+    def _read(self, value: Instruction, form: LoopForm) -> tuple[Source, ...]:
         """Returns the stored values that an op reads which moves elements."""
         found: list[Source] = []
         for operand, at in zip(value.operands, form.reads, strict=True):

@@ -22,7 +22,7 @@ from ...ir.sharding.digit import Digits, disjoint, merge, product
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
 from ...ir.types.shape import Shape
-from ..resharding.base.moves import Plan
+from ..resharding.base.moves import ReshardPlan
 from ..resharding.plan import plan_reshard
 from .use import OpUse
 
@@ -107,7 +107,7 @@ class OpSharding:
         """The digits by which the program itself divides work around this op."""
         return next((t.manual for t in self.tilings if t.manual), ())
 
-    def plan(self, source: Tiling, target: Tiling, shape: Shape) -> Plan:
+    def plan(self, source: Tiling, target: Tiling, shape: Shape) -> ReshardPlan:
         """Plans the resharding of an array of this (global) shape from one tiling to another."""
         size = shape.element.byte_size
         return plan_reshard(source, target, shape.dims, self.devices, size=size, machine=self.machine)

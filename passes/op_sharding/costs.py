@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ...ir.sharding.digit import Digits, complement, product
 from ...ir.types.shape import Shape
-from ..resharding.base.moves import Plan
+from ..resharding.base.moves import ReshardPlan
 from .assignment import Assignment, OpSharding
 
 
@@ -33,13 +33,13 @@ def received_bytes(op: OpSharding, assignment: Assignment) -> float:
     return sum(plan.received * shape.element.byte_size for plan, shape in plans)
 
 
-def _operand_plans(op: OpSharding, assignment: Assignment) -> Iterator[tuple[Plan, Shape]]:
+def _operand_plans(op: OpSharding, assignment: Assignment) -> Iterator[tuple[ReshardPlan, Shape]]:
     for value, (shape, tiling) in enumerate(zip(op.shapes[: len(op.rule.operands)], op.tilings, strict=False)):
         if value not in op.free:
             yield op.plan(tiling, op.tiling(value, assignment), shape), shape
 
 
-def _result_plans(op: OpSharding, assignment: Assignment) -> Iterator[tuple[Plan, Shape]]:
+def _result_plans(op: OpSharding, assignment: Assignment) -> Iterator[tuple[ReshardPlan, Shape]]:
     reduced = op.reduced(assignment)
     for value in range(len(op.rule.operands), len(op.shapes)):
         shape, local = op.shapes[value], op.tiling(value, assignment)

@@ -26,7 +26,7 @@ Values = Sequence[LeafState | None]  # one per value of the rule, None for value
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class StepMode:
     """How a step runs: its direction, the kinds of factors it uses, and whether it resolves conflicting claims."""
 
     direction: PropagationDirection
@@ -69,7 +69,7 @@ def gathered(state: LeafState, kept: Digits, digits: Digits) -> int:
     return int(received("all-gather", total * tiles, tiles))
 
 
-def claims(rule: ShardingRule, values: Values, mode: Mode) -> dict[int, list[Claim]]:
+def claims(rule: ShardingRule, values: Values, mode: StepMode) -> dict[int, list[Claim]]:
     """Returns the claims for each factor of the values that may propagate in this mode: the longest, none a prefix of
     another.
 
@@ -121,7 +121,7 @@ def _rank(claim: Claim) -> tuple[int, Digits]:
     return -claim.loss, tuple(Digit(-d.size, -d.stride) for d in claim.digits)
 
 
-def offers(rule: ShardingRule, values: Values, mode: Mode) -> tuple[Offer, ...]:
+def offers(rule: ShardingRule, values: Values, mode: StepMode) -> tuple[Offer, ...]:
     """Returns the offers to all values that may receive in this mode."""
     decided = decide(claims(rule, values, mode), mode.aggressive)
     if not decided:

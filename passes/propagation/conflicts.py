@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from ...ir.factors.factor_digits import dim_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from ...ir.sharding.digit import Digits, common_prefix, disjoint, drop_prefix
-from .agreement import Claim, Mode, Values, claims, decide, gathered
-from .values import Conflict, LeafDigits, PropagationDirection, Relation
+from .agreement import Claim, StepMode, Values, claims, decide, gathered
+from .values import Conflict, LeafDigits, PropagationDirection, RuleRelation
 
-_MODE = Mode(PropagationDirection.BOTH, frozenset({FactorKind.PASS, FactorKind.REDUCTION}), aggressive=True)
+_MODE = StepMode(PropagationDirection.BOTH, frozenset({FactorKind.PASS, FactorKind.REDUCTION}), aggressive=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Clash:
     received: int
 
 
-def find_conflicts(relations: Iterable[tuple[Relation, ShardingRule, Values]]) -> list[Conflict]:
+def find_conflicts(relations: Iterable[tuple[RuleRelation, ShardingRule, Values]]) -> list[Conflict]:
     """Returns the conflicts of all relations. Equal rules and equal states must be identical objects."""
     known: dict[tuple[int, ...], tuple[Clash, ...]] = {}
     found: list[Conflict] = []

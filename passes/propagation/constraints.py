@@ -15,7 +15,7 @@ from ...ir.factors.sharding_rule import elementwise_rule
 from ...ir.graph.instruction import Instruction
 from ...ir.ops.calls.custom_call import target_of
 from ...ir.tools.spmd import parts
-from .values import Leaf, PropagationDirection, Relation, ValueGraph
+from .values import Leaf, PropagationDirection, RuleRelation, ValueGraph
 
 Group = tuple[str, int]
 
@@ -45,7 +45,7 @@ def apply_constraints(graph: ValueGraph, diagnostics: Diagnostics) -> None:
         elif len(leaves) > 1:
             shapes = [x.shape for x in leaves]
             depth = max(graph.depths[i] for i in members.values())
-            graph.relate(Relation(elementwise_rule(shapes[:1], shapes[1:]), leaves, members[leaves[0]], depth))
+            graph.relate(RuleRelation(elementwise_rule(shapes[:1], shapes[1:]), leaves, members[leaves[0]], depth))
 
 
 def _members(graph: ValueGraph) -> Iterator[tuple[Group, Leaf, Instruction]]:

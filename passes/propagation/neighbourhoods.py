@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .traffic import Traffic
-from .values import Leaf, Relation, ValueGraph
+from .values import Leaf, RuleRelation, ValueGraph
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 
@@ -53,7 +53,7 @@ class Surroundings:
         """Returns a fingerprint of the neighbourhood of each leaf, up to the radius, under the noted tilings."""
         return dict(zip(self._leaves, self._graph.fingerprints(self._states, self._radius), strict=True))
 
-    def _kind(self, relation: Relation) -> int:
+    def _kind(self, relation: RuleRelation) -> int:
         """Returns a hash of the inputs of a relation's cost model, except for its leaves."""
         use = self._traffic.use(relation)
         tie = relation.rule if use is None else use

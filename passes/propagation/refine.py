@@ -35,7 +35,7 @@ from .causes import renew_causes
 from .neighbourhoods import Surroundings
 from .solve import note_conflicts
 from .traffic import Traffic
-from .values import Conflict, Leaf, PropagationDirection, Relation, ValueGraph
+from .values import Conflict, Leaf, PropagationDirection, RuleRelation, ValueGraph
 
 _ROUNDS = 8
 _LONGEST = 8  # changes in a trail
@@ -170,7 +170,7 @@ class _Refiner:
                     found.update(dict.fromkeys(self._compatible(relation, other, n) for n in places))
         return sorted((t for t in found if self._is_possible(leaf, t)), key=_tiling_key)
 
-    def _compatible(self, relation: Relation, other: Leaf, place: int) -> Tiling:
+    def _compatible(self, relation: RuleRelation, other: Leaf, place: int) -> Tiling:
         """Returns the tiling of a relation's value under which `other` can keep its tiling."""
         tiling, number = self.traffic.tiling(other), relation.leaves.index(other)
         key = relation.rule, number, tiling, place

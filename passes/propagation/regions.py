@@ -21,7 +21,7 @@ from ...ir.graph.op import Role
 from ...ir.ops.calls.custom_call import target_of
 from ...ir.sharding.digit import Digits, cut, disjoint, merge, product, refine
 from .shardy_regions import INTO, OUT_OF, SHARDY_INTO, SHARDY_OUT_OF
-from .values import Relation, ValueGraph
+from .values import RuleRelation, ValueGraph
 
 Stack = tuple[Digits, ...]  # the manual digits of the regions around a value, outermost first
 
@@ -131,7 +131,7 @@ def _tie(border: Instruction, graph: ValueGraph, diagnostics: Diagnostics) -> No
     outside.replicated += tuple(d for d in cut(inside.manual, cuts) if disjoint((d,), taken))
     rule = elementwise_rule([inside.shape], [inside.shape])
     number = 0 if outside is source else 1
-    graph.relate(Relation(rule, [source, result], border, graph.depths[border], outer=(number, prefixes)))
+    graph.relate(RuleRelation(rule, [source, result], border, graph.depths[border], outer=(number, prefixes)))
 
 
 def _split(digits: Digits, manual: Digits) -> tuple[Digits, Digits]:

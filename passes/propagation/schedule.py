@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
-from .agreement import Mode
+from .agreement import StepMode
 from .values import PropagationDirection
 
 PASS_FACTORS = frozenset({FactorKind.PASS})
@@ -37,12 +37,12 @@ class Level(IntEnum):
     ALL = 2
 
 
-def mode(level: Level, rule: ShardingRule, allowed: PropagationDirection, aggressive: bool) -> Mode:
+def mode(level: Level, rule: ShardingRule, allowed: PropagationDirection, aggressive: bool) -> StepMode:
     """Returns how a relation with this rule steps at a level, within the directions that the program allows."""
     early, middle = directions(rule)
     direction = (early, early | middle, PropagationDirection.BOTH)[level] & allowed
     kinds = (ALL_FACTORS if level is Level.ALL else PASS_FACTORS) & {f.kind for f in rule.factors}
-    return Mode(direction if kinds else PropagationDirection.NONE, kinds, aggressive)
+    return StepMode(direction if kinds else PropagationDirection.NONE, kinds, aggressive)
 
 
 def directions(rule: ShardingRule) -> tuple[PropagationDirection, PropagationDirection]:

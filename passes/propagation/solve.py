@@ -17,13 +17,13 @@ from typing import TypeVar
 from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.sharding.digit import Digits, cut, disjoint, drop_prefix, is_prefix, merge, refine
 from ...ir.time_limit import check_time
-from .agreement import Mode, Offer, Values, grows, offers, without
+from .agreement import Offer, StepMode, Values, grows, offers, without
 from .conflicts import find_conflicts
 from .schedule import Level, mode
-from .values import Cause, Gain, Leaf, LeafState, PropagationDirection, Relation, ValueGraph
+from .values import Cause, Gain, Leaf, LeafState, PropagationDirection, RuleRelation, ValueGraph
 
 T = TypeVar("T")
-Found = list[tuple[Offer, Relation]]
+Found = list[tuple[Offer, RuleRelation]]
 
 
 def solve(graph: ValueGraph, aggressive: bool = True) -> None:
@@ -48,12 +48,12 @@ class _Solver:
     def __init__(self, graph: ValueGraph, aggressive: bool) -> None:
         self.graph = graph
         self.rules = _one_per_value(graph.relations)
-        self.live: dict[Relation, None] = {}
+        self.live: dict[RuleRelation, None] = {}
         ranks = {depth: rank for rank, depth in enumerate(sorted({r.depth for r in graph.relations}))}
         self._ranks = {relation: ranks[relation.depth] for relation in graph.relations}
         self._states: dict[Leaf, LeafState | None] = {}
         self._known_states: dict[LeafState, LeafState] = {}
-        self._modes: dict[Relation, tuple[Mode, ...]] = self._all_modes(graph.relations, aggressive)
+        self._modes: dict[RuleRelation, tuple[StepMode, ...]] = self._all_modes(graph.relations, aggressive)
         self._steps: dict[tuple[int, ...], tuple[Offer, ...]] = {}
 
     def note_conflicts(self) -> None:
@@ -77,15 +77,15 @@ class _Solver:
             asked = self._sweep(asked, level)
         self.live = {r: None for r in self.live if self._offers(r, Level.ALL)}
 
-    def _sweep(self, asked: Iterable[Relation], level: Level) -> list[Relation]:
+    def _sweep(self, asked: Iterable[RuleRelation], level: Level) -> list[RuleRelation]:
         """Visits these relations by depth, and deeper ones whose leaves change meanwhile; returns those to visit again.
         """
-        waiting: dict[int, dict[Relation, None]] = {}
+        waiting: dict[int, dict[RuleRelation, None]] = {}
         for relation in asked:
             waiting.setdefault(self._ranks[relation], {})[relation] = None
         heap = list(waiting)
         heapify(heap)
-        again: dict[Relation, None] = {}
+        again: dict[RuleRelation, None] = {}
         while heap:
             check_time()
             rank = heappop(heap)
@@ -101,10 +101,10 @@ class _Solver:
                     heappush(heap, place)
         return list(again)
 
-    def _found(self, asked: Iterable[Relation], level: Level) -> Iterator[tuple[Offer, Relation]]:
+    def _found(self, asked: Iterable[RuleRelation], level: Level) -> Iterator[tuple[Offer, RuleRelation]]:
         return ((offer, relation) for relation in asked for offer in self._offers(relation, level))
 
-    def _round(self, found: Iterable[tuple[Offer, Relation]]) -> list[Relation]:
+    def _round(self, found: Iterable[tuple[Offer, RuleRelation]]) -> list[RuleRelation]:
         """Gives all leaves their offers; returns the relations of those that changed."""
         by_leaf: dict[Leaf, Found] = {}
         for offer, relation in found:
@@ -112,7 +112,7 @@ class _Solver:
         changed = [leaf for leaf, offered in by_leaf.items() if self._give(leaf, offered)]
         return list(dict.fromkeys(r for leaf in changed for r in leaf.relations))
 
-    def values(self, relation: Relation) -> Values:
+    def values(self, relation: RuleRelation) -> Values:
         """Returns the states of a relation's leaves, as its rule sees them."""
         states = self._states
         try:
@@ -138,11 +138,13 @@ class _Solver:
         inner = replace(state, dims=tuple(map(drop_prefix, state.dims, prefixes)), sizes=sizes)
         return self._known_states.setdefault(inner, inner)
 
-    def _all_modes(self, relations: Iterable[Relation], aggressive: bool) -> dict[Relation, tuple[Mode, ...]]:
+    def _all_modes(
+        self, relations: Iterable[RuleRelation], aggressive: bool
+    ) -> dict[RuleRelation, tuple[StepMode, ...]]:
         """Returns the modes of each relation, level by level. Equal modes are one object."""
-        known: dict[Mode, Mode] = {}
-        found: dict[tuple[int, PropagationDirection], tuple[Mode, ...]] = {}
-        result: dict[Relation, tuple[Mode, ...]] = {}
+        known: dict[StepMode, StepMode] = {}
+        found: dict[tuple[int, PropagationDirection], tuple[StepMode, ...]] = {}
+        result: dict[RuleRelation, tuple[StepMode, ...]] = {}
         for relation in relations:
             rule, allowed = self.rules[relation], relation.allowed
             modes = found.get((id(rule), allowed))
@@ -153,7 +155,7 @@ class _Solver:
             result[relation] = modes
         return result
 
-    def _offers(self, relation: Relation, level: Level) -> tuple[Offer, ...]:
+    def _offers(self, relation: RuleRelation, level: Level) -> tuple[Offer, ...]:
         how = self._modes[relation][level]
         if how.direction is PropagationDirection.NONE:
             return ()
@@ -183,11 +185,11 @@ class _Solver:
         return grew
 
 
-def _one_per_value(relations: Iterable[Relation]) -> dict[Relation, ShardingRule]:
+def _one_per_value(relations: Iterable[RuleRelation]) -> dict[RuleRelation, ShardingRule]:
     """Returns the rules of the relations, equal ones as one object. Compares each rule object once."""
     by_value: dict[ShardingRule, ShardingRule] = {}
     by_identity: dict[int, ShardingRule] = {}
-    found: dict[Relation, ShardingRule] = {}
+    found: dict[RuleRelation, ShardingRule] = {}
     for relation in relations:
         rule = relation.rule
         if id(rule) not in by_identity:
@@ -196,14 +198,14 @@ def _one_per_value(relations: Iterable[Relation]) -> dict[Relation, ShardingRule
     return found
 
 
-def _outside(relation: Relation, offer: Offer) -> Digits:
+def _outside(relation: RuleRelation, offer: Offer) -> Digits:
     """Returns the offered digits for the leaf, with those that a manual region divides and its rule does not see."""
     if relation.outer is None or relation.outer[0] != offer.value:
         return offer.digits
     return merge((*relation.outer[1][offer.dim], *offer.digits))
 
 
-def _gains(offer: Offer, relation: Relation, new: Digits) -> list[Gain]:
+def _gains(offer: Offer, relation: RuleRelation, new: Digits) -> list[Gain]:
     """Returns the sources of the new digits, one entry per source."""
     if len(offer.sources) == 1:
         (claim,) = offer.sources

@@ -30,7 +30,7 @@ from ..op_sharding.decide import Decider
 from ..op_sharding.forms import LocalForms
 from ..op_sharding.use import OpUse
 from ..resharding.plan import plan_reshard
-from .values import Leaf, Relation, ValueGraph
+from .values import Leaf, RuleRelation, ValueGraph
 
 _DEEPEST = 64  # longest chain of ops checked for whether any device can compute its value
 
@@ -81,14 +81,14 @@ class Traffic:
         self._loops = any(count != 1 for count in self._runs.values())
         self._one_of: dict[Tiling, Tiling] = {}
         self._tilings: dict[Leaf, Tiling] = {}
-        self._relation_costs: dict[Relation, RelationCost] = {}
-        self._ops: dict[Relation, _Op | None] = {}
+        self._relation_costs: dict[RuleRelation, RelationCost] = {}
+        self._ops: dict[RuleRelation, _Op | None] = {}
         self._known_ops: dict[tuple[OpUse, frozenset[int]], _Op] = {}
         self._ops_of_calls: dict[tuple[int, frozenset[int], frozenset[int]], _Op] = {}
         self._free: dict[Leaf, bool] = {}
         self._fused: dict[Leaf, bool] = {}
         self._any_tile: dict[int, bool] = {}
-        self._reads: dict[Leaf, tuple[tuple[Relation, int, int], ...]] = {}
+        self._reads: dict[Leaf, tuple[tuple[RuleRelation, int, int], ...]] = {}
         self._sent: dict[Leaf, float] = {}
         self._moves: dict[tuple[Tiling, Tiling, tuple[int, ...], int], float] = {}
 
@@ -122,7 +122,7 @@ class Traffic:
         old = self.tiling(leaf)
         self._tilings[leaf] = self.one(tiling)
         received = memory = arithmetic = 0.0
-        after: dict[Relation, RelationCost] = {}
+        after: dict[RuleRelation, RelationCost] = {}
         sources: dict[Leaf, None] = {leaf: None}
         for relation, was in before.items():
             after[relation] = found = self._relation_cost(relation)
@@ -137,17 +137,17 @@ class Traffic:
         self._tilings[leaf] = old
         return Cost(received + sum(sent) - sum(map(self._sending, sources)), memory, arithmetic)
 
-    def relation_cost(self, relation: Relation) -> RelationCost:
+    def relation_cost(self, relation: RuleRelation) -> RelationCost:
         found = self._relation_costs.get(relation)
         if found is None:
             found = self._relation_costs[relation] = self._relation_cost(relation)
         return found
 
-    def is_flow(self, relation: Relation) -> bool:
+    def is_flow(self, relation: RuleRelation) -> bool:
         """Whether a relation only passes one value to another place in the program."""
         return len(relation.leaves) == 2 and relation.outer is None and is_structure(relation.instruction)
 
-    def use(self, relation: Relation) -> OpUse | None:
+    def use(self, relation: RuleRelation) -> OpUse | None:
         """Returns the op that a relation is between its operands and results, without tilings; None for other ties.
 
         Equal uses are one object.
@@ -155,12 +155,12 @@ class Traffic:
         found = self._op(relation)
         return None if found is None else found.use
 
-    def fused(self, relation: Relation) -> frozenset[int]:
+    def fused(self, relation: RuleRelation) -> frozenset[int]:
         """Returns the values of an op, operands first, that never lie in memory."""
         found = self._op(relation)
         return frozenset() if found is None else found.fused
 
-    def weight(self, relation: Relation) -> int:
+    def weight(self, relation: RuleRelation) -> int:
         """Returns how often a relation's data moves. The end of a loop's body ties a value inside to the state outside.
         """
         if not self._loops:
@@ -168,7 +168,7 @@ class Traffic:
         around = [relation.instruction, *(x.instruction for x in relation.leaves)]
         return max((self._runs[i.parent] for i in around if i.parent in self._runs), default=1)
 
-    def _relation_cost(self, relation: Relation) -> RelationCost:
+    def _relation_cost(self, relation: RuleRelation) -> RelationCost:
         tilings = tuple(map(self.tiling, relation.leaves))
         op = self._op(relation)
         if op is None:
@@ -186,7 +186,7 @@ class Traffic:
         cost = Cost(result_cost(op, assignment), memory_traffic(op, assignment, fused), arithmetic(op, assignment))
         return RelationCost(cost, tuple(self.one(t.canonical()) for t in (*choice.operands, *choice.results)))
 
-    def _op(self, relation: Relation) -> _Op | None:
+    def _op(self, relation: RuleRelation) -> _Op | None:
         if relation not in self._ops:
             self._ops[relation] = None
             if relation.call is not None and not is_structure(relation.instruction):
@@ -210,7 +210,7 @@ class Traffic:
             found = self._sent[leaf] = self._sends(leaf, {})
         return found
 
-    def _sends(self, leaf: Leaf, costs: Mapping[Relation, RelationCost]) -> float:
+    def _sends(self, leaf: Leaf, costs: Mapping[RuleRelation, RelationCost]) -> float:
         """Returns the cost of resharding a leaf to the tilings that its users want. `costs` are of changed relations.
         """
         source = self.tiling(leaf)
@@ -232,7 +232,7 @@ class Traffic:
             found = self._moves[key] = plan.cost
         return found
 
-    def _read_by(self, leaf: Leaf) -> tuple[tuple[Relation, int, int], ...]:
+    def _read_by(self, leaf: Leaf) -> tuple[tuple[RuleRelation, int, int], ...]:
         """Returns the relations that read a leaf: the operand's number, and how often its data moves.
 
         A replicated scalar, or a value that any device can compute, is never sent.
@@ -273,7 +273,7 @@ class Traffic:
             found = self._fused[leaf] = len(ends) == 2 and all(map(self._makes_any_tile, ends))
         return found
 
-    def _makes_any_tile(self, relation: Relation) -> bool:
+    def _makes_any_tile(self, relation: RuleRelation) -> bool:
         instruction, call = relation.instruction, relation.call
         assert call is not None
         key = id(call)  # equal calls are one object

@@ -1,9 +1,9 @@
 """The graph of propagation: the leaves of values, and relations between them.
 
 A `Leaf` is one array inside a value (an array value has one, a tuple value one per element); its `LeafState` holds the
-digits found so far for each dimension. A `Relation` ties leaves together by a sharding rule. Every op adds a relation;
-data flow through tuples and control flow adds identities. Leaves that must be sharded alike (the state of a loop as
-seen by the loop, its condition and its body; an element of a tuple and the tuple's own leaf) are one object.
+digits found so far for each dimension. A `RuleRelation` ties leaves together by a sharding rule. Every op adds a
+relation; data flow through tuples and control flow adds identities. Leaves that must be sharded alike (the state of a
+loop as seen by the loop, its condition and its body; an element of a tuple and the tuple's own leaf) are one object.
 
 Every digit of every dimension is either annotated or came through one op from one dimension of another leaf (`Cause`).
 In a conflict two leaves want the same factor divided differently, or the same digits for different factors: one of them
@@ -87,7 +87,7 @@ class Leaf:
     pending: dict[int, list[Pending]] = field(default_factory=dict[int, list[Pending]])
     fixed_sharding: Sharding | None = None
     annotation: Instruction | None = None
-    relations: list[Relation] = field(default_factory=list["Relation"])
+    relations: list[RuleRelation] = field(default_factory=list["RuleRelation"])
 
     @property
     def annotated(self) -> bool:
@@ -161,7 +161,7 @@ class Conflict:
 
 @brief
 @dataclass(eq=False, slots=True)
-class Relation:
+class RuleRelation:
     """A sharding rule that ties leaves: the operands' leaves, then the results', as the rule numbers them.
 
     `allowed` are the directions that the program permits (a propagation barrier forbids one or both). At the border of
@@ -193,7 +193,7 @@ class ValueGraph:
         self.rules = rules or {}
         self._known_rules: dict[tuple[str, OpCall[Any]], tuple[ShardingRule, OpCall[Any]]] = {}
         self.leaves: dict[Instruction, list[Leaf]] = {}
-        self.relations: list[Relation] = []
+        self.relations: list[RuleRelation] = []
         self.conflicts: list[Conflict] = []
         self.depths: dict[Instruction, tuple[int, ...]] = {}
         self._visit(module.entry, None, ())
@@ -241,7 +241,7 @@ class ValueGraph:
         elif results and all(x.shape.is_array for leaves in (*operands, results) for x in leaves):
             rule, call = self._rule(instruction)
             flat = [x for leaves in operands for x in leaves] + results
-            self.relate(Relation(rule, flat, instruction, self.depths[instruction], call))
+            self.relate(RuleRelation(rule, flat, instruction, self.depths[instruction], call))
 
     def _rule(self, instruction: Instruction) -> tuple[ShardingRule, OpCall[Any]]:
         """Returns the rule and the call of an instruction: the same objects for equal uses of an op."""
@@ -281,9 +281,9 @@ class ValueGraph:
     def _identity(self, instruction: Instruction, source: Leaf, result: Leaf) -> None:
         if source is not result and source.shape.is_array:
             rule = elementwise_rule([source.shape], [result.shape])
-            self.relate(Relation(rule, [source, result], instruction, self.depths[instruction]))
+            self.relate(RuleRelation(rule, [source, result], instruction, self.depths[instruction]))
 
-    def relate(self, relation: Relation) -> None:
+    def relate(self, relation: RuleRelation) -> None:
         """Adds a relation."""
         self.relations.append(relation)
         for leaf in dict.fromkeys(relation.leaves):

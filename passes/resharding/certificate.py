@@ -20,16 +20,16 @@ from ...ir.sharding.sharding import Sharding, ShardingKind
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape
 from .base.moves import (
-    AllGather,
-    AllReduce,
-    AllToAll,
+    AllGatherMove,
+    AllReduceMove,
+    AllToAllMove,
     Exchange,
     Mask,
     Move,
     Permute,
-    Plan,
-    ReduceScatter,
-    Slice,
+    ReduceScatterMove,
+    ReshardPlan,
+    SliceMove,
     Spread,
 )
 from .base.record import Resharding
@@ -38,7 +38,7 @@ from .exchange.plan import plan_exchange
 from .exchange.quotient import quotient
 from .plan import NoPlan, plan_reshard
 from .search.bound import bound
-from .search.search import Problem, space_of
+from .search.search import ReshardProblem, space_of
 
 _MOST_DEVICES = 1 << 22
 
@@ -155,7 +155,7 @@ def reshard(
 
 
 def certify(
-    plan: Plan, source: Tiling, target: Tiling, shape: Shape, devices: int, machine: Machine
+    plan: ReshardPlan, source: Tiling, target: Tiling, shape: Shape, devices: int, machine: Machine
 ) -> Certificate:
     """Returns the certificate of a plan for a machine: its moves in words, bytes and times."""
     counts = [_collectives(m, shape.dims, devices) for m in plan.moves]
@@ -182,7 +182,7 @@ def least(source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int) -
         return lower_bound(source, target, dims, devices)
     if source.device is not None or target.device is not None or source.order != target.order:
         return 0.0
-    return bound(*space_of(source, target, Problem(dims, devices, 1, DEFAULT, math.inf)))
+    return bound(*space_of(source, target, ReshardProblem(dims, devices, 1, DEFAULT, math.inf)))
 
 
 def _devices(source: Sharding, target: Sharding) -> int:
@@ -230,17 +230,17 @@ def _collectives(move: Move, dims: tuple[int, ...], devices: int) -> int:
 
 def _words(move: Move) -> str:
     match move:
-        case Slice(dim, digits, _):
+        case SliceMove(dim, digits, _):
             return f"slice dimension {dim} by {_over(digits)}"
-        case AllGather(dim, digits, _):
+        case AllGatherMove(dim, digits, _):
             return f"all-gather dimension {dim} over {_over(digits)}"
-        case AllToAll(shifts, _, _):
+        case AllToAllMove(shifts, _, _):
             return "all-to-all " + ", ".join(
                 f"dimension {s.source} to {s.target} over {_over(s.digits)}" for s in shifts
             )
-        case AllReduce(digits):
+        case AllReduceMove(digits):
             return f"all-reduce over {_over(digits)}"
-        case ReduceScatter(dim, digits, _):
+        case ReduceScatterMove(dim, digits, _):
             return f"reduce-scatter dimension {dim} over {_over(digits)}"
         case Mask(digits, _, owner):
             keeps = f"device {owner}" if owner is not None else f"one device along {_over(digits)}"

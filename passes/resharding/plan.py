@@ -25,12 +25,12 @@ from ...cost.machine import DEFAULT, Machine
 from ...ir.sharding.digit import Digit, Digits, complement, primes, product
 from ...ir.sharding.mesh import LARGEST_LIST
 from ...ir.sharding.tiling import Tiling
-from .base.moves import AllGather, AllReduce, Exchange, Mask, Move, Permute, Plan, ReduceScatter
+from .base.moves import AllGatherMove, AllReduceMove, Exchange, Mask, Move, Permute, ReduceScatterMove, ReshardPlan
 from .base.tiles import bounds
 from .exchange.pieces import lower_bound
 from .exchange.plan import ExchangePlan, fewest_rounds, plan_exchange
 from .exchange.quotient import quotient
-from .search.search import Problem, detour, search
+from .search.search import ReshardProblem, detour, search
 
 _MOST_DEVICES = 8192  # in an exchange of different pieces, if there is another plan
 _LARGER = 1.5  # target tiles larger than source tiles by this factor are sent in parts
@@ -38,7 +38,7 @@ _MOST_ROUNDS = 16  # of an exchange, if there is another plan
 _MOST_PIECES = 1 << 22  # that an exchange may enumerate
 
 
-_IMPOSSIBLE = Plan((), math.inf, math.inf, math.inf)
+_IMPOSSIBLE = ReshardPlan((), math.inf, math.inf, math.inf)
 
 
 class NoPlan(Exception):
@@ -56,7 +56,7 @@ def with_manual(tiling: Tiling, manual: Digits) -> Tiling:
 def plan_reshard(
     source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int, memory: float = math.inf, size: int = 4,
     machine: Machine = DEFAULT,
-) -> Plan:
+) -> ReshardPlan:
     """Finds the cheapest moves between two tilings of an array with these (global) dimensions, over this many devices.
 
     `size` is that of an element in bytes; `memory` the most elements that a device may hold of the array, before and
@@ -74,7 +74,7 @@ def plan_reshard(
         return _IMPOSSIBLE
     if source.order != target.order and _has_same_tiles(source, target, dims, devices):
         return _empty_plan(source, dims)
-    problem = Problem(dims, devices, max(size, 1), machine, memory)
+    problem = ReshardProblem(dims, devices, max(size, 1), machine, memory)
     plan = _best(source, target, problem)
     if plan is None and not manual:  # last resort: an exchange would have millions of pieces, or exceed the memory
         plan = _best(source, target, replace(problem, may_replicate=True))
@@ -91,12 +91,12 @@ def _has_same_tiles(source: Tiling, target: Tiling, dims: tuple[int, ...], devic
     return np.array_equal(bounds(source, dims, devices), bounds(target, dims, devices))
 
 
-def _best(source: Tiling, target: Tiling, problem: Problem) -> Plan | None:
+def _best(source: Tiling, target: Tiling, problem: ReshardProblem) -> ReshardPlan | None:
     found = [plan for plan in _plans(source, target, problem) if plan.peak <= problem.memory]
     return min(found, key=lambda plan: plan.cost, default=None)
 
 
-def _plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
+def _plans(source: Tiling, target: Tiling, problem: ReshardProblem) -> Iterator[ReshardPlan]:
     if source.device is not None or target.device is not None:
         yield from _single_device_plans(source, target, problem)
         return
@@ -114,7 +114,7 @@ def _plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
             yield _join(plan, _mask_plan(target, problem))
 
 
-def _by_search(source: Tiling, target: Tiling, problem: Problem) -> tuple[list[Plan], float]:
+def _by_search(source: Tiling, target: Tiling, problem: ReshardProblem) -> tuple[list[ReshardPlan], float]:
     """Returns plans of mesh collectives, and the lower bound on elements received, 0 if the search does not know one.
     """
     if source.order != target.order and not source.is_replicated and not target.is_replicated:
@@ -129,12 +129,12 @@ def _by_search(source: Tiling, target: Tiling, problem: Problem) -> tuple[list[P
     return plans, found.least
 
 
-def _via_permute(source: Tiling, target: Tiling, problem: Problem, below: float) -> list[Plan]:
+def _via_permute(source: Tiling, target: Tiling, problem: ReshardProblem, below: float) -> list[ReshardPlan]:
     """Returns plans that cost less than `below` and permute whole tiles first or last.
 
     Tiles are permuted first to the order of the target and perhaps its digits, or last from those of the source.
     """
-    plans: list[Plan] = []
+    plans: list[ReshardPlan] = []
     for before in _renumbered(source, target, problem.devices) if not source.unreduced else ():
         first = _permute_plan(source, before, problem)
         plans += _joined(first, search(before, target, problem, below - first.cost).plan)
@@ -171,7 +171,7 @@ def _on_digits_of(tiling: Tiling, other: Tiling, devices: int) -> Tiling:
     return replace(tiling, dims=tuple(dims)).canonical()
 
 
-def _single_device_plans(source: Tiling, target: Tiling, problem: Problem) -> Iterator[Plan]:
+def _single_device_plans(source: Tiling, target: Tiling, problem: ReshardProblem) -> Iterator[ReshardPlan]:
     """Yields plans from or to a single device. The other devices run the same program, but their contents do not count.
     """
     if source.device is not None and target.device is not None:
@@ -194,7 +194,7 @@ def _single_device_plans(source: Tiling, target: Tiling, problem: Problem) -> It
 # -- by pieces
 
 
-def _by_pieces(source: Tiling, target: Tiling, problem: Problem, best: float) -> Iterator[Plan]:
+def _by_pieces(source: Tiling, target: Tiling, problem: ReshardProblem, best: float) -> Iterator[ReshardPlan]:
     """Yields plans that reduce if necessary, then send the missing pieces. `best` is the cost of another plan.
 
     Once a plan stays within the memory, only plans of few rounds follow.
@@ -221,14 +221,14 @@ def _by_pieces(source: Tiling, target: Tiling, problem: Problem, best: float) ->
             yield plan
 
 
-def _exchanged(move: Exchange, exchange: ExchangePlan, problem: Problem) -> Plan:
+def _exchanged(move: Exchange, exchange: ExchangePlan, problem: ReshardProblem) -> ReshardPlan:
     held = math.prod(move.source.local_dims(problem.dims)) + math.prod(move.local_dims(problem.dims))
     largest = max((math.prod(r.dims) for r in exchange.rounds), default=0)
     cost = sum(problem.time("collective-permute", r.elements) for r in exchange.rounds)
-    return Plan((move,), float(exchange.received), cost, peak=float(held + largest))
+    return ReshardPlan((move,), float(exchange.received), cost, peak=float(held + largest))
 
 
-def _reduced(source: Tiling, problem: Problem) -> Iterator[tuple[Tiling, Plan]]:
+def _reduced(source: Tiling, problem: ReshardProblem) -> Iterator[tuple[Tiling, ReshardPlan]]:
     """Yields tilings without unreduced digits and the plans to them: the whole sum of each tile on every device, or a
     part.
     """
@@ -238,15 +238,15 @@ def _reduced(source: Tiling, problem: Problem) -> Iterator[tuple[Tiling, Plan]]:
         return
     whole = replace(source, unreduced=())
     count, held = product(digits), math.prod(source.local_dims(dims))
-    yield whole, _collective_plan(AllReduce(digits), held, digits, source.order, 2.0 * held, problem)
+    yield whole, _collective_plan(AllReduceMove(digits), held, digits, source.order, 2.0 * held, problem)
     for dim, n in enumerate(source.local_dims(dims)):
         if n % count == 0 and n:
             part = whole.with_dim(dim, (*source.dims[dim], *digits))
-            move = ReduceScatter(dim, digits, n)
+            move = ReduceScatterMove(dim, digits, n)
             yield part, _collective_plan(move, held, digits, source.order, held * (1 + 1 / count), problem)
 
 
-def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tuple[Exchange, Plan]]:
+def _exchanges(source: Tiling, target: Tiling, problem: ReshardProblem) -> Iterator[tuple[Exchange, ReshardPlan]]:
     """Yields the exchange for parts of large target tiles with the all-gathers after it, and the exchange for whole
     tiles.
 
@@ -263,17 +263,17 @@ def _exchanges(source: Tiling, target: Tiling, problem: Problem) -> Iterator[tup
             inner[dim] += (digit,)
             part[dim] = -(-tile[dim] // product(inner[dim]))
     if any(inner):
-        gathers = Plan((), 0.0, 0.0)
+        gathers = ReshardPlan((), 0.0, 0.0)
         for dim, digits in enumerate(inner):
             if digits:
                 held = math.prod(part)
                 part[dim] = tile[dim]
                 peak = float(held + math.prod(part))
-                gather = AllGather(dim, digits, tile[dim])
+                gather = AllGatherMove(dim, digits, tile[dim])
                 gathered = held * product(digits)
                 gathers = _join(gathers, _collective_plan(gather, gathered, digits, target.order, peak, problem))
         yield Exchange(source, target, tuple(inner), latency), gathers
-    yield Exchange(source, target, ((),) * len(dims), latency), Plan((), 0.0, 0.0)
+    yield Exchange(source, target, ((),) * len(dims), latency), ReshardPlan((), 0.0, 0.0)
 
 
 def _unused_digits(source: Tiling, target: Tiling, devices: int) -> list[Digit]:
@@ -288,43 +288,47 @@ def _unused_digits(source: Tiling, target: Tiling, devices: int) -> list[Digit]:
 # -- plans
 
 
-def _empty_plan(tiling: Tiling, dims: tuple[int, ...]) -> Plan:
-    return Plan((), 0.0, 0.0, peak=float(math.prod(tiling.local_dims(dims))))
+def _empty_plan(tiling: Tiling, dims: tuple[int, ...]) -> ReshardPlan:
+    return ReshardPlan((), 0.0, 0.0, peak=float(math.prod(tiling.local_dims(dims))))
 
 
-def _mask_plan(target: Tiling, problem: Problem) -> Plan:
+def _mask_plan(target: Tiling, problem: ReshardProblem) -> ReshardPlan:
     """Returns the plan that makes a complete value in the target's tiles unreduced as the target is."""
     return _local_plan(Mask(target.unreduced, target.order), target, problem)
 
 
-def _local_plan(move: Move, tiling: Tiling, problem: Problem) -> Plan:
+def _local_plan(move: Move, tiling: Tiling, problem: ReshardProblem) -> ReshardPlan:
     """Returns the plan of one move without communication that keeps the size of tiles."""
-    return Plan((move,), 0.0, 0.0, peak=2 * _empty_plan(tiling, problem.dims).peak)
+    return ReshardPlan((move,), 0.0, 0.0, peak=2 * _empty_plan(tiling, problem.dims).peak)
 
 
 def _collective_plan(
-    move: AllGather | AllReduce | ReduceScatter, whole: float, digits: Digits, order: tuple[int, ...] | None,
-    peak: float, problem: Problem,
-) -> Plan:
+    move: AllGatherMove | AllReduceMove | ReduceScatterMove,
+    whole: float,
+    digits: Digits,
+    order: tuple[int, ...] | None,
+    peak: float,
+    problem: ReshardProblem,
+) -> ReshardPlan:
     """Returns the plan of one collective over these digits, for an irregular device order if `order` is given."""
     arriving = received(move.kind, whole, product(digits))
-    return Plan((move,), arriving, problem.time(move.kind, arriving, digits, order), peak=float(peak))
+    return ReshardPlan((move,), arriving, problem.time(move.kind, arriving, digits, order), peak=float(peak))
 
 
-def _permute_plan(source: Tiling, target: Tiling, problem: Problem) -> Plan:
+def _permute_plan(source: Tiling, target: Tiling, problem: ReshardProblem) -> ReshardPlan:
     held = float(math.prod(source.local_dims(problem.dims)))
-    return Plan((Permute(source, target),), held, problem.time("collective-permute", held), peak=2 * held)
+    return ReshardPlan((Permute(source, target),), held, problem.time("collective-permute", held), peak=2 * held)
 
 
-def _joined(first: Plan | None, second: Plan | None) -> list[Plan]:
+def _joined(first: ReshardPlan | None, second: ReshardPlan | None) -> list[ReshardPlan]:
     return [_join(first, second)] if first and second else []
 
 
-def _least_cost(plans: Iterable[Plan], problem: Problem) -> float:
+def _least_cost(plans: Iterable[ReshardPlan], problem: ReshardProblem) -> float:
     """Returns the cost of the cheapest plan within the memory, infinity if there is none."""
     return min((plan.cost for plan in plans if plan.peak <= problem.memory), default=math.inf)
 
 
-def _join(first: Plan, second: Plan) -> Plan:
+def _join(first: ReshardPlan, second: ReshardPlan) -> ReshardPlan:
     arriving, cost = first.received + second.received, first.cost + second.cost
-    return Plan((*first.moves, *second.moves), arriving, cost, peak=max(first.peak, second.peak))
+    return ReshardPlan((*first.moves, *second.moves), arriving, cost, peak=max(first.peak, second.peak))

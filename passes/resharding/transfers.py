@@ -22,7 +22,7 @@ Box = tuple[tuple[int, int], ...]  # start and end per dimension of the global a
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class RegionTransfer:
     """Device `receiver` reads `region` from device `sender`; if both are the same, no data moves."""
 
     sender: int
@@ -35,7 +35,7 @@ class Transfer:
 class ReshardPlan:
     """All reads of a transfer. `reads` are sorted by receiver, and cover each receiver's tile exactly once."""
 
-    reads: tuple[Transfer, ...]
+    reads: tuple[RegionTransfer, ...]
 
     @cached_property
     def bytes_between(self) -> dict[tuple[int, int], int]:
@@ -75,11 +75,11 @@ def reshard_plan(source: Sharding, target: Sharding, shape: Shape) -> ReshardPla
         fail("partial sums cannot be read from devices: neither sharding may be unreduced")
     found = pieces(before, bounds(after, shape.dims, sizes[1]), shape.dims, sizes[0])
     found = found[takes_part(after, sizes[1])[found.receiver]]
-    reads: list[Transfer] = []
+    reads: list[RegionTransfer] = []
     columns = (found.sender, found.receiver, found.start, found.size)
     for sender, receiver, start, extent in zip(*(c.tolist() for c in columns), strict=True):
         region = tuple((a, a + n) for a, n in zip(start, extent, strict=True))
-        reads.append(Transfer(sender, receiver, region, math.prod(extent) * shape.element.byte_size))
+        reads.append(RegionTransfer(sender, receiver, region, math.prod(extent) * shape.element.byte_size))
     return ReshardPlan(tuple(sorted(reads, key=lambda read: (read.receiver, read.region))))
 
 

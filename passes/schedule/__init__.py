@@ -1,3 +1,1 @@
-"""Schedules the collectives of a per-device program: combines them in buckets, orders them, and respects a memory
-limit.
-"""
+"""Schedules the collectives of a per-device program: combines them, orders them, and respects a memory limit."""

@@ -21,7 +21,7 @@ from ...cost.seconds import Clock
 from ...ir.diagnostics import fail
 from ...ir.graph.module import Module, Stage
 from ..base import Pass, PassContext, refuse_starts
-from .combining import Form
+from .combining import CombinedForm
 from .extract import Extract
 from .labels import in_patterns, labels_of, names_of_gather, names_of_reduction
 from .planning import Planning
@@ -29,7 +29,7 @@ from .schedule import form_named
 from .search.arrange import Buckets, arrange
 from .search.best import best_schedule
 from .search.heuristics import XLA_BYTES, capped, in_groups, simplefsdp
-from .search.problem import Kind, Outcome, Plan
+from .search.problem import ActionKind, Outcome, Plan
 from .sizes import Bytes
 
 _MOST = Bytes(XLA_BYTES)
@@ -44,7 +44,7 @@ class Bucket(Pass):
     rule: str = "auto"
     most_bytes: Bytes = _MOST
     names: str = ""
-    form: str = Form.VARIADIC.value
+    form: str = CombinedForm.VARIADIC.value
 
     def run(self, module: Module, context: PassContext) -> bool:
         refuse_starts(module, self.name)
@@ -98,7 +98,9 @@ def _best(e: Extract) -> Buckets:
 
 
 def _of_plan(plan: Plan) -> Buckets:
-    gathers, reductions = (tuple(a.end for a in plan if a.kind is kind) for kind in (Kind.GATHER, Kind.REDUCE))
+    gathers, reductions = (
+        tuple(a.end for a in plan if a.kind is kind) for kind in (ActionKind.GATHER, ActionKind.REDUCE)
+    )
     return Buckets(gathers, reductions)
 
 

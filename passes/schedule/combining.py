@@ -48,7 +48,7 @@ def is_movable(instruction: Instruction) -> bool:
     return instruction.op.is_collective and not instruction.control_predecessors and instruction.annotation is None
 
 
-class Form(Enum):
+class CombinedForm(Enum):
     """The forms of combined collectives. XLA runs variadic gathers and all-reduces; all else is flat for it."""
 
     VARIADIC = "variadic"
@@ -74,9 +74,9 @@ def _exchanges_all(instruction: Instruction) -> bool:
     return isinstance(instruction.op, AllToAll)
 
 
-def key_of(instruction: Instruction, form: Form) -> Hashable:
-    """Returns the key that collectives must share to be combined: kind, groups, reducer, and the factor by which
-    the array grows; in the flat form the element type, too. One that cannot be combined has a key of its own.
+def key_of(instruction: Instruction, form: CombinedForm) -> Hashable:
+    """Returns the key that collectives must share to be combined: kind, groups, reducer, and the factor by which the
+    array grows; in the flat form the element type, too. One that cannot be combined has a key of its own.
     """
     if not is_combinable(instruction):
         return instruction
@@ -86,23 +86,23 @@ def key_of(instruction: Instruction, form: Form) -> Hashable:
         common = replace(common, dimensions=(0,))
     # Groups `{}` leave the size of a group to the shapes.
     scale = instruction.shape.num_elements / instruction.operands[0].shape.num_elements
-    packed = form_of(instruction, form) is Form.FLAT
+    packed = form_of(instruction, form) is CombinedForm.FLAT
     return (type(instruction.op), common, attributes.channel_id is None, scale,
             instruction.shape.element if packed else None, _is_plain(instruction) if packed else None)  # fmt: skip
 
 
-def form_of(instruction: Instruction, form: Form) -> Form:
+def form_of(instruction: Instruction, form: CombinedForm) -> CombinedForm:
     """Returns the form in which an instruction is combined, variadic or flat: all-to-alls along a dimension exist in
     one only.
     """
-    if form is Form.XLA:
-        return Form.VARIADIC if isinstance(instruction.op, AllGather | AllReduce) else Form.FLAT
-    return Form.FLAT if _exchanges_all(instruction) else form
+    if form is CombinedForm.XLA:
+        return CombinedForm.VARIADIC if isinstance(instruction.op, AllGather | AllReduce) else CombinedForm.FLAT
+    return CombinedForm.FLAT if _exchanges_all(instruction) else form
 
 
-def copied_bytes(instruction: Instruction, form: Form) -> int:
+def copied_bytes(instruction: Instruction, form: CombinedForm) -> int:
     """Returns the bytes that combining copies for one member, in and out, read and written."""
-    if form_of(instruction, form) is Form.VARIADIC:
+    if form_of(instruction, form) is CombinedForm.VARIADIC:
         return 0
     return 2 * (instruction.operands[0].shape.byte_size + instruction.shape.byte_size)
 
@@ -144,10 +144,10 @@ class Combined:
     values: list[Instruction] = field(default_factory=list[Instruction])
 
 
-def combine(computation: Computation, members: Sequence[Instruction], form: Form) -> Combined:
+def combine(computation: Computation, members: Sequence[Instruction], form: CombinedForm) -> Combined:
     """Replaces several collectives with equal keys by one at the end of the computation; the caller sorts it."""
     work = _Builder(computation, members)
-    if form_of(members[0], form) is Form.FLAT:
+    if form_of(members[0], form) is CombinedForm.FLAT:
         work.flat()
     else:
         work.variadic()

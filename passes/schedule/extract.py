@@ -17,10 +17,10 @@ from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
-from .combining import Form, copied_bytes, key_of
+from .combining import CombinedForm, copied_bytes, key_of
 from .orders import live_bytes
 from .roles import Roles, passes_on
-from .search.problem import NEVER, Outcome, Problem, Tensor, simulate
+from .search.problem import NEVER, Outcome, SchedulingProblem, Tensor, simulate
 
 
 @brief
@@ -33,16 +33,16 @@ class Extract:
 
     computation: Computation
     roles: Roles
-    problem: Problem
+    problem: SchedulingProblem
     segments: Sequence[Sequence[Instruction]]
     gathers: Sequence[Instruction]
     reductions: Sequence[Instruction]
-    form: Form
+    form: CombinedForm
     offset: Sequence[float]
 
     def within(self, limit: float) -> Extract:
-        """Returns a copy with a limit on the computation's bytes. If even the tensors that a segment needs
-        exceed it, the segment gets just enough room for these.
+        """Returns a copy with a limit on the computation's bytes. If even the tensors that a segment needs exceed it,
+        the segment gets just enough room for these.
         """
         p = self.problem
         least = (p.held(s, p.needed[s]) + p.in_bucket(p.made[max(s - 1, 0)], p.made[s + 1])
@@ -71,8 +71,8 @@ class Extract:
                        gathers=gathers, reductions=reductions)  # fmt: skip
 
     def grouped(self, gathers: Sequence[object], reductions: Sequence[object]) -> Extract:
-        """Returns a copy with tensors of one label adjacent: gathered when the first of them is needed, reduced
-        when the last of them is made.
+        """Returns a copy with tensors of one label adjacent: gathered when the first of them is needed, reduced when
+        the last of them is made.
         """
         g = _together(self.gathers, self.problem.gathers, gathers, min)
         r = _together(self.reductions, self.problem.reductions, reductions, max)
@@ -86,9 +86,7 @@ def _together(
     labels: Sequence[object],
     choose: Callable[[Iterable[int]], int],
 ) -> tuple[list[Instruction], tuple[Tensor, ...]]:
-    """Sorts tensors so that those with one label are adjacent, at the position that `choose` picks among the
-    members.
-    """
+    """Sorts tensors so that those with one label are adjacent, at the position that `choose` picks of the members."""
     places: dict[object, list[int]] = {}
     for label, tensor in zip(labels, tensors, strict=True):
         places.setdefault(label, []).append(tensor.at)
@@ -103,11 +101,11 @@ def extract(
     roles: Roles,
     order: Sequence[Instruction],
     clock: Clock,
-    form: Form,
+    form: CombinedForm,
     inner: Mapping[Instruction, int],
 ) -> Extract:
-    """Returns the problem of a computation whose main part has this order, without a memory limit. `inner` are the
-    peak bytes of callees.
+    """Returns the problem of a computation whose main part has this order, without a memory limit. `inner` are the peak
+    bytes of callees.
     """
     apart = {*roles.gathers, *roles.reductions, *roles.early, *roles.tail}
     main = [i for i in order if i not in apart and i.op.role is not Role.PARAMETER]
@@ -145,7 +143,7 @@ def extract(
     live = live_bytes(order, computation.root, inner, {*gathers, *(o for r in reductions for o in r.operands)})
     where = {i: n for n, i in enumerate(order)}
     offset = [max((live[where[i]] for i in segment), default=0) for segment in segments]
-    problem = Problem(
+    problem = SchedulingProblem(
         tuple(sum(_seconds(i, clock) for i in segment) for segment in segments), tuple(gathered), tuple(reduced),
         tuple(latencies), (float("inf"),) * len(segments), clock.machine.overlap,
     )  # fmt: skip
@@ -153,9 +151,7 @@ def extract(
 
 
 def _readers(value: Instruction, place: Mapping[Instruction, int]) -> tuple[list[int], bool]:
-    """Returns the places in the main part that read a value, in order, and whether other instructions or the root
-    read it.
-    """
+    """Returns the places in the main part that read a value, in order, and whether anything else reads it."""
     found: list[int] = []
     stack, elsewhere = [value], False
     root = value.parent.root if value.parent is not None else None

@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from ...ir.brief import brief
 from ...ir.graph.attributes import ParameterAttributes, SliceDim
-from ...ir.graph.flat_layout import FlatLayout, Place
+from ...ir.graph.flat_layout import FlatLayout, FlatMember
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
 from ...ir.graph.op import Role
@@ -33,7 +33,7 @@ from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.sharding.digit import Digit
 from ...ir.sharding.sharding import Sharding
 from ...ir.sharding.tiling import Tiling
-from ...ir.tools.interface import Alias, Interface, Port, cut, joined, reshaped
+from ...ir.tools.interface import Interface, ParameterAlias, Port, cut, joined, reshaped
 from ...ir.types.shape import Shape, array, tuple_shape
 from ..base import Pass, PassContext, refuse_starts
 from .rewrites.base import Edits, amount, only_user
@@ -196,16 +196,18 @@ class _Work:
         number = {p: n for n, p in enumerate(own)}
         place = {r: n for n, r in enumerate(left)}
         end = {n: len(left) + k for k, n in enumerate(with_results)}
-        aliases = [Alias(place[a.result], number[a.parameter], a.kind) for a in old.aliases if a.result in place]
-        aliases += [Alias(end[n], len(own) + n, "may-alias") for n in with_results]
+        aliases = [
+            ParameterAlias(place[a.result], number[a.parameter], a.kind) for a in old.aliases if a.result in place
+        ]
+        aliases += [ParameterAlias(end[n], len(own) + n, "may-alias") for n in with_results]
         donors = [number[d] for d in old.donors if d in number]
         donors += [len(own) + n for n, group in enumerate(self.groups) if group.members[0] in old.donors]
         self.module.flat_layout = FlatLayout(
-            tuple(Place(number[p]) if p in number else
-                  Place(len(own) + flat[p][0], replace(port.member, start=flat[p][1]))
+            tuple(FlatMember(number[p]) if p in number else
+                  FlatMember(len(own) + flat[p][0], replace(port.member, start=flat[p][1]))
                   for p, port in enumerate(old.parameters)),
-            tuple(Place(place[r]) if r in place else
-                  Place(end[joint[r][0]], replace(port.member, start=joint[r][1]))
+            tuple(FlatMember(place[r]) if r in place else
+                  FlatMember(end[joint[r][0]], replace(port.member, start=joint[r][1]))
                   for r, port in enumerate(results)))  # fmt: skip
         entry.remove_all(old.parameters[p].value for p in flat)
         parameters = [old.parameters[p] for p in own] + [group.port for group in self.groups]

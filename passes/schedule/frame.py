@@ -14,10 +14,9 @@ from .orders import live_bytes
 
 @brief
 @dataclass(slots=True)
-class Frame:
-    """Bytes under the program's current orders. `inner` maps an instruction to the peak of its callees. `outside`
-    maps a computation to the bytes that live while it runs, without its own values. `peak` is that of the whole
-    program.
+class MemoryFrame:
+    """Bytes under the program's current orders. `inner` maps an instruction to the peak of its callees. `outside` maps
+    a computation to the bytes that live while it runs, without its own values. `peak` is that of the whole program.
     """
 
     inner: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
@@ -25,9 +24,9 @@ class Frame:
     peak: int = 0
 
 
-def frame_of(module: Module, peak: int | None = None) -> Frame:
+def frame_of(module: Module, peak: int | None = None) -> MemoryFrame:
     """Returns the memory around the computations that control flow reaches. `peak` is that of the program, if known."""
-    frame = Frame(peak=peak_memory(module) if peak is None else peak)
+    frame = MemoryFrame(peak=peak_memory(module) if peak is None else peak)
     live: dict[Computation, list[int]] = {}
     order = module.callees_first()
     for computation in order:

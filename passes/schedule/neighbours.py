@@ -14,7 +14,7 @@ from ...cost.seconds import Clock
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from .combining import Form, combine, is_combinable, key_of
+from .combining import CombinedForm, combine, is_combinable, key_of
 from .roles import Roles, before
 
 
@@ -27,7 +27,7 @@ class _Group:
     members: list[Instruction] = field(default_factory=list[Instruction])
 
 
-def neighbours(computation: Computation, roles: Roles, clock: Clock, form: Form) -> list[list[Instruction]]:
+def neighbours(computation: Computation, roles: Roles, clock: Clock, form: CombinedForm) -> list[list[Instruction]]:
     """Groups adjacent collectives of the main part that should be combined."""
     others = {*roles.gathers, *roles.reductions, *roles.tail}
     levels: dict[Instruction, int] = {}
@@ -49,7 +49,7 @@ def neighbours(computation: Computation, roles: Roles, clock: Clock, form: Form)
     return [group.members for group in groups if len(group.members) > 1]
 
 
-def combine_neighbours(computation: Computation, groups: Sequence[Sequence[Instruction]], form: Form) -> None:
+def combine_neighbours(computation: Computation, groups: Sequence[Sequence[Instruction]], form: CombinedForm) -> None:
     """Combines the collectives of each group."""
     for members in groups:
         combine(computation, members, form)

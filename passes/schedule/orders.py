@@ -26,8 +26,7 @@ _RESIDENT = (Role.PARAMETER, Role.CONSTANT)
 
 
 def dependences(order: Sequence[Instruction]) -> dict[Instruction, list[Instruction]]:
-    """Returns the dependences of each instruction: operands, control predecessors, and for an effect the previous
-    effect.
+    """Returns the dependences of each instruction: operands, control predecessors, for an effect the previous effect.
     """
     found: dict[Instruction, list[Instruction]] = {}
     last: Instruction | None = None
@@ -138,8 +137,8 @@ def _listed(
     key: Callable[[Instruction, int], Any],
     done: Callable[[Instruction], Iterable[Instruction]] = lambda _: (),
 ) -> Order:
-    """List scheduling: always takes the ready instruction with the least key. `done` names the instructions whose
-    keys a step has changed.
+    """List scheduling: always takes the ready instruction with the least key. `done` names the instructions whose keys
+    a step has changed.
     """
     number = {i: n for n, i in enumerate(order)}
     waiting = {i: len(needs[i]) for i in order}
@@ -189,8 +188,8 @@ def live_bytes(
 ) -> list[int]:
     """Returns the live bytes at each instruction of an order, without parameters, constants and values `apart`.
 
-    Every value has its own memory, from its definition to its last use. The state of a loop is updated in place,
-    and a collective keeps its operands alive until its result is first read. `inner` are the peak bytes of callees.
+    Every value has its own memory, from its definition to its last use. The state of a loop is updated in place, and a
+    collective keeps its operands alive until its result is first read. `inner` are the peak bytes of callees.
     """
     owners, without, places = _owners(order), set(apart), {i: place for place, i in enumerate(order)}
     last: dict[Instruction, int] = {}

@@ -14,9 +14,9 @@ from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, clone_module
-from .combining import Form
+from .combining import CombinedForm
 from .extract import Extract, extract
-from .frame import Frame, frame_of
+from .frame import MemoryFrame, frame_of
 from .neighbours import combine_neighbours, neighbours
 from .orders import Order, soon
 from .roles import Roles, roles_of
@@ -28,10 +28,10 @@ Planner = Callable[[Extract], tuple[Extract, Outcome]]
 
 
 @dataclass(slots=True)
-class State:
+class Candidate:
     """A program with its forecast and its memory peak. `buckets` are the sizes of its new collectives, `again` the
-    number of repeated gathers, `exposed` the largest share by which the planned collectives of a computation
-    prolong it.
+    number of repeated gathers, `exposed` the largest share by which the planned collectives of a computation prolong
+    it.
     """
 
     module: Module
@@ -48,34 +48,34 @@ class State:
         return not within, self.seconds if within else self.peak, self.peak
 
 
-def forecast(module: Module, clock: Clock, done: str = "") -> State:
+def forecast(module: Module, clock: Clock, done: str = "") -> Candidate:
     """Returns a program with its forecast."""
-    return State(module, timeline_seconds(module, clock), peak_memory(module), done=done)
+    return Candidate(module, timeline_seconds(module, clock), peak_memory(module), done=done)
 
 
 @brief
 @dataclass(frozen=True, slots=True)
 class Planning:
-    """Options of planning: the planner, the machine, and the form of combined collectives. Where `reorders`, the
-    main part may be computed as soon as possible instead of in the order of the text. Where `combines`, adjacent
-    collectives that keep their place are combined.
+    """Options of planning: the planner, the machine, and the form of combined collectives. Where `reorders`, the main
+    part may be computed as soon as possible instead of in the order of the text. Where `combines`, adjacent collectives
+    that keep their place are combined.
     """
 
     planner: Planner
     machine: Machine
-    form: Form = Form.VARIADIC
+    form: CombinedForm = CombinedForm.VARIADIC
     reorders: bool = True
     combines: bool = True
 
-    def plan(self, module: Module, clock: Clock, limit: float) -> State | None:
-        """Plans a program, in place; None if nothing in it can move. `clock` has the times of the program,
-        afterwards those of the planned one.
+    def plan(self, module: Module, clock: Clock, limit: float) -> Candidate | None:
+        """Plans a program, in place; None if nothing in it can move. `clock` has the times of the program, afterwards
+        those of the planned one.
         """
         return self.prepare(module, clock, edits=True).written(limit, {})
 
     def prepare(self, module: Module, clock: Clock, peak: int | None = None, edits: bool = False) -> Prepared:
-        """Analyses a program once for all memory limits, after combining adjacent collectives: in place if
-        `edits`, else in a copy. `peak` is that of its memory if it is known.
+        """Analyses a program once for all memory limits, after combining adjacent collectives: in place if `edits`,
+        else in a copy. `peak` is that of its memory if it is known.
         """
         found = Prepared(self, module, clock, frame_of(module, peak))
         clock.serial(module.entry)  # callers take the times of their callees as the program is, in any order
@@ -95,7 +95,7 @@ class Planning:
                 found.parts.append(_Part(computation, self._problems(computation, roles, clock, found.frame)))
         return found
 
-    def _problems(self, computation: Computation, roles: Roles, clock: Clock, frame: Frame) -> Iterator[Extract]:
+    def _problems(self, computation: Computation, roles: Roles, clock: Clock, frame: MemoryFrame) -> Iterator[Extract]:
         """Yields the problems of a computation for each order of its main part, without a memory limit."""
         for order in self._orders(computation, clock, roles):
             yield extract(computation, roles, order, clock, self.form, frame.inner)
@@ -135,11 +135,11 @@ class Prepared:
     planning: Planning
     module: Module
     clock: Clock
-    frame: Frame
+    frame: MemoryFrame
     sizes: list[int] = field(default_factory=list[int])
     parts: list[_Part] = field(default_factory=list["_Part"])
 
-    def plan(self, limit: float) -> State | None:
+    def plan(self, limit: float) -> Candidate | None:
         """Returns a copy of the program with the plan for a limit; None if nothing in it can move."""
         copies: dict[Instruction, Instruction] = {}
         copy = clone_module(self.module, copies)
@@ -154,9 +154,9 @@ class Prepared:
                 return False
         return True
 
-    def written(self, limit: float, copies: Mapping[Instruction, Instruction]) -> State | None:
-        """Writes the plan for a limit into the program. `copies` maps the instructions of the problems to it,
-        if it is a copy.
+    def written(self, limit: float, copies: Mapping[Instruction, Instruction]) -> Candidate | None:
+        """Writes the plan for a limit into the program. `copies` maps instructions of the problems to it, if it is a
+        copy.
         """
         if not self.parts and not self.sizes:
             return None
@@ -173,7 +173,7 @@ class Prepared:
         best.exposed = exposed
         return best
 
-    def _ordered(self, written: Sequence[Written], limit: float) -> State:
+    def _ordered(self, written: Sequence[Written], limit: float) -> Candidate:
         """Gives the planned computations their faster order, or the one with less memory if that does not fit."""
         chosen: list[Order] = []
         found: list[tuple[float, list[Order]]] = []
@@ -181,10 +181,10 @@ class Prepared:
             orders = [w.order(tail_last) for w in written]
             _reorder(written, orders)
             found.append((timeline_seconds(self.module, self.clock), orders))
-        best: State | None = None
+        best: Candidate | None = None
         for seconds, orders in sorted(found, key=lambda f: f[0]):
             _reorder(written, orders)
-            new = State(self.module, seconds, peak_memory(self.module))
+            new = Candidate(self.module, seconds, peak_memory(self.module))
             if best is None or new.peak < best.peak:
                 best, chosen = new, orders
             if best.peak <= limit:

@@ -54,8 +54,8 @@ def regather(module: Module, clock: Clock, share: float) -> int:
 
 
 def _divided(gather: Instruction, computation: Computation) -> tuple[float, Instruction, set[Instruction]] | None:
-    """Scores a gather by bytes times its longest gap between uses, and returns it with the uses after the gap; None
-    if all gaps are short.
+    """Scores a gather by bytes times its longest gap between uses, and returns it with the uses after the gap; None if
+    all gaps are short.
     """
     place = {i: n for n, i in enumerate(computation)}
     readers = sorted(readers_of(gather), key=place.__getitem__)

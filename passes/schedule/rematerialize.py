@@ -44,8 +44,8 @@ _RESIDENT = (Role.PARAMETER, Role.CONSTANT)
 
 @dataclass(frozen=True)
 class Rematerialize(Pass):
-    """Rematerializes values until the program takes at most `memory` on a device (0: the machine's capacity), or as
-    far as possible; after `barriers` if XLA is to run it.
+    """Rematerializes values until the program takes at most `memory` on a device (0: the machine's capacity), or as far
+    as possible; after `barriers` if XLA is to run it.
     """
 
     name: ClassVar[str] = "rematerialize"
@@ -154,8 +154,7 @@ class _Scan:
                     yield _Again(value, steps, late, sum(self.clock.parts(s).total for s in steps))
 
     def _steps(self, value: Instruction, place: int) -> list[Instruction] | None:
-        """Returns the instructions that recompute a value from the values that live at a place; None if there
-        are too many.
+        """Returns the instructions that recompute a value from values that live at a place; None if there are too many.
         """
         found, stack = {value}, [value]
         while stack:
@@ -184,9 +183,7 @@ def _can_repeat(instruction: Instruction) -> bool:
 
 
 def _behind_barrier(computation: Computation, found: _Again, reader: Instruction) -> dict[Instruction, Instruction]:
-    """Passes a value's inputs through an opt-barrier that waits for an operand of its reader, and maps them to its
-    results.
-    """
+    """Passes a value's inputs through an opt-barrier that waits for an operand of its reader; returns the results."""
     needed = sorted(found.needed, key=lambda v: v.name)
     inputs = [v for v in needed if v.shape.is_array and v.op.role is not Role.CONSTANT]
     if not inputs:

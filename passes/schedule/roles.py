@@ -62,9 +62,7 @@ def roles_of(computation: Computation, clock: Clock) -> Roles:
 
 
 def is_anchored(instruction: Instruction) -> bool:
-    """Whether an instruction must keep its order among others of its kind: it has an effect, or draws random
-    numbers.
-    """
+    """Whether an instruction must keep its order among others of its kind: it has an effect, or draws numbers."""
     op = instruction.op
     if op.is_control:
         return instruction.has_effect() or any(is_anchored(i) for c in instruction.called() for i in c)

@@ -27,11 +27,11 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, refuse_starts
 from .bound import program_bound
-from .combining import Form
+from .combining import CombinedForm
 from .extract import Extract
 from .labels import labels_of
 from .memory_order import memory_orders
-from .planning import Planning, Prepared, State, forecast
+from .planning import Candidate, Planning, Prepared, forecast
 from .regather import regather
 from .rematerialize import rematerialize
 from .search.arrange import arrange
@@ -66,7 +66,7 @@ class ScheduleCollectives(Pass):
     consumes: ClassVar[frozenset[Stage]] = _LOCAL
     produces: ClassVar[Stage | None] = Stage.SCHEDULED
     memory: Bytes = _NO_LIMIT
-    form: str = Form.VARIADIC.value
+    form: str = CombinedForm.VARIADIC.value
     trials: int = 200
     budget: int = 20_000
 
@@ -109,12 +109,12 @@ class Overlap(Pass):
         return _Choice(self.name, planning, self.memory, module, context).run()
 
 
-def form_named(text: str) -> Form:
+def form_named(text: str) -> CombinedForm:
     """Returns a form of combined collectives. Raises CompileError for another text."""
     try:
-        return Form(text)
+        return CombinedForm(text)
     except ValueError:
-        fail(f"there is no form '{text}' of combined collectives", help=", ".join(form.value for form in Form))
+        fail(f"there is no form '{text}' of combined collectives", help=", ".join(form.value for form in CombinedForm))
 
 
 @brief
@@ -156,9 +156,9 @@ class _Choice:
         self._record(old, best, bound)
         return is_new
 
-    def _unasked(self, plans: _Plans, usual: float, limit: float) -> State:
-        """Returns the best program where the user gave no limit: one within the usual memory, unless a larger
-        one is much faster.
+    def _unasked(self, plans: _Plans, usual: float, limit: float) -> Candidate:
+        """Returns the best program without a user's limit: one within the usual memory, unless a larger one is much
+        faster.
         """
         if plans.fits(limit, usual) and (best := self._best(plans, limit)).peak <= usual:
             return best
@@ -169,7 +169,7 @@ class _Choice:
         share = _WORTH if best.peak > usual else 1.0
         return frugal if frugal.peak <= usual and frugal.seconds * share < best.seconds else best
 
-    def _best(self, plans: _Plans, limit: float) -> State:
+    def _best(self, plans: _Plans, limit: float) -> Candidate:
         """Returns the best program within a limit, or the closest to it."""
         best = plans.old
         for new in self._candidates(plans, limit):
@@ -178,9 +178,9 @@ class _Choice:
                 best = new
         return best
 
-    def _candidates(self, plans: _Plans, limit: float) -> Iterator[State]:
-        """Yields candidates: the plan without a limit; unless that fits, plans with ever less memory for
-        buckets, the same with repeated gathers, and memory orders.
+    def _candidates(self, plans: _Plans, limit: float) -> Iterator[Candidate]:
+        """Yields candidates: the plan without a limit; unless that fits, plans with ever less memory for buckets, the
+        same with repeated gathers, and memory orders.
         """
         old, self.is_tight = plans.old, False
         if limit < (free := old.peak * _GROWTH):  # the plan without a limit may need less than it is allowed
@@ -211,9 +211,9 @@ class _Choice:
             for module, name in memory_orders(self.module):
                 yield forecast(module, Clock.of(module, self.planning.machine), f"the order {name}")
 
-    def _computed_again(self, best: Module, limit: float) -> Iterator[State]:
+    def _computed_again(self, best: Module, limit: float) -> Iterator[Candidate]:
         """Yields programs with rematerialized values: the best one so far, the old one, and a plan of that."""
-        machine, barriers = self.planning.machine, self.planning.form is Form.XLA
+        machine, barriers = self.planning.machine, self.planning.form is CombinedForm.XLA
         for base, plans in ((best, False), (self.module, False), (self.module, True)):
             module = clone_module(base)
             count = rematerialize(module, Clock.of(module, machine), limit, barriers)
@@ -225,7 +225,7 @@ class _Choice:
                 new.done = f"{count} values are computed again"
                 yield new
 
-    def _record(self, old: State, new: State, bound: float) -> None:
+    def _record(self, old: Candidate, new: Candidate, bound: float) -> None:
         record = {**_figures(new), f"{ATTRIBUTE}.bound": f"{bound:.6g}"}
         self.module.frontend_attributes = {**self.module.frontend_attributes, **record}
         done = new.done or "the order of the program stays"
@@ -241,7 +241,7 @@ class _Choice:
             f"peak {sized(old.peak)} becomes {sized(new.peak)}"
         )
 
-    def _refuse(self, state: State, limit: float) -> None:
+    def _refuse(self, state: Candidate, limit: float) -> None:
         over, memory = state.peak - limit, live_memory(state.module)
         largest = ", ".join(f"{b.name} ({b.kind}, {sized(b.bytes)})" for b in memory.buffers[:5])
         fail(
@@ -260,7 +260,7 @@ class _Plans:
     """Plans of a program by memory limit. `clock` has the times of the program; each analysis runs once."""
 
     planning: Planning
-    old: State
+    old: Candidate
     clock: Clock
     prepared: dict[float, _Program | None] = field(default_factory=dict[float, "_Program | None"])
 
@@ -269,9 +269,9 @@ class _Plans:
         found = self._prepared(0.0)
         return found is not None and found[0].fits(limit, usual)
 
-    def within(self, limit: float, share: float = 0.0) -> State | None:
-        """Returns the plan for a limit of a program that repeats gathers of this share of the bytes; None if
-        there is nothing to plan, or to repeat.
+    def within(self, limit: float, share: float = 0.0) -> Candidate | None:
+        """Returns the plan for a limit of a program that repeats gathers of this share of the bytes; None if there is
+        nothing to plan, or to repeat.
         """
         found = self._prepared(share)
         new = found[0].plan(limit) if found is not None else None
@@ -294,7 +294,7 @@ class _Plans:
         return (self.planning.prepare(module, clock, edits=True), again) if again else None
 
 
-def _figures(state: State) -> dict[str, str]:
+def _figures(state: Candidate) -> dict[str, str]:
     """Returns the forecast of a program as the module records it."""
     return {f"{ATTRIBUTE}.seconds": f"{state.seconds:.6g}", f"{ATTRIBUTE}.peak": str(state.peak)}
 

@@ -13,7 +13,7 @@ from .combining import combine, is_combinable, key_of
 from .extract import Extract
 from .orders import Emission, Order, dependences
 from .roles import before
-from .search.problem import Kind, Plan
+from .search.problem import ActionKind, Plan
 
 Bucket = list[Instruction]
 """The instructions that a bucket became and that stand together: collectives, and the parts of their results."""
@@ -28,14 +28,14 @@ class Written:
         self.plan = plan
         self.sizes: list[int] = []  # members of each combined collective
         self.buckets: list[Bucket] = []  # one per action that is no computation
-        starts = {Kind.GATHER: 0, Kind.REDUCE: 0}
-        tensors = {Kind.GATHER: extract.gathers, Kind.REDUCE: extract.reductions}
+        starts = {ActionKind.GATHER: 0, ActionKind.REDUCE: 0}
+        tensors = {ActionKind.GATHER: extract.gathers, ActionKind.REDUCE: extract.reductions}
         for action in plan:
-            if action.kind is not Kind.COMPUTE:
+            if action.kind is not ActionKind.COMPUTE:
                 members = tensors[action.kind][starts[action.kind] : action.end]
                 starts[action.kind] = action.end
                 self.buckets.append(self._combined(members))
-        self.reductions = [b for b, a in zip(self.buckets, self._transfers(), strict=True) if a is Kind.REDUCE]
+        self.reductions = [b for b, a in zip(self.buckets, self._transfers(), strict=True) if a is ActionKind.REDUCE]
         self.rank = self._ranks()
         self._combine_tail()
         self.needs = dependences(list(self.computation))
@@ -62,15 +62,15 @@ class Written:
             rank[i] = max((rank[o] for o in before(i) if o in rank), default=0)
         return rank
 
-    def _transfers(self) -> Iterable[Kind]:
-        return (action.kind for action in self.plan if action.kind is not Kind.COMPUTE)
+    def _transfers(self) -> Iterable[ActionKind]:
+        return (action.kind for action in self.plan if action.kind is not ActionKind.COMPUTE)
 
     def _tail(self) -> list[Instruction]:
         return [i for i in self.computation if i in self.extract.roles.tail]
 
     def _combine_tail(self) -> None:
-        """Combines collectives of the tail that depend on the same last bucket of reductions, such as gathers
-        of updated parameters.
+        """Combines collectives of the tail that depend on the same last bucket of reductions, such as gathers of
+        updated parameters.
         """
         level: dict[Instruction, int] = {}
         groups: dict[Hashable, list[Instruction]] = {}
@@ -97,10 +97,10 @@ class Written:
         buckets = iter(self.buckets)
         segments = iter(self.extract.segments)
         for action in self.plan:
-            if action.kind is Kind.COMPUTE:
+            if action.kind is ActionKind.COMPUTE:
                 work.emit(next(segments))
                 continue
-            if action.kind is Kind.REDUCE and not tail_last:
+            if action.kind is ActionKind.REDUCE and not tail_last:
                 closed = {n: bucket for n, bucket in closed.items() if not any(map(work.is_ready, bucket))}
                 for number, waiting in enumerate(tail):
                     if number not in closed:

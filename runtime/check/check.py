@@ -50,7 +50,7 @@ def wide_program(reference: Reference, local: Module) -> WideRun | None:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CheckVerdict:
     """The result of a check. `undefined` says why the reference proves nothing, `not_wide` why f64 was not used."""
 
     outputs: int
@@ -95,7 +95,7 @@ def judge(
     devices: int,
     tolerance: float | None = None,
     allow_nan: bool = False,
-) -> Verdict:
+) -> CheckVerdict:
     """Judges the results of a partitioned run, in own types and in f64 (None: `wide_program` returned None).
 
     `tolerance` is the allowed error, relative to each result's largest magnitude; it replaces the allowances for
@@ -105,7 +105,7 @@ def judge(
     if len(outputs) != len(reference.own):
         reason = f"there are {len(outputs)} outputs, {len(reference.own)} were expected"
         found = (Mismatch(min(len(outputs), len(reference.own)), reason),)
-        return Verdict(len(reference.own), found, None, NO_ERROR, NO_ERROR, types)
+        return CheckVerdict(len(reference.own), found, None, NO_ERROR, NO_ERROR, types)
     if in_f64 is None and reference.is_wide:
         in_f64 = outputs
     with np.errstate(all="ignore"):
@@ -115,11 +115,11 @@ def judge(
     return _verdict(reference, judged, types, undefined)
 
 
-def _verdict(reference: Reference, judged: list[Judgement], types: tuple[str, ...], undefined: str) -> Verdict:
+def _verdict(reference: Reference, judged: list[Judgement], types: tuple[str, ...], undefined: str) -> CheckVerdict:
     def worst(errors: list[LargestError]) -> LargestError:
         return max(errors, key=lambda w: w.error, default=NO_ERROR)
 
-    return Verdict(
+    return CheckVerdict(
         len(judged),
         tuple(j.difference for j in judged if j.difference is not None),
         worst([j.in_f64 for j in judged]) if reference.wide is not None else None,

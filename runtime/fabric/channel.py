@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .window import Window
+from .window import SharedWindow
 
 ALIGNMENT = 64  # bytes of a cache line
 _DEPTH = 8  # exchanges of a channel that may be open at a time
@@ -23,7 +23,7 @@ WORDS = 24  # of a channel in each segment: three counters, then place and tag o
 class Channel:
     """The exchanges of these ranks of a window, which all take part in each, in the same order."""
 
-    def __init__(self, window: Window, index: int, ranks: Sequence[int]) -> None:
+    def __init__(self, window: SharedWindow, index: int, ranks: Sequence[int]) -> None:
         self.ranks = tuple(ranks)
         self.begun = 0
         self._window = window

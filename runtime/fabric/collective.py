@@ -29,7 +29,7 @@ Send = tuple[int, int, int]  # source, target, index of this pair among those of
 
 
 @dataclass(frozen=True, eq=False)
-class Collective:
+class GridCollective:
     """One collective instruction on a process grid.
 
     `results` are the shapes of each device's results. `groups` (for a permute, `sends`) hold device numbers.
@@ -49,14 +49,14 @@ class Collective:
     meaning: Meaning | None = None
 
     @staticmethod
-    def of(instruction: Instruction, grid: ProcessGrid, compile: Compile) -> Collective:
+    def of(instruction: Instruction, grid: ProcessGrid, compile: Compile) -> GridCollective:
         """Creates the collective of an instruction. Raises CompileError if its groups do not fit the grid."""
         kind = instruction.opcode
         attributes: Any = instruction.attributes
         dims = getattr(attributes, "dimensions", None)
         to_apply = getattr(attributes, "to_apply", None)
         groups, pairs = _members(instruction, kind, grid)
-        return Collective(
+        return GridCollective(
             instruction,
             kind,
             tuple(instruction.shape.leaves()),
@@ -116,7 +116,7 @@ def _reducer(instruction: Instruction, compile: Compile) -> Callable[[Operands, 
     return lambda a, b: [kernel(x, y) for x, y in zip(a, b, strict=True)]
 
 
-def check_complete(collective: Collective, group: Sequence[int], arrived: dict[int, Operands]) -> None:
+def check_complete(collective: GridCollective, group: Sequence[int], arrived: dict[int, Operands]) -> None:
     """Reports the devices of a group that do not take part."""
     missing = [device for device in group if device not in arrived]
     if missing:
@@ -126,7 +126,7 @@ def check_complete(collective: Collective, group: Sequence[int], arrived: dict[i
         )
 
 
-def result_outside_groups(collective: Collective, device: int, operands: Operands) -> Operands:
+def result_outside_groups(collective: GridCollective, device: int, operands: Operands) -> Operands:
     """Returns the results of a device in no group: zeros for a broadcast. Any other kind is an error."""
     if collective.kind != "collective-broadcast":
         collective.fail(f"device {device} is in no replica group")

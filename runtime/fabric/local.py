@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .collective import Collective, Operands, check_complete, result_outside_groups
+from .collective import GridCollective, Operands, check_complete, result_outside_groups
 from .reference import outgoing_pieces, perform, permute_result
 
 
@@ -20,7 +20,7 @@ class LocalFabric:
     def progress(self) -> None:
         """Does nothing."""
 
-    def start(self, collective: Collective, devices: Sequence[int], operands: list[Operands]) -> list[Operands]:
+    def start(self, collective: GridCollective, devices: Sequence[int], operands: list[Operands]) -> list[Operands]:
         """Returns the results of each device. Raises CompileError for an incomplete group."""
         arrived = dict(zip(devices, operands, strict=True))
         if collective.kind == "collective-permute":
@@ -42,7 +42,7 @@ class LocalFabric:
         return handle
 
     def _permute(
-        self, collective: Collective, devices: Sequence[int], arrived: dict[int, Operands]
+        self, collective: GridCollective, devices: Sequence[int], arrived: dict[int, Operands]
     ) -> list[Operands]:
         results: dict[int, list[tuple[int, Operands]]] = {}
         for source, target, slot in collective.sends:

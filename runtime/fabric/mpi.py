@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..ranks.watch import RankWatch
-from .collective import Collective, Group, Operands, Send
+from .collective import GridCollective, Group, Operands, Send
 from .one_per_rank import OneDevicePerRank, Requests, as_bytes, unpack
 from .packing import Buffers, Rows
 from .reference import perform
@@ -37,7 +37,12 @@ class MpiTransport:
     """
 
     def __init__(
-        self, mpi: Any, watch: RankWatch, placing: Placing, sets: Sequence[tuple[int, ...]], tags: dict[Collective, int]
+        self,
+        mpi: Any,
+        watch: RankWatch,
+        placing: Placing,
+        sets: Sequence[tuple[int, ...]],
+        tags: dict[GridCollective, int],
     ) -> None:
         self.mpi = mpi
         self.watch = watch
@@ -68,8 +73,8 @@ class MpiTransport:
         return bool(self._flying)
 
     def progress(self) -> None:
-        """Progresses MPI messages in flight, at most once in `_PAUSE`: any call of MPI does. The ranks that
-        wait find the errors.
+        """Progresses MPI messages in flight, at most once in `_PAUSE`: any call of MPI does. The ranks that wait find
+        the errors.
         """
         now = time.perf_counter()
         if now < self._next:
@@ -83,7 +88,7 @@ class MpiTransport:
         if requests:
             self._flying.append(requests)
 
-    def start_groups(self, collective: Collective, groups: tuple[Group, ...], arrived: Arrived) -> Finish:
+    def start_groups(self, collective: GridCollective, groups: tuple[Group, ...], arrived: Arrived) -> Finish:
         """Starts a collective of these groups, which have members on this rank and on others."""
         requests = Requests()
         try:
@@ -99,7 +104,7 @@ class MpiTransport:
 
         return finish
 
-    def start_sends(self, collective: Collective, sends: tuple[Send, ...], pieces: list[Operands]) -> FinishSends:
+    def start_sends(self, collective: GridCollective, sends: tuple[Send, ...], pieces: list[Operands]) -> FinishSends:
         """Starts to send over these pairs, each with one end on this rank: the pieces, or on the target arrays like
         them.
         """
@@ -132,7 +137,7 @@ class MpiTransport:
 
         return finish
 
-    def _wait(self, collective: Collective, requests: Requests, devices: Sequence[int]) -> None:
+    def _wait(self, collective: GridCollective, requests: Requests, devices: Sequence[int]) -> None:
         self.watch.wait(requests, collective.instruction, self.placing.ranks(devices))
         if requests in self._flying:
             self._flying.remove(requests)
@@ -146,7 +151,7 @@ class MpiTransport:
                 self.comms[ranks] = self.comm.Create_group(members, tag=number % _TAGS)
                 members.Free()
 
-    def _start_group(self, collective: Collective, group: Group, arrived: Arrived, requests: Requests) -> Finish:
+    def _start_group(self, collective: GridCollective, group: Group, arrived: Arrived, requests: Requests) -> Finish:
         ranks = self.placing.ranks(group)
         comm = self.comms[ranks]
         if len(ranks) == len(group):
@@ -161,7 +166,7 @@ class MpiTransport:
         return self._gather_and_compute(comm, collective, group, arrived, requests)
 
     def _gather_and_compute(
-        self, comm: Any, collective: Collective, group: Group, arrived: Arrived, requests: Requests
+        self, comm: Any, collective: GridCollective, group: Group, arrived: Arrived, requests: Requests
     ) -> Finish:
         """Gathers all members' operands on all ranks concerned; each rank computes the reference."""
         rank_of, ranks = self.placing.rank_of, self.placing.ranks(group)

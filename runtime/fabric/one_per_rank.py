@@ -10,7 +10,7 @@ import numpy as np
 from ...cost.host import HOST
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.types.shape import Shape
-from .collective import Collective, Operands
+from .collective import GridCollective, Operands
 from .packing import Buffers, Rows
 from .reference import reduce_members, split_evenly
 
@@ -35,7 +35,7 @@ class OneDevicePerRank:
     """
 
     def __init__(
-        self, mpi: Any, comm: Any, collective: Collective, requests: Requests, wait: Wait, buffers: Buffers
+        self, mpi: Any, comm: Any, collective: GridCollective, requests: Requests, wait: Wait, buffers: Buffers
     ) -> None:
         self.mpi = mpi
         self.buffers = buffers

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ..ranks.watch import RankWatch
-from .collective import Collective, Group, Operands, Send, check_complete, result_outside_groups
+from .collective import GridCollective, Group, Operands, Send, check_complete, result_outside_groups
 from .mpi import MpiTransport
 from .reference import outgoing_pieces, perform, permute_result
 from .shared import SharedMemory
@@ -55,14 +55,14 @@ class RanksFabric:
     """
 
     def __init__(
-        self, mpi: Any, watch: RankWatch, rank_of: Sequence[int], collectives: Sequence[Collective],
-        in_flight: Sequence[Collection[Collective]], itemsize: ItemSize, mode: str,
+        self, mpi: Any, watch: RankWatch, rank_of: Sequence[int], collectives: Sequence[GridCollective],
+        in_flight: Sequence[Collection[GridCollective]], itemsize: ItemSize, mode: str,
     ) -> None:  # fmt: skip
         tags = {collective: number for number, collective in enumerate(collectives)}
         self.placing, node = place_ranks(mpi, watch, rank_of)
         found = share(mpi, watch, node, self.placing, collectives, in_flight, itemsize, mode)
         node.Free()
-        self._shared = found.collectives if found else frozenset[Collective]()
+        self._shared = found.collectives if found else frozenset[GridCollective]()
         self._near: Transport | None = None
         self.shared_bytes = found.window.size if found else 0
         """The bytes of shared memory that this rank writes; none where no collective goes through it."""
@@ -87,7 +87,7 @@ class RanksFabric:
         for transport in filter(None, (self._near, self._far)):
             transport.abandon()
 
-    def start(self, collective: Collective, devices: Sequence[int], operands: list[Operands]) -> Started:
+    def start(self, collective: GridCollective, devices: Sequence[int], operands: list[Operands]) -> Started:
         """Starts the collective for the active local devices.
 
         Raises CompileError if local members are missing, RankFailed if a rank is lost.
@@ -121,7 +121,7 @@ class RanksFabric:
         while self._open:
             self._finish_first()
 
-    def _start_groups(self, collective: Collective, arrived: Arrived) -> Callable[[], dict[int, Operands]]:
+    def _start_groups(self, collective: GridCollective, arrived: Arrived) -> Callable[[], dict[int, Operands]]:
         route = self._groups[collective]
         results: dict[int, Operands] = {}
         if not route.members.issuperset(arrived):
@@ -142,7 +142,7 @@ class RanksFabric:
 
         return finish
 
-    def _permute(self, collective: Collective, arrived: Arrived) -> Callable[[], dict[int, Operands]]:
+    def _permute(self, collective: GridCollective, arrived: Arrived) -> Callable[[], dict[int, Operands]]:
         route = self._sends[collective]
 
         def pieces(sends: tuple[Send, ...]) -> list[Operands]:
@@ -167,7 +167,7 @@ class RanksFabric:
         return finish
 
     def _active(
-        self, collective: Collective, groups: tuple[G, ...], arrived: Arrived, count: int | None = None
+        self, collective: GridCollective, groups: tuple[G, ...], arrived: Arrived, count: int | None = None
     ) -> tuple[G, ...]:
         """Returns the groups that take part, by their local members: these are the first `count` entries that are
         here. Raises CompileError where only some of them have arrived.
@@ -182,7 +182,7 @@ class RanksFabric:
                 found.append(group)
         return tuple(found)
 
-    def _route(self, collective: Collective, groups: Sequence[G], count: int | None = None) -> Route[G]:
+    def _route(self, collective: GridCollective, groups: Sequence[G], count: int | None = None) -> Route[G]:
         here, near, far = list[G](), list[G](), list[G]()
         for group in groups:
             devices = group[:count]
@@ -194,6 +194,6 @@ class RanksFabric:
         members = {device for group in (*here, *near, *far) for device in self.placing.local(group[:count])}
         return Route(tuple(here), tuple(near), tuple(far), frozenset(members))
 
-    def _shares(self, collective: Collective, devices: Sequence[int]) -> bool:
+    def _shares(self, collective: GridCollective, devices: Sequence[int]) -> bool:
         """Whether these devices exchange through shared memory."""
         return collective in self._shared and self.placing.is_near(self.placing.ranks(devices))

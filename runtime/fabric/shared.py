@@ -20,10 +20,10 @@ import numpy as np
 from ...cost.host import HOST
 from ..ranks.watch import RankWatch
 from .channel import WORDS, Channel, Heap, Uses, aligned
-from .collective import Collective, Group, Operands, Send
+from .collective import GridCollective, Group, Operands, Send
 from .reference import perform, reduce_members
 from .transport import Arrived, Finish, FinishSends, Placing
-from .window import Window
+from .window import SharedWindow
 
 Array = np.ndarray[Any, Any]
 _DIRECT_BYTES = HOST.direct_reduction  # larger all-reduces of more than two ranks have two stages
@@ -41,7 +41,7 @@ class _Layout:
     numbers them; all other ranks here are those of the window.
     """
 
-    collective: Collective
+    collective: GridCollective
     channel: Channel
     members: Group
     tag: int
@@ -66,8 +66,8 @@ class SharedMemory:
     """
 
     def __init__(
-        self, window: Window, data: int, watch: RankWatch, placing: Placing, sets: Sequence[Group],
-        tags: dict[Collective, int], finish_open: Callable[[], None],
+        self, window: SharedWindow, data: int, watch: RankWatch, placing: Placing, sets: Sequence[Group],
+        tags: dict[GridCollective, int], finish_open: Callable[[], None],
     ) -> None:  # fmt: skip
         self.window = window
         self.watch = watch
@@ -81,7 +81,7 @@ class SharedMemory:
             if placing.rank in ranks
         }
         self._heap = Heap(data)
-        self._layouts: dict[tuple[Collective, Sequence[Any]], list[_Layout]] = {}
+        self._layouts: dict[tuple[GridCollective, Sequence[Any]], list[_Layout]] = {}
 
     def close(self) -> None:
         """Frees the memory; all ranks of the node must call it."""
@@ -91,7 +91,7 @@ class SharedMemory:
         """Gives up the memory, after an error."""
         self.window.abandon()
 
-    def start_groups(self, collective: Collective, groups: tuple[Group, ...], arrived: Arrived) -> Finish:
+    def start_groups(self, collective: GridCollective, groups: tuple[Group, ...], arrived: Arrived) -> Finish:
         """Starts a collective of these groups, which have members on this rank and on others."""
         layouts = self._layouts.get((collective, groups))
         if layouts is None:
@@ -99,7 +99,7 @@ class SharedMemory:
         exchanges = self._begin(layouts, arrived)
         return lambda: self._finish_groups(exchanges, arrived)
 
-    def start_sends(self, collective: Collective, sends: tuple[Send, ...], pieces: list[Operands]) -> FinishSends:
+    def start_sends(self, collective: GridCollective, sends: tuple[Send, ...], pieces: list[Operands]) -> FinishSends:
         """Starts to send over these pairs, each with one end on this rank: the pieces, or on the target arrays like
         them.
         """
@@ -111,7 +111,7 @@ class SharedMemory:
         return lambda: self._finish_sends(exchanges, values)
 
     def _layouts_of_groups(
-        self, collective: Collective, groups: tuple[Group, ...], arrived: Arrived
+        self, collective: GridCollective, groups: tuple[Group, ...], arrived: Arrived
     ) -> list[_Layout]:
         parts: dict[Group, list[Group]] = {}
         for group in groups:
@@ -125,7 +125,7 @@ class SharedMemory:
             for ranks, found in parts.items()
         ]  # fmt: skip
 
-    def _layouts_of_sends(self, collective: Collective, values: Mapping[Send, Operands]) -> list[_Layout]:
+    def _layouts_of_sends(self, collective: GridCollective, values: Mapping[Send, Operands]) -> list[_Layout]:
         parts: dict[Group, list[tuple[Key, int, Operands]]] = {}
         for send, pieces in values.items():
             source, target = (self.placing.rank_of[device] for device in send[:2])
@@ -133,7 +133,11 @@ class SharedMemory:
         return [self._layout(collective, ranks, (), items) for ranks, items in parts.items()]
 
     def _layout(
-        self, collective: Collective, ranks: Group, groups: tuple[Group, ...], items: list[tuple[Key, int, Operands]]
+        self,
+        collective: GridCollective,
+        ranks: Group,
+        groups: tuple[Group, ...],
+        items: list[tuple[Key, int, Operands]],
     ) -> _Layout:
         ends: Counter[int] = Counter()
         slots: list[tuple[Key, int, tuple[tuple[int, Array], ...]]] = []
@@ -166,9 +170,8 @@ class SharedMemory:
         return exchanges
 
     def _take(self, layouts: list[_Layout]) -> tuple[int, Uses]:
-        """Allocates memory for this rank's messages. While there is none, other ranks must first read earlier
-        messages. They do so once they have completed as much as this rank, so this rank completes all that it
-        has started.
+        """Allocates memory for this rank's messages. While there is none, other ranks must first read earlier messages.
+        They do so once they have completed as much as this rank, so this rank completes all that it has started.
         """
         size = sum(layout.size for layout in layouts)
         found = self._try_to_take(layouts, size)
@@ -192,7 +195,7 @@ class SharedMemory:
                 return None
         return self._heap.take(size)
 
-    def _wait(self, ready: Callable[[], bool], collective: Collective, members: Group) -> None:
+    def _wait(self, ready: Callable[[], bool], collective: GridCollective, members: Group) -> None:
         self.watch.wait_until(ready, collective.instruction, members)
         self.window.order()
 
@@ -236,7 +239,7 @@ class SharedMemory:
         return results
 
     def _results(
-        self, collective: Collective, group: Group, found: Values, arrived: Arrived
+        self, collective: GridCollective, group: Group, found: Values, arrived: Arrived
     ) -> dict[int, Operands]:
         """Computes the results of this rank's members of a group."""
         mine = self.placing.local(group)

@@ -21,10 +21,10 @@ from ...ir.types.element_type import ElementType
 from ..ranks.mode import MPI, SHARED
 from ..ranks.watch import RankWatch
 from .channel import ALIGNMENT
-from .collective import Collective, Group
+from .collective import GridCollective, Group
 from .shared import words_for
 from .transport import Placing
-from .window import Window, WindowRefused, free_abandoned, room_per_rank
+from .window import SharedWindow, WindowRefused, free_abandoned, room_per_rank
 
 _IN_FLIGHT, _AHEAD = 64 << 20, 8 << 20  # bytes
 _reported: set[str] = set()  # remarks are made once
@@ -34,14 +34,14 @@ ItemSize = Callable[[ElementType], int]  # of the arrays that hold an element ty
 @brief
 @dataclass(frozen=True)
 class Sharing:
-    """Shared memory of a node: its window, with `data` bytes of data per rank, and its users: these sets of ranks
-    of the node, and these collectives.
+    """Shared memory of a node: its window, with `data` bytes of data per rank, and its users: these sets of ranks of
+    the node, and these collectives.
     """
 
-    window: Window
+    window: SharedWindow
     data: int
     sets: tuple[Group, ...]
-    collectives: frozenset[Collective]
+    collectives: frozenset[GridCollective]
 
 
 def place_ranks(mpi: Any, watch: RankWatch, rank_of: Sequence[int]) -> tuple[Placing, Any]:
@@ -53,14 +53,13 @@ def place_ranks(mpi: Any, watch: RankWatch, rank_of: Sequence[int]) -> tuple[Pla
 
 
 def share(
-    mpi: Any, watch: RankWatch, node: Any, placing: Placing, collectives: Sequence[Collective],
-    in_flight: Sequence[Collection[Collective]], itemsize: ItemSize, mode: str,
+    mpi: Any, watch: RankWatch, node: Any, placing: Placing, collectives: Sequence[GridCollective],
+    in_flight: Sequence[Collection[GridCollective]], itemsize: ItemSize, mode: str,
 ) -> Sharing | None:  # fmt: skip
     """Opens the memory of this rank's node. Returns None if no ranks share any. `in_flight` lists the program's
     collectives that are in flight at the same time.
 
-    Rank 0 prints why collectives go through MPI although memory could be shared. With `mode` "shared" that is an
-    error.
+    Rank 0 prints why collectives go through MPI although memory could be shared. With `mode` "shared" that is an error.
     """
     near = {c: found for c in collectives if (found := _near(c, placing))}
     if not near or mode == MPI:
@@ -77,7 +76,7 @@ def share(
     window, problem = None, f"the largest needs {most:,} bytes per rank, there are {room:,}" if most > data else ""
     if shared:
         try:
-            window = Window(mpi, node, words, data)
+            window = SharedWindow(mpi, node, words, data)
         except WindowRefused as error:
             problem = str(error)
     refused = [text for text in watch.comm.allgather("" if window is not None else problem) if text]
@@ -100,7 +99,7 @@ def _report(problem: str, mode: str, watch: RankWatch, all_of_them: bool) -> Non
         print(text, file=sys.stderr, flush=True)
 
 
-def _near(collective: Collective, placing: Placing) -> list[Group]:
+def _near(collective: GridCollective, placing: Placing) -> list[Group]:
     """Returns the sets of ranks, each on one node, that exchange something for a collective."""
     sets = [placing.ranks(group) for group in (*collective.groups, *(send[:2] for send in collective.sends))]
     return [tuple(sorted(ranks)) for ranks in sets if placing.is_near(ranks)]
@@ -110,7 +109,7 @@ def _here(ranks: Group, placing: Placing) -> bool:
     return placing.nodes[ranks[0]] == placing.nodes[placing.rank]
 
 
-def _posted_bytes(collective: Collective, placing: Placing, itemsize: ItemSize) -> int:
+def _posted_bytes(collective: GridCollective, placing: Placing, itemsize: ItemSize) -> int:
     """Returns how many bytes a rank posts at most for a collective."""
     leaves = [leaf for operand in collective.instruction.operands for leaf in operand.shape.leaves() if leaf.is_array]
     size = sum(prod(leaf.dims) * itemsize(leaf.element) + ALIGNMENT for leaf in leaves)

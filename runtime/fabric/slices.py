@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph.instruction import Instruction
-from .collective import Collective, Operands
+from .collective import GridCollective, Operands
 
 Array = np.ndarray[Any, Any]
 Part = tuple[int, int, list[int], tuple[int, ...]]  # buffer, slice of that buffer, start indices, sizes
@@ -58,7 +58,7 @@ def fill_slices(instruction: Instruction, operands: Operands, arrived: Sequence[
     return results
 
 
-def ragged_all_to_all(collective: Collective, members: list[Operands], wanted: Sequence[int]) -> list[Operands]:
+def ragged_all_to_all(collective: GridCollective, members: list[Operands], wanted: Sequence[int]) -> list[Operands]:
     """Copies rows of every input into the outputs of the `wanted` members, in the order of the group."""
     results = {i: members[i][1].copy() for i in wanted}
     lists = [[np.ravel(array).astype(np.int64).tolist() for array in operands[2:]] for operands in members]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from .collective import Collective, Group, Operands, Send
+from .collective import GridCollective, Group, Operands, Send
 
 Arrived = dict[int, Operands]  # operands of the active devices of this rank
 Finish = Callable[[], dict[int, Operands]]  # waits, and returns the results of this rank's devices
@@ -45,11 +45,11 @@ class Transport(Protocol):
     of them, and completes in that order.
     """
 
-    def start_groups(self, collective: Collective, groups: tuple[Group, ...], arrived: Arrived) -> Finish:
+    def start_groups(self, collective: GridCollective, groups: tuple[Group, ...], arrived: Arrived) -> Finish:
         """Starts a collective of these groups, which have members on this rank and on others."""
         ...
 
-    def start_sends(self, collective: Collective, sends: tuple[Send, ...], pieces: list[Operands]) -> FinishSends:
+    def start_sends(self, collective: GridCollective, sends: tuple[Send, ...], pieces: list[Operands]) -> FinishSends:
         """Starts to send over these pairs, each with one end on this rank: the pieces, or on the target arrays like
         them.
         """

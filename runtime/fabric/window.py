@@ -23,14 +23,14 @@ Comm = Any  # mpi4py.MPI.Intracomm, here of one node
 _SHARED_FOLDER = "/dev/shm"
 _MOST_OF_FREE = 0.5  # the part of the free shared memory that windows may take
 _MADV_REMOVE, _MADV_POPULATE_WRITE = 9, 23  # the latter since Linux 5.14
-_abandoned: list[Window] = []
+_abandoned: list[SharedWindow] = []
 
 
 class WindowRefused(Exception):
     """The node has no shared memory for a window. All ranks of the node raise it, with the same text."""
 
 
-class Window:
+class SharedWindow:
     """The segments of a node's ranks, in the order of `comm`. All ranks must create and close it together.
 
     `words` and `data` are the numbers of words and bytes that each segment needs. Raises WindowRefused.

@@ -105,7 +105,7 @@ class UniformInteger:
 
 
 @dataclass(frozen=True, slots=True)
-class Constant:
+class FixedNumber:
     """A single number."""
 
     value: float
@@ -224,7 +224,7 @@ def _floats(demand: Range) -> Distribution:
     if high == ALL.high:
         return Normal(low + _MARGIN * demand.least[1], side=1, within=demand)
     if low == high:
-        return Constant(low)
+        return FixedNumber(low)
     margin = (high - low) / 8
     below, above = margin * (low == demand.low and demand.least[1]), margin * demand.greatest[1]
     return Uniform(low + below, high + above, demand)

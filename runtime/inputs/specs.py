@@ -16,7 +16,7 @@ from ...ir.diagnostics import Location, SourceFile, fail
 from ...ir.graph.value_range import Range
 from ...ir.tools.names import fits, name_pattern, suggestions
 from ...ir.types.element_type import ElementType, Kind
-from .draw import Constant, Distribution, Normal, Uniform, UniformInteger, component_type, largest, representable
+from .draw import Distribution, FixedNumber, Normal, Uniform, UniformInteger, component_type, largest, representable
 from .leaves import InputLeaf
 
 KINDS = "int[a,b) int[a,b] uniform[a,b) normal(mean,deviation) zeros ones constant(v) FILE.npy"
@@ -157,7 +157,7 @@ def _constant(value: float | int, element: ElementType, location: Location) -> D
         return UniformInteger(int(value), int(value))
     if math.isfinite(value) and abs(value) > largest(element):
         fail(f"{value} is not a number of {element}", location)
-    return Constant(float(value))
+    return FixedNumber(float(value))
 
 
 _MAKERS: dict[str, Callable[[Numbers, str, ElementType, Location], Distribution]] = {

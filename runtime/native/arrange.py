@@ -14,18 +14,18 @@ from functools import lru_cache
 import numpy as np
 
 from ...codegen.native.lowerings import Lowerings
-from ...codegen.native.step import Layout
+from ...codegen.native.step import StridedLayout
 from ...codegen.native.views import layout_before, view_of
 from ...ir.brief import brief
 from ...ir.graph.instruction import Instruction
 from ...ir.types.shape import Shape
-from ..plan.interpreter import Plan, Step, find_last_uses
+from ..plan.interpreter import Step, StepPlan, find_last_uses
 from ..plan.steps import ComputeStep, StartStep, TupleComputeStep, WaitStep, WhileStep
 from .arena import Life, arena_of
 from .loop import native_loop
 from .loop_kernel import LoopKernel
 from .native_steps import Parts, native_parts, product_in
-from .table import ARENA, Entry, GuardedStep, Outside, Place, PlanMemory, TableStep
+from .table import ARENA, ArrayPlace, Entry, GuardedStep, Outside, PlanMemory, TableStep
 
 
 @brief
@@ -45,9 +45,9 @@ class _Arranged:
     negative numbers.
     """
 
-    plan: Plan
+    plan: StepPlan
     lowerings: Lowerings
-    places: dict[int, Place] = field(default_factory=dict[int, Place])
+    places: dict[int, ArrayPlace] = field(default_factory=dict[int, ArrayPlace])
     lives: dict[int, Life] = field(default_factory=dict[int, Life])
     roots: dict[int, Outside] = field(default_factory=dict[int, Outside])
     parts: list[_Segment | Step] = field(default_factory=list["_Segment | Step"])
@@ -82,27 +82,27 @@ class _Arranged:
         operands = [self._place(b, shape) for b, shape in zip(step.reads, shapes, strict=True)]
         return self._view(step, operands, time) or self._compute(step, operands, time)
 
-    def _place(self, buffer: int, shape: Shape) -> Place:
+    def _place(self, buffer: int, shape: Shape) -> ArrayPlace:
         """Returns the place of an operand; an array from outside of tables is its own root, and dense."""
         if buffer not in self.places:
             self._add_root(buffer, shape)
         return self.places[buffer]
 
-    def _wanted(self, step: Step) -> Layout | None:
+    def _wanted(self, step: Step) -> StridedLayout | None:
         """Returns the layout that makes the transposition of a result dense, if nothing else reads the result."""
         readers = self.readers.get(step.writes[0], ()) if len(step.writes) == 1 else ()
         if len(readers) != 1 or not isinstance(readers[0], ComputeStep) or not _is_static(readers[0].instruction):
             return None
         return None if step.writes[0] in self.plan.results else layout_before(readers[0].instruction)
 
-    def _add_root(self, buffer: int, shape: Shape, layout: Layout | None = None) -> Place:
+    def _add_root(self, buffer: int, shape: Shape, layout: StridedLayout | None = None) -> ArrayPlace:
         dtype = shape.element.numpy
         assert dtype is not None  # see _is_static
         self.roots[buffer] = Outside(buffer, shape.dims, dtype)
-        self.places[buffer] = Place(buffer, 0, layout or Layout.dense(shape.dims), dtype)
+        self.places[buffer] = ArrayPlace(buffer, 0, layout or StridedLayout.dense(shape.dims), dtype)
         return self.places[buffer]
 
-    def _view(self, step: Step, operands: Sequence[Place], time: int) -> bool:
+    def _view(self, step: Step, operands: Sequence[ArrayPlace], time: int) -> bool:
         if len(operands) != 1:
             return False
         (operand,) = operands
@@ -111,11 +111,11 @@ class _Arranged:
             return False
         segment = self._segment(step.instruction)
         segment.found.append(step.writes[0])
-        self.places[step.writes[0]] = Place(operand.root, operand.offset + found[0], found[1], operand.dtype)
+        self.places[step.writes[0]] = ArrayPlace(operand.root, operand.offset + found[0], found[1], operand.dtype)
         self._use(step.reads[0], time)
         return True
 
-    def _compute(self, step: ComputeStep | TupleComputeStep, operands: Sequence[Place], time: int) -> bool:
+    def _compute(self, step: ComputeStep | TupleComputeStep, operands: Sequence[ArrayPlace], time: int) -> bool:
         layouts = [o.layout for o in operands]
         wanted = self._wanted(step)
         turned = product_in(step.instruction, layouts, wanted) if wanted else None
@@ -138,20 +138,20 @@ class _Arranged:
             segment.entries.append(Entry(part, (*(arrays[n] for n in numbers), *scratch)))
         return True
 
-    def _native_parts(self, step: ComputeStep | TupleComputeStep, layouts: Sequence[Layout]) -> Parts | None:
+    def _native_parts(self, step: ComputeStep | TupleComputeStep, layouts: Sequence[StridedLayout]) -> Parts | None:
         kernels = step.kernel.kernels if isinstance(step.kernel, LoopKernel) else None
         return native_parts(step.instruction, layouts, self.lowerings, kernels)
 
-    def _temporary(self, shape: Shape, time: int) -> Place:
+    def _temporary(self, shape: Shape, time: int) -> ArrayPlace:
         dtype = shape.element.numpy
         assert dtype is not None  # see _is_static
         place = self._scratch(shape.num_elements * dtype.itemsize, time)
-        return replace(place, layout=Layout.dense(shape.dims), dtype=dtype)
+        return replace(place, layout=StridedLayout.dense(shape.dims), dtype=dtype)
 
-    def _scratch(self, size: int, time: int) -> Place:
+    def _scratch(self, size: int, time: int) -> ArrayPlace:
         self.scratch -= 1
         self.lives[self.scratch] = Life(size, time, time)
-        return Place(self.scratch, 0, Layout.dense((size,)), np.dtype(np.uint8))
+        return ArrayPlace(self.scratch, 0, StridedLayout.dense((size,)), np.dtype(np.uint8))
 
     def _segment(self, instruction: Instruction) -> _Segment:
         last = self.parts[-1] if self.parts else None
@@ -173,7 +173,7 @@ class _Arranged:
         return others.union(self.plan.results)
 
 
-def arranged(plan: Plan, lowerings: Lowerings) -> Plan:
+def arranged(plan: StepPlan, lowerings: Lowerings) -> StepPlan:
     """Replaces the native steps of a plan by tables."""
     work = _Arranged(plan, lowerings)
     work.arrange()
@@ -187,11 +187,11 @@ def arranged(plan: Plan, lowerings: Lowerings) -> Plan:
 
 
 def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: PlanMemory) -> Iterator[Step]:
-    def placed(place: Place) -> Place:
+    def placed(place: ArrayPlace) -> ArrayPlace:
         if place.root not in in_arena:
             return place
         start = in_arena[place.root] // place.dtype.itemsize
-        return Place(ARENA, start + place.offset, place.layout, place.dtype)
+        return ArrayPlace(ARENA, start + place.offset, place.layout, place.dtype)
 
     for part in work.parts:
         if isinstance(part, Step):

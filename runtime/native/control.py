@@ -17,11 +17,11 @@ from ...codegen.native.run_control import LONG, PRED, SIGNED
 from ...codegen.native.run_loop import INDICES, code, put_words
 from ...cost.host import HOST
 from ...ir.ops.slicing import DynamicUpdateSlice
-from ..plan.interpreter import Frame, Interpreter, Plan, Step
+from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
 from ..plan.steps import ConditionalStep, WhileStep
 from ..plan.updates import UpdateStep
 from .addresses import address
-from .table import Block, TableStep
+from .table import DeviceArena, TableStep
 
 Array = np.ndarray[Any, Any]
 _ALWAYS = np.ones(1, np.int64)  # the end word of a step that never pauses
@@ -44,9 +44,9 @@ def _runs(step: Step) -> bool:
     return isinstance(step, TableStep) or (isinstance(inner, WhileStep) and is_native(inner))
 
 
-def _updated(plan: Plan) -> dict[int, int] | None:
-    """Maps each buffer that is updated in place to the loop-state index it aliases; None if some step has no
-    machine code.
+def _updated(plan: StepPlan) -> dict[int, int] | None:
+    """Maps each buffer that is updated in place to the loop-state index it aliases; None if some step has no machine
+    code.
 
     An update also needs to return its buffer as the next state of the same index.
     """
@@ -65,31 +65,31 @@ def _updated(plan: Plan) -> dict[int, int] | None:
 
 
 @dataclass(slots=True)
-class Run:
+class DeviceRun:
     """The run of one device. `left` is the budget (bytes) that its loops may spend before they pause."""
 
     interpreter: Interpreter
     device: int
     left: Array = field(default_factory=lambda: np.array([HOST.pause], np.int64))
 
-    def block(self, plan: Plan) -> Block:
+    def block(self, plan: StepPlan) -> DeviceArena:
         """Returns the arena of a plan; one of no size if it has no tables."""
         found = next((s.memory for s in plan.steps if isinstance(s, TableStep)), None)
-        return Block.of(0) if found is None else found.block(self.interpreter, self.device)
+        return DeviceArena.of(0) if found is None else found.block(self.interpreter, self.device)
 
 
 @dataclass(slots=True)
 class _Code:
     """The steps of a plan as table entries: code and blocks, and the arrays that must stay alive."""
 
-    run: Run
-    plan: Plan
+    run: DeviceRun
+    plan: StepPlan
     entries: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
     kept: list[Any] = field(default_factory=list[Any])
 
     def results(self, state: Sequence[Array], made: dict[int, Array], is_real: bool = True) -> list[Array]:
-        """Adds the steps of the plan for a state, with the arrays of `made` for its buffers, and returns its
-        results. Unless `is_real`, only finds their addresses.
+        """Adds the steps of the plan for a state, with the arrays of `made` for its buffers, and returns its results.
+        Unless `is_real`, only finds their addresses.
         """
         frame, updated = self.plan.frame(self.run.device, list(state)), _updated(self.plan) or {}
         changing = [state[n] for n in updated.values()]
@@ -107,7 +107,7 @@ class _Code:
         _refuse_views(changing, [frame[buffer] for buffer in self.plan.results if buffer not in updated])
         return [self._dense(frame[buffer], is_real) for buffer in self.plan.results]
 
-    def _table(self, step: TableStep, block: Block, frame: Frame, made: dict[int, Array], is_real: bool) -> None:
+    def _table(self, step: TableStep, block: DeviceArena, frame: Frame, made: dict[int, Array], is_real: bool) -> None:
         held: dict[int, Array] = {}
         for o in step.outside:
             if o.is_made:
@@ -229,7 +229,7 @@ class _Code:
 class Loop:
     """The loop of one device: its words, both states, and the arrays that must stay alive. `is_kept` ones run again."""
 
-    run: Run
+    run: DeviceRun
     block: Array
     states: tuple[list[Array], list[Array]]
     kept: list[Any]
@@ -247,7 +247,7 @@ class Loop:
         return self.states[int(self.block[1])]
 
     @staticmethod
-    def of(step: WhileStep, given: Sequence[Array], run: Run) -> Loop:
+    def of(step: WhileStep, given: Sequence[Array], run: DeviceRun) -> Loop:
         """Returns the loop before its first trip. Raises NotNative."""
         states, made = _states(step.body, given, run)
         codes: list[_Code] = []
@@ -267,12 +267,12 @@ class Loop:
 
 
 def _states(
-    plan: Plan, given: Sequence[Array], run: Run
+    plan: StepPlan, given: Sequence[Array], run: DeviceRun
 ) -> tuple[tuple[list[Array], list[Array]], list[dict[int, Array]]]:
     """Returns both states, the first one as given, and the results of a trip from each of them.
 
-    Both states share an array that a trip forwards or updates. An array that it makes belongs to the other state;
-    other results are copied.
+    Both states share an array that a trip forwards or updates. An array that it makes belongs to the other state; other
+    results are copied.
     """
     like = [np.empty(x.shape, x.dtype) for x in given]
     made: list[dict[int, Array]] = [{}, {}]
@@ -315,8 +315,6 @@ def _refuse_gaps(value: Any) -> Array:
 
 
 def _refuse_views(changing: Sequence[Array], read: Sequence[Any]) -> None:
-    """Raises NotNative if a value is a view of an array that is updated in place: its readers may expect the old
-    contents.
-    """
+    """Raises NotNative if a value is a view of an array updated in place: its readers may expect the old contents."""
     if any(np.may_share_memory(x, array_of(value)) for x in changing for value in read):
         raise NotNative

@@ -21,7 +21,7 @@ from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
 from ...ir.ops.reduce import Reduce
 from ...ir.types.element_type import ElementType
 from ...ir.types.shape import Shape
-from ..plan.interpreter import Plan
+from ..plan.interpreter import StepPlan
 from .arrange import arranged
 from .loop_kernel import LoopKernel
 from .native_steps import alone, conversion
@@ -71,8 +71,8 @@ class NativeKernels:
         return self._products[key]
 
     def _is_single(self, instruction: Instruction) -> bool:
-        """Whether an op is worth a kernel of its own: moves are mostly views. Scalar ops may be those of a
-        reducer, which numpy applies to arrays.
+        """Whether an op is worth a kernel of its own: moves are mostly views. Scalar ops may be those of a reducer,
+        which numpy applies to arrays.
         """
         if not instruction.shape.is_array or not instruction.shape.dims or not instruction.operands:
             return False
@@ -93,7 +93,7 @@ class NativeKernels:
         """Returns a kernel that converts an array. Raises NotEvaluable for types that kernels do not have."""
         return LoopKernel(self._lowerings.of(conversion(shape, element)), is_tuple=False)
 
-    def arranged(self, plan: Plan) -> Plan:
+    def arranged(self, plan: StepPlan) -> StepPlan:
         return plan if self.by_numpy else arranged(plan, self._lowerings)
 
     def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:

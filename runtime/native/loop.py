@@ -15,7 +15,7 @@ from ...ir.time_limit import check_time
 from ..plan.interpreter import Frame, Interpreter, Step
 from ..plan.steps import WhileStep, free_unused
 from .addresses import address
-from .control import Loop, NotNative, Run, array_of, is_native
+from .control import DeviceRun, Loop, NotNative, array_of, is_native
 from .workers import run_all
 
 Array = np.ndarray[Any, Any]
@@ -52,7 +52,7 @@ class LoopStep(WhileStep):
 
     def _loop(self, frame: Frame, interpreter: Interpreter) -> Loop:
         """Returns the loop of a device before its first trip. Raises NotNative."""
-        given, run = [array_of(frame[buffer]) for buffer in self.reads], Run(interpreter, frame[0])
+        given, run = [array_of(frame[buffer]) for buffer in self.reads], DeviceRun(interpreter, frame[0])
         if sum(x.nbytes for x in given) > HOST.copied_state:
             return Loop.of(self, given, run)
         # One that does not come to its end, as at a limit of time, is not there for the next run.

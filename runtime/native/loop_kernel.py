@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.native.lower import Lowered
+from ...codegen.native.lower import LoweredKernel
 from ...codegen.native.lowerings import Alike
 from ...codegen.native.numpy_run import DTYPES, run_by_numpy
-from ...codegen.native.step import Layout, NativeStep
+from ...codegen.native.step import NativeStep, StridedLayout
 from ...ir.diagnostics import InternalError
 
 Array = np.ndarray[Any, Any]
@@ -24,9 +24,7 @@ _Call = Callable[[Sequence[Array]], list[Array]]  # from operands to results
 
 
 class LoopKernel:
-    """A function of arrays that runs a computation by one kernel. Raises NotEvaluable if it has none. A tuple is
-    one value.
-    """
+    """Runs a computation on arrays by one kernel. Raises NotEvaluable if it has none. A tuple is one value."""
 
     def __init__(self, kernels: Alike, is_tuple: bool, by_numpy: bool = False) -> None:
         self.kernels = kernels
@@ -54,20 +52,20 @@ class LoopKernel:
             self._calls[strides] = self._in_layouts(layouts) if whole else self._dense
         return self._calls[strides]
 
-    def _in_layouts(self, layouts: list[Layout]) -> _Call:
+    def _in_layouts(self, layouts: list[StridedLayout]) -> _Call:
         return _MachineCode(self.kernels.lowered(layouts), self.kernels.step(layouts))
 
 
-def _layout(x: Array) -> Layout | None:
+def _layout(x: Array) -> StridedLayout | None:
     """Returns the layout of an array; None if a stride is no multiple of the element size."""
     steps = [divmod(stride, x.itemsize) for stride in x.strides]
-    return None if any(rest for _, rest in steps) else Layout(x.shape, tuple(step for step, _ in steps))
+    return None if any(rest for _, rest in steps) else StridedLayout(x.shape, tuple(step for step, _ in steps))
 
 
 class _MachineCode:
     """A kernel's machine code with its scratch arrays."""
 
-    def __init__(self, lowered: Lowered, step: NativeStep) -> None:
+    def __init__(self, lowered: LoweredKernel, step: NativeStep) -> None:
         self._lowered = lowered
         self._step = step
         self._code = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self._step.function)
@@ -84,7 +82,7 @@ class _MachineCode:
         return results
 
 
-def _by_numpy(lowered: Lowered) -> _Call:
+def _by_numpy(lowered: LoweredKernel) -> _Call:
     dtypes = [DTYPES[lane] for lane in lowered.kernel.buffers]
     rows = [np.empty(n, t) for n, t in zip(lowered.scratch, dtypes[len(dtypes) - len(lowered.scratch) :], strict=True)]
 
@@ -97,5 +95,5 @@ def _by_numpy(lowered: Lowered) -> _Call:
     return call
 
 
-def _results(lowered: Lowered) -> list[Array]:
+def _results(lowered: LoweredKernel) -> list[Array]:
     return [np.empty(s.dims, s.element.numpy) for s in lowered.results]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...codegen.native.lowerings import Alike, Lowerings
 from ...codegen.native.products.product import is_product, is_provided, product_step
-from ...codegen.native.step import Layout, NativeStep
+from ...codegen.native.step import NativeStep, StridedLayout
 from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -30,10 +30,10 @@ class Parts:
 
 
 def native_parts(
-    instruction: Instruction, operands: Sequence[Layout], lowerings: Lowerings, kernels: Alike | None = None
+    instruction: Instruction, operands: Sequence[StridedLayout], lowerings: Lowerings, kernels: Alike | None = None
 ) -> Parts | None:
-    """Returns the machine code of an instruction whose operands have these layouts, and whose results are dense;
-    None if it has none. `kernels` are its loop kernels, if they are known.
+    """Returns the machine code of an instruction whose operands have these layouts, and whose results are dense; None
+    if it has none. `kernels` are its loop kernels, if they are known.
     """
     found = native_step(instruction, operands, lowerings, kernels)
     if found is not None:
@@ -44,9 +44,8 @@ def native_parts(
         return None
 
 
-def _widened(instruction: Instruction, operands: Sequence[Layout], lowerings: Lowerings) -> Parts | None:
-    """Returns the steps of a product that convert narrow operands before it, and the result after it; None for
-    other ops.
+def _widened(instruction: Instruction, operands: Sequence[StridedLayout], lowerings: Lowerings) -> Parts | None:
+    """Returns the steps of a product that convert narrow operands before it and the result after; None for other ops.
     """
     op, call = instruction.op, instruction.call
     wide = widened_call(op, call)
@@ -56,14 +55,14 @@ def _widened(instruction: Instruction, operands: Sequence[Layout], lowerings: Lo
     layouts, numbers, temporaries = list(operands), [0, 1, 2], list[Shape]()
     for n, (narrow, shape) in enumerate(zip(call.operands, wide.operands, strict=True)):
         if narrow.element.bits != shape.element.bits:
-            layouts[n], numbers[n] = Layout.dense(shape.dims), 3 + len(temporaries)
+            layouts[n], numbers[n] = StridedLayout.dense(shape.dims), 3 + len(temporaries)
             temporaries.append(shape)
             steps.append((lowerings.of(conversion(narrow, shape.element)).step([operands[n]]), (n, numbers[n])))
     is_narrow = call.shape.element.bits != wide.shape.element.bits
     if is_narrow:
         numbers[2] = 3 + len(temporaries)
         temporaries.append(wide.shape)
-    dense = Layout.dense(wide.shape.dims)
+    dense = StridedLayout.dense(wide.shape.dims)
     product = product_step(op, wide, layouts, dense)
     if product is None:
         return None
@@ -74,8 +73,8 @@ def _widened(instruction: Instruction, operands: Sequence[Layout], lowerings: Lo
 
 
 def widened_call(op: AnyOp, call: OpCall[Any]) -> OpCall[Any] | None:
-    """Returns the product in the type that native code computes in; operands and result of another type are
-    converted. None for other ops and types, and without BLAS or a compiler.
+    """Returns the product in the type that native code computes in; operands and result of another type are converted.
+    None for other ops and types, and without BLAS or a compiler.
     """
     shapes = (*call.operands, call.shape)
     if not is_product(op) or not is_provided() or len(shapes) != 3:
@@ -111,29 +110,29 @@ def conversion(shape: Shape, element: ElementType) -> Computation:
     return result
 
 
-def product_in(instruction: Instruction, operands: Sequence[Layout], wanted: Layout) -> NativeStep | None:
-    """Returns the machine code of a product whose result has a wanted layout; None for other ops, and if a dense
-    result takes less scratch memory, so fewer copies.
+def product_in(instruction: Instruction, operands: Sequence[StridedLayout], wanted: StridedLayout) -> NativeStep | None:
+    """Returns the machine code of a product whose result has a wanted layout; None for other ops, and if a dense result
+    takes less scratch memory, so fewer copies.
     """
     op, call = instruction.op, instruction.call
     found = product_step(op, call, operands, wanted)
-    dense = product_step(op, call, operands, Layout.dense(call.shape.dims))
+    dense = product_step(op, call, operands, StridedLayout.dense(call.shape.dims))
     if found is None or dense is None or sum(found.scratch) > sum(dense.scratch):
         return None
     return found
 
 
 def native_step(
-    instruction: Instruction, operands: Sequence[Layout], lowerings: Lowerings, kernels: Alike | None = None
+    instruction: Instruction, operands: Sequence[StridedLayout], lowerings: Lowerings, kernels: Alike | None = None
 ) -> NativeStep | None:
-    """Returns the machine code of an instruction whose operands have these layouts, and whose results are dense;
-    None if it has none. `kernels` are its loop kernels, if they are known.
+    """Returns the machine code of an instruction whose operands have these layouts, and whose results are dense; None
+    if it has none. `kernels` are its loop kernels, if they are known.
     """
     try:
         if kernels is None:
             op, call = instruction.op, instruction.call
             if is_product(op):
-                return product_step(op, call, operands, Layout.dense(call.shape.dims))
+                return product_step(op, call, operands, StridedLayout.dense(call.shape.dims))
             is_fusion = op.role is Role.FUSION
             is_loops = is_fusion or op.is_fusible or movement(op).sources(call) is not None
             if not is_loops and movement(op).updates(call) is None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...codegen.native.products.product import product_step
-from ...codegen.native.step import Layout, NativeStep
+from ...codegen.native.step import NativeStep, StridedLayout
 from ...ir.diagnostics import InternalError
 from ...ir.graph.op import AnyOp, Kernel, NotEvaluable, OpCall
 from ...ir.types.element_type import ElementType
@@ -39,7 +39,7 @@ def product_kernel(op: AnyOp, call: OpCall[Any], conversion: Conversion) -> Kern
     except NotEvaluable:
         return None
     product = _Product(op, widened)
-    if product.step([Layout.dense(s.dims) for s in widened.operands]) is None:
+    if product.step([StridedLayout.dense(s.dims) for s in widened.operands]) is None:
         return None
     dtype = call.shape.element.numpy
     assert dtype is not None  # see widened_call
@@ -88,9 +88,9 @@ class _Product:
         found.run(found.block(*[a.ctypes.data for a in (x, y, out, *scratch)], *found.words))
         return out
 
-    def step(self, layouts: Sequence[Layout]) -> NativeStep | None:
+    def step(self, layouts: Sequence[StridedLayout]) -> NativeStep | None:
         """Returns the step for operands with these layouts; None if products cannot compute it."""
-        return product_step(self._op, self._call, layouts, Layout.dense(self._result))
+        return product_step(self._op, self._call, layouts, StridedLayout.dense(self._result))
 
     def _readable(self, value: Any) -> Array:
         x = np.asarray(value)  # numpy's kernels may return scalars, which are no arrays
@@ -105,7 +105,7 @@ class _Product:
 
     def _prepare(self, strides: Strides) -> _Prepared | None:
         size = self._type.itemsize
-        layouts = [Layout(d, tuple(s // size for s in n)) for d, n in zip(self._dims, strides, strict=True)]
+        layouts = [StridedLayout(d, tuple(s // size for s in n)) for d, n in zip(self._dims, strides, strict=True)]
         step = self.step(layouts)
         if step is None:
             return None

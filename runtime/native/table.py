@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from ...codegen.native.run_table import table_loop
-from ...codegen.native.step import Layout, NativeStep
+from ...codegen.native.step import NativeStep, StridedLayout
 from ...cost.host import HOST
 from ...ir.brief import brief
 from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
-from ..plan.interpreter import Frame, Interpreter, Plan, Step
+from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
 from .addresses import address
 from .arena import ALIGNMENT, Arena
 from .workers import run_all
@@ -34,12 +34,12 @@ ARENA = 0  # the root of arrays in the arena; others are buffers of the frame
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArrayPlace:
     """The place of an array: a root's memory, and the `offset` in elements from its start."""
 
     root: int
     offset: int
-    layout: Layout
+    layout: StridedLayout
     dtype: np.dtype[Any]
 
     @property
@@ -61,7 +61,7 @@ class Entry:
     """A native step with the places of its operands, results and scratch arrays."""
 
     step: NativeStep
-    places: tuple[Place, ...]
+    places: tuple[ArrayPlace, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +80,11 @@ class PlanMemory:
 
     arena: Arena
 
-    def block(self, interpreter: Interpreter, device: int) -> Block:
+    def block(self, interpreter: Interpreter, device: int) -> DeviceArena:
         """Returns the memory of a device, which the run keeps for the next."""
-        blocks: dict[int, Block] = interpreter.kept.setdefault(self, {})
+        blocks: dict[int, DeviceArena] = interpreter.kept.setdefault(self, {})
         if device not in blocks:
-            blocks[device] = Block.of(self.arena.size)
+            blocks[device] = DeviceArena.of(self.arena.size)
         return blocks[device]
 
     def holds(self, interpreter: Interpreter, value: Any) -> bool:
@@ -94,7 +94,7 @@ class PlanMemory:
             return False
         while isinstance(base, np.ndarray) and base.base is not None:
             base = base.base
-        blocks: dict[int, Block] = interpreter.kept.get(self, {})
+        blocks: dict[int, DeviceArena] = interpreter.kept.get(self, {})
         return any(block.memory is base for block in blocks.values())
 
     __hash__ = object.__hash__
@@ -103,7 +103,7 @@ class PlanMemory:
 
 @brief
 @dataclass(slots=True)
-class Block:
+class DeviceArena:
     """The arena of one device: its memory, and the aligned byte where it starts. `tables` are those of the steps."""
 
     memory: Array
@@ -111,9 +111,9 @@ class Block:
     tables: dict[Step, Array] = field(default_factory=dict["Step", Array])
 
     @staticmethod
-    def of(size: int) -> Block:
+    def of(size: int) -> DeviceArena:
         memory = np.empty(size + ALIGNMENT, np.uint8)
-        return Block(memory, -address(memory) % ALIGNMENT)
+        return DeviceArena(memory, -address(memory) % ALIGNMENT)
 
 
 class TableStep(Step):
@@ -126,7 +126,7 @@ class TableStep(Step):
 
     def __init__(
         self, instruction: Instruction, entries: Sequence[Entry], outside: Sequence[Outside],
-        exports: Sequence[tuple[int, Place]], memory: PlanMemory,
+        exports: Sequence[tuple[int, ArrayPlace]], memory: PlanMemory,
     ) -> None:  # fmt: skip
         reads = [o.buffer for o in outside if not o.is_made]
         made = [o.buffer for o in outside if o.is_made]
@@ -205,7 +205,7 @@ class TableStep(Step):
             held[o.buffer] = x if x.flags.c_contiguous and x.flags.aligned else x.copy(order="C")
         return held
 
-    def pairs(self, block: Block, held: dict[int, Array]) -> tuple[list[tuple[int, int]], Array]:
+    def pairs(self, block: DeviceArena, held: dict[int, Array]) -> tuple[list[tuple[int, int]], Array]:
         """Returns the function and the address of the block of each native step, and the words of all blocks."""
         words = self._fixed.copy()
         bases = [address(block.memory) + block.start, *(address(held[o.buffer]) for o in self.outside)]
@@ -218,7 +218,7 @@ class TableStep(Step):
         """The bytes that the native steps read and write."""
         return self._touched
 
-    def _table(self, block: Block, held: dict[int, Array]) -> int:
+    def _table(self, block: DeviceArena, held: dict[int, Array]) -> int:
         """Fills in the addresses, and returns the address of the table."""
         head, words = len(self._pieces) + 2 * len(self.entries), block.tables.get(self)
         if words is None:
@@ -236,9 +236,9 @@ class TableStep(Step):
 
 
 class GuardedStep(Step):
-    """Runs a copy of another step, and copies those results that are views of the arena, which later steps reuse.
-    The copied step frees the arrays that the plan with tables no longer reads: tables may read an array later than
-    its own steps did.
+    """Runs a copy of another step, and copies those results that are views of the arena, which later steps reuse. The
+    copied step frees the arrays that the plan with tables no longer reads: tables may read an array later than its own
+    steps did.
     """
 
     __slots__ = ("inner", "memory")
@@ -252,7 +252,7 @@ class GuardedStep(Step):
     def acting(self) -> Step:
         return self.inner
 
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[StepPlan, ...]:
         return self.inner.plans()
 
     def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
@@ -276,7 +276,7 @@ def pieces(touched: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
-def arenas(plan: Plan) -> list[Arena]:
+def arenas(plan: StepPlan) -> list[Arena]:
     """Returns the arenas of an arranged plan and of the plans of its loops and branches."""
     found: dict[PlanMemory, None] = {}
     stack = [plan]

@@ -32,10 +32,10 @@ from ...ir.time_limit import check_time
 from ...ir.tools.process_grid import ProcessGrid
 from ...ir.tools.spmd import RegionBoundary, is_region_boundary, region_boundaries
 from ...ir.types.shape import Shape
-from ..fabric.collective import Collective
+from ..fabric.collective import GridCollective
 from .call_graph import callees_first, count_call_sites, device_dependent, in_branches, live_instructions
 from .embedded import embedded_kernel
-from .interpreter import Plan, Step, find_last_uses
+from .interpreter import Step, StepPlan, find_last_uses
 from .kernels import GROUPS, NUMPY, KernelProvider
 from .regions import ShardStep, join
 from .steps import (
@@ -68,16 +68,16 @@ class Compilation:
         self.module = module
         self.grid = grid
         self.kernels = kernels
-        self.collectives: list[Collective] = []
+        self.collectives: list[GridCollective] = []
         self.refused: list[Diagnostic] = []
         self._optional = in_branches(module)
-        self._plans: dict[Computation, Plan] = {}
+        self._plans: dict[Computation, StepPlan] = {}
         self._kernels: dict[Computation, Kernel] = {}
         self._groups: dict[Instruction, Kernel | None] = {}
         self._device_dependent = device_dependent(module)
         self._call_sites = count_call_sites(module)
 
-    def plan(self, computation: Computation) -> Plan:
+    def plan(self, computation: Computation) -> StepPlan:
         """Returns the plan of a computation. Raises CompileError for collectives that do not fit the grid."""
         if computation not in self._plans:
             for callee in callees_first(computation, self._called):
@@ -152,12 +152,12 @@ class _Builder:
     def __init__(self, owner: Compilation, computation: Computation) -> None:
         self.owner = owner
         self.computation = computation
-        self.plan = Plan(computation)
+        self.plan = StepPlan(computation)
         self.constants: set[int] = set()
         self.pending: dict[int, WaitStep] = {}  # buffers that a started collective will fill
         self.moves: dict[int, Step] = {}  # buffers to be filled with elements of those
 
-    def build(self) -> Plan:
+    def build(self) -> StepPlan:
         parameters = [self.new_tree(p.shape) for p in self.computation.parameters]
         self.plan.parameters = tuple(i for tree in parameters for i in tree_leaves(tree))
         self.plan.results = tuple(tree_leaves(self.walk(parameters)))
@@ -199,7 +199,7 @@ class _Builder:
         if (start := op.interface(Starts)) is not None:
             return self.emit_start(start, instruction, operands)
         if op.is_collective:
-            collective = Collective.of(instruction, self.owner.grid, self.owner.kernel)
+            collective = GridCollective.of(instruction, self.owner.grid, self.owner.kernel)
             result = self.new_tree(instruction.shape)
             self.emit_collective(collective, [i for tree in operands for i in tree_leaves(tree)], tree_leaves(result))
             return result
@@ -246,7 +246,7 @@ class _Builder:
         self.constants.add(result)
         return True
 
-    def emit_collective(self, collective: Collective, reads: list[int], writes: list[int]) -> None:
+    def emit_collective(self, collective: GridCollective, reads: list[int], writes: list[int]) -> None:
         self.owner.collectives.append(collective)
         handle = self.new_buffer()
         self.push(StartStep(collective.instruction, collective, reads, handle))

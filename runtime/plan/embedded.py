@@ -13,12 +13,12 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.op import Kernel, NotEvaluable, Value
 from ...ir.time_limit import check_time
 from ...ir.tools.process_grid import ProcessGrid
-from ..fabric.collective import Collective
-from .interpreter import NO_DEVICE, Interpreter, Plan
+from ..fabric.collective import GridCollective
+from .interpreter import NO_DEVICE, Interpreter, StepPlan
 from .steps import ComputeStep, flatten, unflatten
 
 
-def embedded_kernel(plan: Plan, computation: Computation, grid: ProcessGrid) -> Kernel:
+def embedded_kernel(plan: StepPlan, computation: Computation, grid: ProcessGrid) -> Kernel:
     """Returns the computation as a function from its arguments to its value. It must contain no collective."""
     shapes = [p.shape for p in computation.parameters]
     simple = all(type(step) is ComputeStep for step in plan.steps)
@@ -34,7 +34,7 @@ def embedded_kernel(plan: Plan, computation: Computation, grid: ProcessGrid) -> 
     return run
 
 
-def _closure(plan: Plan) -> Kernel:
+def _closure(plan: StepPlan) -> Kernel:
     steps = [(step.kernel, step.reads, step.writes[0]) for step in plan.steps if isinstance(step, ComputeStep)]
     template, (result,), count = plan.template, plan.results, len(plan.parameters)
     if len(steps) == 1 and steps[0][1] == plan.parameters and steps[0][2] == result:
@@ -65,7 +65,7 @@ class NoFabric:
     def progress(self) -> None:
         """Does nothing."""
 
-    def start(self, collective: Collective, devices: list[int], operands: list[list[Value]]) -> NoReturn:
+    def start(self, collective: GridCollective, devices: list[int], operands: list[list[Value]]) -> NoReturn:
         raise NotEvaluable(f"{collective.kind} cannot stand inside a computation that is applied to elements")
 
     def wait(self, handle: Any) -> NoReturn:

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from ..fabric.collective import Collective
-from .interpreter import Plan
+from ..fabric.collective import GridCollective
+from .interpreter import StepPlan
 from .steps import StartStep, WaitStep
 
-Open = frozenset[Collective]
+Open = frozenset[GridCollective]
 
 
-def in_flight(plan: Plan) -> list[Open]:
+def in_flight(plan: StepPlan) -> list[Open]:
     """Returns the sets of collectives that have started and are not yet awaited, one at each start, also in the plans
     that this one runs.
     """
     found: dict[Open, None] = {}
     seen: set[tuple[int, Open]] = set()
-    stack: list[tuple[Plan, Open]] = [(plan, frozenset())]
+    stack: list[tuple[StepPlan, Open]] = [(plan, frozenset())]
     while stack:
         inner, outside = stack.pop()
         if (id(inner), outside) in seen:
             continue
         seen.add((id(inner), outside))
-        started: dict[int, Collective] = {}
+        started: dict[int, GridCollective] = {}
         for step in inner.steps:
             if isinstance(step, StartStep):
                 started[step.writes[0]] = step.collective

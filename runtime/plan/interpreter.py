@@ -21,7 +21,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import NotEvaluable, RandomState, ShapeError, Value
 from ...ir.time_limit import TimeLimit, check_time
 from ...ir.tools.process_grid import ProcessGrid
-from ..fabric.collective import Collective
+from ..fabric.collective import GridCollective
 from ..ranks.failed import RankFailed
 from .limits import TripLimit
 
@@ -55,11 +55,11 @@ class Step:
         """The number of instructions, or of native steps, that the step runs."""
         return 1
 
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[StepPlan, ...]:
         """Returns the plans that the step runs, one at a time."""
         return ()
 
-    def with_plans(self, plans: Sequence[Plan]) -> Step:
+    def with_plans(self, plans: Sequence[StepPlan]) -> Step:
         """Returns the step with other plans, in the order of `plans`."""
         return self
 
@@ -80,7 +80,7 @@ class Step:
 
 @brief
 @dataclass
-class Plan:
+class StepPlan:
     """A compiled computation. `parameters` and `results` are the buffers of the leaves; `template` is a fresh frame
     with the constants, and `folded` names the instructions that these come from. `runs` counts how often each device
     has run it.
@@ -103,7 +103,7 @@ class Plan:
         return frame
 
 
-def find_last_uses(plan: Plan) -> None:
+def find_last_uses(plan: StepPlan) -> None:
     """Finds the buffers that each step frees: neither constants nor results, and read by no later step."""
     keep = {i for i, value in enumerate(plan.template) if value is not None}.union(plan.results)
     for step in reversed(plan.steps):
@@ -115,7 +115,7 @@ def find_last_uses(plan: Plan) -> None:
 class Fabric(Protocol):
     """Moves data between devices. `devices` are the active local ones, in the order of `operands` and results."""
 
-    def start(self, collective: Collective, devices: list[int], operands: list[list[Value]]) -> Any:
+    def start(self, collective: GridCollective, devices: list[int], operands: list[list[Value]]) -> Any:
         """Begins a collective and returns a handle."""
         ...
 
@@ -136,8 +136,8 @@ class Fabric(Protocol):
 class Observer(Protocol):
     """Sees the values of a run: the frames of the active devices before the first step of a plan, and after each."""
 
-    def begin(self, plan: Plan, frames: list[Frame]) -> None: ...
-    def after(self, plan: Plan, step: Step, frames: list[Frame]) -> None: ...
+    def begin(self, plan: StepPlan, frames: list[Frame]) -> None: ...
+    def after(self, plan: StepPlan, step: Step, frames: list[Frame]) -> None: ...
 
 
 class Interpreter:
@@ -159,7 +159,7 @@ class Interpreter:
         """Returns the hidden random state of a device in this run."""
         return self._random.setdefault(device, RandomState())
 
-    def execute(self, plan: Plan, frames: list[Frame]) -> list[list[Value]]:
+    def execute(self, plan: StepPlan, frames: list[Frame]) -> list[list[Value]]:
         """Runs the plan on the frames of the active devices; returns the leaves of the result of each."""
         step, observer, fabric = None, self.observer, self.fabric
         plan.runs.update([frame[0] for frame in frames])

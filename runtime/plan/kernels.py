@@ -21,7 +21,7 @@ from ...ir.graph.op import Compile, Kernel, OpCall, Role
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import ElementType
 from .dynamic_kernel import for_any_sizes
-from .interpreter import Plan
+from .interpreter import StepPlan
 
 Array = np.ndarray[Any, Any]
 
@@ -61,7 +61,7 @@ class PlanArranger(Protocol):
     was.
     """
 
-    def arranged(self, plan: Plan) -> Plan:
+    def arranged(self, plan: StepPlan) -> StepPlan:
         """Returns the plan to run."""
         ...
 

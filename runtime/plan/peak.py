@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .interpreter import Plan
+from .interpreter import StepPlan
 
 
-def peak_bytes(plan: Plan) -> int:
+def peak_bytes(plan: StepPlan) -> int:
     """Estimates the peak bytes that a run of the plan holds on one device, besides its arguments.
 
     An upper bound, except for memory that kernels allocate internally: views count as copies.

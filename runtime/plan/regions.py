@@ -18,7 +18,7 @@ from ...ir.sharding.digit import product
 from ...ir.sharding.replica_groups import enumerate_groups, over_digits
 from ...ir.tools.process_grid import GroupMode, ProcessGrid
 from ...ir.tools.spmd import RegionBoundary
-from ..fabric.collective import Collective, Operands
+from ..fabric.collective import GridCollective, Operands
 from ..fabric.tiles import Add, shard, tile_slices
 from .interpreter import NO_DEVICE, Frame, Interpreter, Step
 
@@ -55,7 +55,7 @@ class ShardStep(Step):
         self.take(frames)
 
 
-def join(instruction: Instruction, border: RegionBoundary, grid: ProcessGrid, add: Add) -> Collective:
+def join(instruction: Instruction, border: RegionBoundary, grid: ProcessGrid, add: Add) -> GridCollective:
     """Returns the collective that joins the tiles of one array where it leaves a region; all devices get the whole
     array. `add` sums up unreduced parts.
     """
@@ -63,7 +63,9 @@ def join(instruction: Instruction, border: RegionBoundary, grid: ProcessGrid, ad
     digits = (*(d for dim in tiling.dims for d in dim), *tiling.unreduced)
     partitions = enumerate_groups(over_digits(grid.partitions, digits, tiling.order), grid.partitions)
     groups = grid.process_groups(GroupMode.CROSS_PARTITION, partitions)
-    return Collective(instruction, instruction.opcode, (border.whole,), groups, meaning=partial(_joined, border, add))
+    return GridCollective(
+        instruction, instruction.opcode, (border.whole,), groups, meaning=partial(_joined, border, add)
+    )
 
 
 def _joined(border: RegionBoundary, add: Add, members: list[Operands]) -> list[Operands]:

@@ -15,8 +15,8 @@ from ...ir.ops.calls.custom_call import behaviour_of
 from ...ir.time_limit import TimeLimit, check_time
 from ...ir.tools.trip_count import trip_count
 from ...ir.types.shape import Shape
-from ..fabric.collective import Collective
-from .interpreter import NO_DEVICE, Frame, Interpreter, Plan, Step
+from ..fabric.collective import GridCollective
+from .interpreter import NO_DEVICE, Frame, Interpreter, Step, StepPlan
 from .kernels import StackedKernel
 from .limits import TripLimit, most_trips
 
@@ -50,9 +50,7 @@ class ComputeStep(Step):
 
 
     def _stacked(self, frames: list[Frame], keys: Sequence[Any]) -> dict[Any, Value]:
-        """Calls the kernel once on the operands of all devices, if they are small: then the overhead of calls
-        exceeds the work.
-        """
+        """Calls the kernel once on the operands of all devices, if they are small, so that call overhead dominates."""
         first = dict(zip(reversed(keys), reversed(frames), strict=True))
         if len(first) < 2 or any(frames[0][i].size > HOST.stacked_elements for i in self.reads):
             return {}
@@ -133,7 +131,7 @@ class StartStep(Step):
     __slots__ = ("collective",)
 
     def __init__(
-        self, instruction: Instruction, collective: Collective, reads: Sequence[int], handle: int
+        self, instruction: Instruction, collective: GridCollective, reads: Sequence[int], handle: int
     ) -> None:
         super().__init__(instruction, reads, (handle,))
         self.collective = collective
@@ -159,14 +157,14 @@ class CallStep(Step):
 
     __slots__ = ("callee",)
 
-    def __init__(self, instruction: Instruction, callee: Plan, reads: Sequence[int], writes: Sequence[int]) -> None:
+    def __init__(self, instruction: Instruction, callee: StepPlan, reads: Sequence[int], writes: Sequence[int]) -> None:
         super().__init__(instruction, reads, writes)
         self.callee = callee
 
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[StepPlan, ...]:
         return (self.callee,)
 
-    def with_plans(self, plans: Sequence[Plan]) -> CallStep:
+    def with_plans(self, plans: Sequence[StepPlan]) -> CallStep:
         (callee,) = plans
         return CallStep(self.instruction, callee, self.reads, self.writes)
 
@@ -182,16 +180,16 @@ class WhileStep(Step):
     __slots__ = ("body", "condition")
 
     def __init__(
-        self, instruction: Instruction, condition: Plan, body: Plan, reads: Sequence[int], writes: Sequence[int]
+        self, instruction: Instruction, condition: StepPlan, body: StepPlan, reads: Sequence[int], writes: Sequence[int]
     ) -> None:
         super().__init__(instruction, reads, writes)
         self.condition = condition
         self.body = body
 
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[StepPlan, ...]:
         return (self.condition, self.body)
 
-    def with_plans(self, plans: Sequence[Plan]) -> WhileStep:
+    def with_plans(self, plans: Sequence[StepPlan]) -> WhileStep:
         condition, body = plans
         return WhileStep(self.instruction, condition, body, self.reads, self.writes)
 
@@ -241,7 +239,7 @@ class ConditionalStep(Step):
     def __init__(
         self,
         instruction: Instruction,
-        branches: Sequence[Plan],
+        branches: Sequence[StepPlan],
         reads: Sequence[int],
         slices: Sequence[slice],
         writes: Sequence[int],
@@ -250,10 +248,10 @@ class ConditionalStep(Step):
         self.branches = tuple(branches)
         self.slices = tuple(slices)
 
-    def plans(self) -> tuple[Plan, ...]:
+    def plans(self) -> tuple[StepPlan, ...]:
         return self.branches
 
-    def with_plans(self, plans: Sequence[Plan]) -> ConditionalStep:
+    def with_plans(self, plans: Sequence[StepPlan]) -> ConditionalStep:
         return ConditionalStep(self.instruction, plans, self.reads, self.slices, self.writes)
 
     def choose(self, selector: Any) -> int:

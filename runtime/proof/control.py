@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ...ir.graph.op import Role
-from ..plan.interpreter import Plan, label
+from ..plan.interpreter import StepPlan, label
 
 
-def forget_runs(plan: Plan) -> Callable[[], None]:
+def forget_runs(plan: StepPlan) -> Callable[[], None]:
     """Returns a function that resets the run counts of a plan and its callees to their present values."""
-    plans, work = list[Plan](), [plan]
+    plans, work = list[StepPlan](), [plan]
     while work:
         one = work.pop()
         if not any(one is other for other in plans):
@@ -25,15 +25,15 @@ def forget_runs(plan: Plan) -> Callable[[], None]:
     return forget
 
 
-def never_run(plan: Plan) -> tuple[str, ...]:
+def never_run(plan: StepPlan) -> tuple[str, ...]:
     """Names the branches and loop bodies that have never run, except for those nested in others that have not."""
     return tuple(name for name, callee, decides in _callees(plan) if decides and not callee.runs)
 
 
-def unlike(original: Plan, local: Plan, devices: int) -> str:
-    """Describes a branch or loop body that a device has run more or less often than the original program has; empty
-    if there is none. Those with other names, or another number of that name, cannot be compared. Names that share a
-    plan, as in a computation with several call sites, count together.
+def unlike(original: StepPlan, local: StepPlan, devices: int) -> str:
+    """Describes a branch or loop body that a device has run more or less often than the original program has; empty if
+    there is none. Those with other names, or another number of that name, cannot be compared. Names that share a plan,
+    as in a computation with several call sites, count together.
     """
     theirs, ours = _sites(original), _sites(local)
     deciding = {name for name, _, decides in _callees(original) if decides}
@@ -47,10 +47,10 @@ def unlike(original: Plan, local: Plan, devices: int) -> str:
     return ""
 
 
-Sites = dict[str, list[Plan]]
+Sites = dict[str, list[StepPlan]]
 
 
-def _sites(plan: Plan) -> Sites:
+def _sites(plan: StepPlan) -> Sites:
     """Groups the callees of a plan by the name of their call site."""
     found: Sites = {}
     for name, callee, _ in _callees(plan):
@@ -74,19 +74,17 @@ def _together(*programs: Sites) -> Iterator[list[str]]:
     yield from {id(group): group for group in groups.values()}.values()
 
 
-def _runs(program: Plan, plans: Sequence[Plan], devices: int) -> list[int]:
-    """Returns the number of runs of these plans per device; a plan that is listed twice counts once. A program for
-    one device counts for all.
+def _runs(program: StepPlan, plans: Sequence[StepPlan], devices: int) -> list[int]:
+    """Returns the number of runs of these plans per device; a plan that is listed twice counts once. A program for one
+    device counts for all.
     """
     alike = list(program.runs) == [0]
     distinct = {id(plan): plan for plan in plans}.values()
     return [sum(plan.runs[0 if alike else device] for plan in distinct) for device in range(devices)]
 
 
-def _callees(plan: Plan) -> Iterator[tuple[str, Plan, bool]]:
-    """Yields the callees of steps, nested ones included: a name, the plan, and whether it is a branch or a loop
-    body.
-    """
+def _callees(plan: StepPlan) -> Iterator[tuple[str, StepPlan, bool]]:
+    """Yields the callees of steps, nested ones included: a name, the plan, whether it is a branch or a loop body."""
     for step in plan.steps:
         for number, callee in enumerate(step.plans()):
             match step.instruction.op.role, number:

@@ -15,17 +15,17 @@ from ...ir.graph.interfaces import Draws
 from ...ir.graph.op import Algebra
 from ...ir.types.shape import Shape
 from ..plan.interpreter import label
-from .flow import Flow, Place
+from .flow import DataFlow, ValueLeaf
 from .pairs import is_exact
 
 
-def hanging(original: Flow, local: Flow) -> list[str]:
+def hanging(original: DataFlow, local: DataFlow) -> list[str]:
     """Names a decision that each array of the result depends on in one of two programs, empty where there is none."""
     expected, found = _decisions(original), _decisions(local)
     return [a or b for a, b in zip(expected, found, strict=True)] if len(expected) == len(found) else expected
 
 
-def _decisions(flow: Flow) -> list[str]:
+def _decisions(flow: DataFlow) -> list[str]:
     """Names the nearest decision that each array of a program's result depends on; empty where there is none."""
     nearest = flow.nearest(_deciding(flow))
     leaves = zip(flow.results(), flow.entry.root.shape.leaves(), strict=True)
@@ -33,13 +33,13 @@ def _decisions(flow: Flow) -> list[str]:
     return [_named(nearest[r]) if r is not None and r in nearest else "" for r in results]
 
 
-def ending_inputs(flow: Flow) -> frozenset[int]:
+def ending_inputs(flow: DataFlow) -> frozenset[int]:
     """Numbers the leaves of the parameters that some loop's trip count depends on."""
     ending = flow.made_of(flow.ends)
     return frozenset(n for n, place in enumerate(flow.parameters) if place in ending)
 
 
-def _deciding(flow: Flow) -> Iterator[Place]:
+def _deciding(flow: DataFlow) -> Iterator[ValueLeaf]:
     known: dict[Computation, bool] = {}
     for place in flow.places():
         if place in flow.inputs:
@@ -49,7 +49,7 @@ def _deciding(flow: Flow) -> Iterator[Place]:
             yield place
 
 
-def _decides(place: Place, known: dict[Computation, bool]) -> bool:
+def _decides(place: ValueLeaf, known: dict[Computation, bool]) -> bool:
     i = place.instruction
     if i.op.role is not None:
         return False
@@ -73,10 +73,10 @@ def _takes_floats(i: Instruction) -> bool:
     return any(not is_exact(leaf) for o in i.operands for leaf in o.shape.leaves())
 
 
-def _leaf(place: Place) -> Shape:
+def _leaf(place: ValueLeaf) -> Shape:
     return list(place.instruction.shape.leaves())[place.leaf]
 
 
-def _named(place: Place) -> str:
+def _named(place: ValueLeaf) -> str:
     i = place.instruction
     return f"{place} ({_leaf(place).element})" if not i.operands else label(i)

@@ -57,8 +57,8 @@ def largest_degree(module: Module, on_terms: bool = False) -> int | None:
 
 def chance(made: Counts, outputs: int, degree: int) -> float:
     """Bounds the probability that a trial on random elements misses a difference: that two different arguments of
-    functions, or two different elements of results, are equal; that a divisor is a count; that an element is taken
-    for a number.
+    functions, or two different elements of results, are equal; that a divisor is a count; that an element is taken for
+    a number.
     """
     collisions = (made.pairs + outputs) * degree / PRIME
     return min(1.0, collisions + made.inverted / 2**UNCOUNTED_BITS + made.coincidence)
@@ -171,9 +171,7 @@ class _Degrees:
         return 1 + (count // max(1, leaf.num_elements) if isinstance(i.op, Reduce) else count)
 
     def _closed(self, i: Instruction, highest: int) -> int:
-        """Returns the degree of an op that applies its computations repeatedly; raises NoBound if one of them
-        raises the degree.
-        """
+        """Returns the degree of an op that applies computations repeatedly; raises NoBound if one of them raises it."""
         for computation in i.called():
             found = self.of(computation, [[highest] * p.shape.num_leaves for p in computation.parameters])
             if max(found, default=1) > highest:
@@ -190,8 +188,8 @@ def _rounds(i: Instruction) -> bool:
 
 
 class _DegreesOnTerms(_Degrees):
-    """The degrees of a program that runs on terms (see `relations/symbolic`), where values may have been multiplied
-    by the unknown case of an index.
+    """The degrees of a program that runs on terms (see `relations/symbolic`), where values may have been multiplied by
+    the unknown case of an index.
     """
 
     def _made_by(self, i: Instruction, operands: list[Degrees]) -> int:

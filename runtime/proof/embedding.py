@@ -1,6 +1,4 @@
-"""Embeds numbers in the field and back: floats are fractions whose denominators are powers of two, so each is an
-element.
-"""
+"""Embeds numbers in the field and back: the denominators of floats are powers of two, so each is an element."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ _FRACTION = 53  # bits of the fraction of the widest floats
 
 
 def embed(x: Array) -> Array:
-    """Embeds numbers in the field, complex ones as pairs; sums and products of numbers become those of the
-    elements.
+    """Embeds numbers in the field, complex ones as pairs; sums and products of numbers become those of the elements.
 
     The extreme numbers of a type without infinities count as infinities.
     """

@@ -144,9 +144,7 @@ def inverse(a: Array) -> Array:
 
 
 def _inverses(x: Array) -> Array:
-    """Inverts nonzero elements in pairs: the inverse of one factor is the other factor times the inverse of the
-    product.
-    """
+    """Inverts nonzero elements in pairs: a factor's inverse is the other one times the inverse of the product."""
     if x.size <= _FEW:
         return np.array(_inverted(x.tolist()), np.uint64)
     half = x.size // 2

@@ -12,12 +12,12 @@ from typing import Any
 
 from ...ir.brief import brief
 from ...ir.graph.instruction import Instruction
-from ..plan.interpreter import Plan, Step
+from ..plan.interpreter import Step, StepPlan
 from ..plan.steps import CallStep, ConditionalStep, StartStep, WaitStep, WhileStep
 
 
 @dataclass(frozen=True)
-class Place:
+class ValueLeaf:
     """One leaf of the value of an instruction."""
 
     instruction: Instruction
@@ -28,7 +28,7 @@ class Place:
         return f"{name}[{self.leaf}]" if self.instruction.shape.is_tuple else name
 
 
-Owners = dict[int, Place]
+Owners = dict[int, ValueLeaf]
 
 
 @brief
@@ -37,23 +37,23 @@ class Making:
     """The step that makes a value (the start, for a collective), and the values that it reads."""
 
     step: Step
-    reads: tuple[Place | None, ...]
+    reads: tuple[ValueLeaf | None, ...]
 
 
-class Flow:
+class DataFlow:
     """The operands of each value of a program.
 
-    `owners` names the value of each buffer, by plan; `making` has the step of each value, except for calls and
-    loops. Pickles leave it out too, because steps are code. `entry` is the computation that runs first.
+    `owners` names the value of each buffer, by plan; `making` has the step of each value, except for calls and loops.
+    Pickles leave it out too, because steps are code. `entry` is the computation that runs first.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: StepPlan) -> None:
         self.entry = plan.computation
         self.owners: dict[int, Owners] = {}
-        self.making: dict[Place, Making] = {}
-        self.ends: list[Place] = []  # the conditions of loops
-        self._operands: dict[Place, dict[Place, None]] = {}
-        self._ends_of: dict[Place, list[Place]] = {}  # the conditions that end the loop of a result
+        self.making: dict[ValueLeaf, Making] = {}
+        self.ends: list[ValueLeaf] = []  # the conditions of loops
+        self._operands: dict[ValueLeaf, dict[ValueLeaf, None]] = {}
+        self._ends_of: dict[ValueLeaf, list[ValueLeaf]] = {}  # the conditions that end the loop of a result
         self._visit(plan)
         owners = self.owners[id(plan)]
         self.parameters = [owners[b] for b in plan.parameters]
@@ -63,19 +63,19 @@ class Flow:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"making": {}}
 
-    def operands(self, place: Place) -> Iterable[Place]:
+    def operands(self, place: ValueLeaf) -> Iterable[ValueLeaf]:
         """The operands of a value: for a parameter those at its call sites, for a loop the results of its body."""
         return self._operands.get(place, ())
 
-    def results(self) -> list[Place | None]:
+    def results(self) -> list[ValueLeaf | None]:
         """The leaves of the program's result; None where nothing computes one."""
         return self._outputs
 
-    def made_from(self, places: Iterable[Place]) -> set[Place]:
+    def made_from(self, places: Iterable[ValueLeaf]) -> set[ValueLeaf]:
         """Returns these values and all that depend on them, including by the trip count of a loop."""
         return set(self.nearest(places))
 
-    def made_of(self, places: Iterable[Place]) -> set[Place]:
+    def made_of(self, places: Iterable[ValueLeaf]) -> set[ValueLeaf]:
         """Returns these values and all that they depend on, including by the trip count of a loop."""
         found = set(places)
         queue = deque(found)
@@ -86,9 +86,9 @@ class Flow:
             queue += new
         return found
 
-    def nearest(self, places: Iterable[Place]) -> dict[Place, Place]:
+    def nearest(self, places: Iterable[ValueLeaf]) -> dict[ValueLeaf, ValueLeaf]:
         """Maps each value that depends on some of these to the nearest of them, by the number of steps."""
-        users: dict[Place, list[Place]] = {}
+        users: dict[ValueLeaf, list[ValueLeaf]] = {}
         for sources in (self._operands, self._ends_of):
             for place, operands in sources.items():
                 for operand in operands:
@@ -103,15 +103,15 @@ class Flow:
                     queue.append(user)
         return found
 
-    def places(self) -> Iterable[Place]:
+    def places(self) -> Iterable[ValueLeaf]:
         """All values."""
         return (place for owners in self.owners.values() for place in owners.values())
 
-    def _visit(self, plan: Plan) -> Owners:
+    def _visit(self, plan: StepPlan) -> Owners:
         if id(plan) in self.owners:
             return self.owners[id(plan)]
-        owners = self.owners[id(plan)] = {b: Place(i) for b, i in plan.folded.items()}
-        leaves = (Place(p, n) for p in plan.computation.parameters for n in range(p.shape.num_leaves))
+        owners = self.owners[id(plan)] = {b: ValueLeaf(i) for b, i in plan.folded.items()}
+        leaves = (ValueLeaf(p, n) for p in plan.computation.parameters for n in range(p.shape.num_leaves))
         owners.update(zip(plan.parameters, leaves, strict=True))
         started: dict[int, StartStep] = {}
         for step in plan.steps:
@@ -119,7 +119,7 @@ class Flow:
                 started[step.writes[0]] = step
                 continue
             for leaf, buffer in enumerate(step.writes):
-                owners[buffer] = Place(step.instruction, leaf)
+                owners[buffer] = ValueLeaf(step.instruction, leaf)
             maker = started[step.reads[0]] if isinstance(step, WaitStep) else step
             reads = [owners.get(b) for b in maker.reads]
             if not step.plans():
@@ -127,7 +127,7 @@ class Flow:
             self._connect(step, owners, reads)
         return owners
 
-    def _connect(self, step: Step, owners: Owners, reads: list[Place | None]) -> None:
+    def _connect(self, step: Step, owners: Owners, reads: list[ValueLeaf | None]) -> None:
         writes = [owners[b] for b in step.writes]
         if isinstance(step, WhileStep):
             self._parameters(step.condition, reads)
@@ -155,15 +155,15 @@ class Flow:
                 for read in reads:
                     self._link([write], [read])
 
-    def _results(self, plan: Plan) -> list[Place | None]:
+    def _results(self, plan: StepPlan) -> list[ValueLeaf | None]:
         owners = self._visit(plan)
         return [owners.get(b) for b in plan.results]
 
-    def _parameters(self, plan: Plan, values: Sequence[Place | None]) -> None:
+    def _parameters(self, plan: StepPlan, values: Sequence[ValueLeaf | None]) -> None:
         owners = self._visit(plan)
         self._link([owners[b] for b in plan.parameters], values)
 
-    def _link(self, places: Sequence[Place], values: Sequence[Place | None]) -> None:
+    def _link(self, places: Sequence[ValueLeaf], values: Sequence[ValueLeaf | None]) -> None:
         for place, value in zip(places, values, strict=True):
             if value is not None:
                 self._operands.setdefault(place, {})[value] = None

@@ -36,7 +36,7 @@ _BEYOND = 2  # integers beyond each end of a range
 
 
 @dataclass(frozen=True)
-class Mode:
+class TrialKind:
     """Kind of a trial: the inputs that are floats and those that are not, comparisons independent of each other, the
     place of 0 in the order. `any`: each parameter has a kind of its own.
     """
@@ -50,15 +50,15 @@ class Mode:
 # The modes of the first trials. A maximum in place of a sum with zeros shows where 0 is the greatest element, a minimum
 # where it is the least.
 MODES = (
-    Mode(),
-    Mode("ties", "beyond", zero="greatest"),
-    Mode("random", "beyond", free=True, zero="least"),
-    Mode("ties"),
+    TrialKind(),
+    TrialKind("ties", "beyond", zero="greatest"),
+    TrialKind("random", "beyond", free=True, zero="least"),
+    TrialKind("ties"),
 )
 _PLACES: tuple[Place | None, ...] = (None, None, "greatest", "least")
 
 
-def mode_of(trial: int, flow_only: bool = False) -> Mode:
+def mode_of(trial: int, flow_only: bool = False) -> TrialKind:
     """The mode of a trial, counted from 0; `flow_only` where nothing hangs on decisions, so that elements have to be
     random.
     """
@@ -66,7 +66,7 @@ def mode_of(trial: int, flow_only: bool = False) -> Mode:
         return MODES[trial % 2 * 2]
     if trial < len(MODES):
         return MODES[trial]
-    return Mode("random" if trial % 4 == 0 else "any", "any", trial % 4 == 2, _PLACES[trial // 4 % 4])
+    return TrialKind("random" if trial % 4 == 0 else "any", "any", trial % 4 == 2, _PLACES[trial // 4 % 4])
 
 
 class TrialInputs:
@@ -83,7 +83,7 @@ class TrialInputs:
         self.ending: frozenset[int] = frozenset()
         require_room(self._leaves)
 
-    def draw(self, seed: np.random.SeedSequence, mode: Mode) -> list[Array]:
+    def draw(self, seed: np.random.SeedSequence, mode: TrialKind) -> list[Array]:
         """One array per array of the parameters."""
         generator = np.random.Generator(np.random.PCG64(seed))
         random = streams(int(generator.integers(1 << 32)), len(self._leaves))
@@ -95,7 +95,7 @@ class TrialInputs:
 
 
 def _drawn(
-    leaf: Shape, demand: Demand, stream: RandomStream, mode: Mode, generator: np.random.Generator, sizes: list[int]
+    leaf: Shape, demand: Demand, stream: RandomStream, mode: TrialKind, generator: np.random.Generator, sizes: list[int]
 ) -> Array:
     if leaf.element.is_complex:
         both = replace(leaf, element=component(leaf.element), dims=(*leaf.dims, 2), dynamic=(), layout=None)

@@ -41,8 +41,8 @@ Array = np.ndarray[Any, Any]
 class FieldKernels:
     """A kernel provider. `oracle` makes its random choices; `uncovered` lists uncovered instructions, and why.
 
-    `compared` has the pairs of numbers that comparisons of two single numbers met, by name. Predicates and trip
-    counts mostly derive from these.
+    `compared` has the pairs of numbers that comparisons of two single numbers met, by name. Predicates and trip counts
+    mostly derive from these.
     """
 
     def __init__(self, module: Module, oracle: Oracle) -> None:
@@ -138,8 +138,8 @@ class FieldKernels:
 
 
 def _run(module: Module, conditions: bool = False) -> frozenset[Computation]:
-    """The computations that control flow and calls run on whole values. Those applied to elements, whose
-    comparisons must be an order, are left out; so are loop conditions unless `conditions`.
+    """The computations that control flow and calls run on whole values. Those applied to elements, whose comparisons
+    must be an order, are left out; so are loop conditions unless `conditions`.
     """
     found, work = set[Computation](), [module.entry]
     while work:

@@ -39,7 +39,7 @@ class Rows:
         self._count = end
 
 
-class Elements:
+class ElementSet:
     """A growing set of 64-bit numbers, which it numbers from 0 on.
 
     A hash table with linear probing holds the numbers; each round of a search looks at the next place of those elements
@@ -68,8 +68,8 @@ class Elements:
         return found.reshape(x.shape)
 
     def add(self, x: Array) -> Array:
-        """Adds the elements of an array. Returns the places of the new ones in the flat array, in the order of
-        their numbers. A new element that occurs twice gets two numbers; `find` returns the first.
+        """Adds the elements of an array. Returns the places of the new ones in the flat array, in the order of their
+        numbers. A new element that occurs twice gets two numbers; `find` returns the first.
         """
         flat = x.reshape(-1)
         new = np.flatnonzero(self.find(flat) < 0)
@@ -99,7 +99,7 @@ class Memo:
     """A function that keeps the first value of each argument."""
 
     def __init__(self) -> None:
-        self._places = Elements()
+        self._places = ElementSet()
         self._values = Rows()
 
     def values(self, places: Array, make: Callable[[Array], Array]) -> Array:

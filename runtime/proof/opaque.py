@@ -28,8 +28,8 @@ Array = np.ndarray[Any, Any]
 
 
 def opaque(op: AnyOp, call: OpCall[Any], oracle: Oracle, on_codes: bool = False) -> Kernel:
-    """A random function that can be divided by the sharding rule of an op. One that draws from the random state of
-    a device is another function in each draw. With `on_codes` all values are field elements, integers too. Raises
+    """A random function that can be divided by the sharding rule of an op. One that draws from the random state of a
+    device is another function in each draw. With `on_codes` all values are field elements, integers too. Raises
     NotEvaluable.
     """
     taken = [leaf for shape in call.operands for leaf in shape.leaves()]

@@ -20,7 +20,7 @@ from ...ir.types.element_type import ElementType
 from .embedding import held, is_small
 from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, P, inverse, is_special, product, reduced, shifted
 from .field_native import native_field
-from .memo import Elements, Memo
+from .memo import ElementSet, Memo
 
 Array = np.ndarray[Any, Any]
 
@@ -74,17 +74,17 @@ class Oracle:
         self._shift = np.uint64(words[3]) if zero is None else _PLACES[zero]
         self._inverse = np.uint64(pow(words[2], -1, PRIME))
         self._memos: dict[tuple[str, ...], Memo] = {}
-        self._sets: dict[str, Elements] = {}
+        self._sets: dict[str, ElementSet] = {}
         self._fresh = 0
 
     def memo(self, *name: str) -> Memo:
         """A lazily drawn function of this name."""
         return self._memos.setdefault(name, Memo())
 
-    def set(self, name: str) -> Elements:
+    def set(self, name: str) -> ElementSet:
         """A growing set of this name."""
         if name not in self._sets:
-            self._sets[name] = Elements()
+            self._sets[name] = ElementSet()
         return self._sets[name]
 
     @property

@@ -12,8 +12,7 @@ Tell = Callable[[str], None]
 
 
 class Progress:
-    """The running part of a proof, which `tell` is called with, and the finished trials. Raises ValueError for no
-    time.
+    """The running part of a proof, which `tell` is called with, and the finished trials. Raises ValueError for no time.
 
     `limit` is set if the time was up in a part that the verdict does not depend on.
     """

@@ -21,15 +21,15 @@ from ...ir.graph.module import Module
 from ...ir.time_limit import TimeLimit, time_limit
 from ...ir.tools.placement import placed_like
 from ..evaluator import UnpartitionedProgram
-from ..plan.interpreter import Plan
+from ..plan.interpreter import StepPlan
 from ..plan.limits import TripLimit, trip_limit
 from ..simulator import SimulatedProgram
 from .bounds import Bounds, ShowOnTerms
 from .control import forget_runs, never_run, unlike
 from .decisions import ending_inputs, hanging
 from .effort import LEAST, trials_for
-from .flow import Flow
-from .inputs import Mode, TrialInputs, mode_of
+from .flow import DataFlow
+from .inputs import TrialInputs, TrialKind, mode_of
 from .kernels import FieldKernels
 from .oracle import Oracle, Place
 from .pairs import differ, is_exact, undefined
@@ -124,11 +124,11 @@ class _Pair:
             reason = "the field has no roots of unity for transforms of these lengths, which are not the original's"
             self.uncovered += [_noted(self.divided.name, i, reason) for i in transforms]
         if not self.uncovered:
-            self._flows = [Flow(plan) for plan in self._plans]
+            self._flows = [DataFlow(plan) for plan in self._plans]
             self.inputs.ending = frozenset().union(*map(ending_inputs, self._flows))
 
     @property
-    def _plans(self) -> tuple[Plan, Plan]:
+    def _plans(self) -> tuple[StepPlan, StepPlan]:
         whole, divided = self.whole.program, self.divided.program
         return whole.executable.plan, divided.executable.plan
 
@@ -188,9 +188,9 @@ class _Pair:
         self.defined = [a | b for a, b in zip(self.defined or defined, defined, strict=True)]
         return None
 
-    def _expected(self, seed: np.random.SeedSequence, mode: Mode, inputs: Sequence[Array]) -> list[Array]:
-        """Runs the original. If 0 is almost the greatest or the least element in the order, a loop that waits
-        for a number above or below it hardly ever ends: then 0 moves to the middle.
+    def _expected(self, seed: np.random.SeedSequence, mode: TrialKind, inputs: Sequence[Array]) -> list[Array]:
+        """Runs the original. If 0 is almost the greatest or the least element in the order, a loop that waits for a
+        number above or below it hardly ever ends: then 0 moves to the middle.
         """
         forget = forget_runs(self.whole.program.executable.plan)
         try:
@@ -209,8 +209,8 @@ class _Pair:
             side.kernels.compared = {}
 
     def _other_decision(self) -> str:
-        """Describes a decision in which the devices differ from the original, though no result shows it; empty
-        if there is none.
+        """Describes a decision of the devices that differs from the original, though no result does; empty if none
+        does.
         """
         ours = self.divided.kernels.compared
         for name, pairs in self.whole.kernels.compared.items():

@@ -66,8 +66,8 @@ def fold(
 
 
 def _is_associative(computation: Computation, compile: Compile) -> bool:
-    """Whether the computation is associative on some random elements and small integers. True if results and
-    parameters differ in type: such a computation is never reassociated.
+    """Whether the computation is associative on some random elements and small integers. True if results and parameters
+    differ in type: such a computation is never reassociated.
     """
     types = [p.shape.element for p in computation.parameters]
     count = len(types) // 2

@@ -60,8 +60,8 @@ def roots(exponents: Array) -> Array:
 
 
 def with_angles(function: object, hashed: Kernel, oracle: Oracle) -> Kernel:
-    """A random function with true values where roots of unity need them: the angle pi of the coordinates of -1, and
-    the coordinates of angles.
+    """A random function with true values where roots of unity need them: the angle pi of the coordinates of -1, and the
+    coordinates of angles.
     """
 
     def angle(y: Array, x: Array) -> Array:

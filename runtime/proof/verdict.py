@@ -43,8 +43,8 @@ class Uncovered:
 
 @dataclass(frozen=True)
 class Origin:
-    """The first wrong instruction of the partitioned program, the cause that the partitioner noted for it, and a
-    wrong element on a device: the right and the actual value.
+    """The first wrong instruction of the partitioned program, the cause that the partitioner noted for it, and a wrong
+    element on a device: the right and the actual value.
     """
 
     opcode: str

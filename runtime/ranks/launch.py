@@ -227,9 +227,7 @@ def world(expected: int | None = None) -> Any:
 
 
 def left_for_ranks() -> bytes:
-    """Returns the data that the launching process stored for the ranks; nothing on another host, or without Hloom's
-    launcher.
-    """
+    """Returns the launcher's data for the ranks; nothing on another host, or without Hloom's launcher."""
     path = os.environ.get(_LEFT, "")
     return Path(path).read_bytes() if path and Path(path).exists() else b""
 

@@ -28,7 +28,7 @@ _MOST_NAMED = 8  # late ranks named in one report
 _QUESTION, _ANSWER = 2, 3  # tags
 
 
-class Place(NamedTuple):
+class RankPlace(NamedTuple):
     """The place of a rank: waiting for `members` (None: for all ranks), or computing since it waited there."""
 
     where: Instruction | str
@@ -49,7 +49,7 @@ class Watched(Protocol):
     mpi: Any
     comm: Comm
     timeout: float | None
-    place: Place
+    place: RankPlace
     peers: list[tuple[str, int]]
 
     def name(self, rank: int) -> str:
@@ -77,7 +77,7 @@ class Monitor:
         self.comm = watch.comm
         self.others = [rank for rank in range(self.comm.size) if rank != self.comm.rank]
         self.first = first_report(watch.timeout)
-        self.place: Place = watch.place  # the wait to which the next fields belong
+        self.place: RankPlace = watch.place  # the wait to which the next fields belong
         self.due = 0.0  # seconds of waiting at the next round of questions
         self.asked = 0.0  # when this round began; 0: no round
         self.lower_asks = False  # a lower rank asks too, and will report
@@ -111,7 +111,7 @@ class Monitor:
                 self.due = min(self.due + self.first, timeout or float("inf"))
         self._sent = [request for request in self._sent if not request.test()[0]]
 
-    def _look(self, place: Place) -> None:
+    def _look(self, place: RankPlace) -> None:
         if place is not self.place:
             self.place, self.due, self.asked = place, self.first, 0.0
         waited = time.monotonic() - place.since

@@ -28,7 +28,7 @@ from .failed import (
     text_of,
     wait_for_all,
 )
-from .monitor import Monitor, Place
+from .monitor import Monitor, RankPlace
 
 _TAG = 1  # of messages about failures
 _abandoned: list[Any] = []  # requests of failed waits: MPI may still write to their buffers
@@ -58,7 +58,7 @@ class RankWatch:
         poll(made, comm, start, self.timeout)
         named = gather_texts(self.comm, f"{os.getpid()} {socket.gethostname()}", start, self.timeout)
         self.peers: list[tuple[str, int]] = [(host, int(process)) for process, host in (n.split(" ", 1) for n in named)]
-        self.place = Place(start)
+        self.place = RankPlace(start)
         self._failure: RankFailed | None = None
         self._reported = False
         self._sent: list[Any] = []
@@ -73,7 +73,7 @@ class RankWatch:
             raise self._failure
         if not requests:
             return
-        self.place = Place(where, members, True, time.monotonic())
+        self.place = RankPlace(where, members, True, time.monotonic())
         open_, pending = len(requests), [self._alarm, *requests]
         try:
             while open_:
@@ -87,18 +87,18 @@ class RankWatch:
         finally:
             if open_:
                 _abandoned.extend(requests)
-            self.place = Place(where)
+            self.place = RankPlace(where)
 
     def wait_until(self, ready: Callable[[], bool], where: Instruction | str, members: tuple[int, ...]) -> None:
-        """Waits until ranks `members` make `ready` true in shared memory: spins, then yields, then sleeps.
-        Raises RankFailed.
+        """Waits until ranks `members` make `ready` true in shared memory: spins, yields, then sleeps. Raises
+        RankFailed.
         """
         if self._failure is not None:
             raise self._failure
         if any(ready() for _ in range(self._spins)):
-            self.place = Place(where)
+            self.place = RankPlace(where)
             return
-        self.place = Place(where, members, True, time.monotonic())
+        self.place = RankPlace(where, members, True, time.monotonic())
         turns, pause = 0, _SHORTEST_PAUSE
         try:
             while not ready():
@@ -114,7 +114,7 @@ class RankWatch:
         except self.mpi.Exception as error:
             raise self.lost(error) from error
         finally:
-            self.place = Place(where)
+            self.place = RankPlace(where)
 
     def barrier(self, where: Instruction | str) -> None:
         """Waits until all ranks arrive. Raises RankFailed."""

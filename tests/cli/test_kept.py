@@ -14,7 +14,7 @@ from hloom.__main__ import main
 from hloom.cli import preparing
 from hloom.ir import disk_cache
 from hloom.ir.graph import keeping
-from hloom.passes.fusion.fuse import Fusion
+from hloom.passes.fusion.fuse import FusionPass
 from support.command_line import EXAMPLES, have_mpi, process
 
 REPEATED = """HloModule m, num_partitions=4
@@ -68,7 +68,7 @@ def test_what_is_fused_is_kept(
     command = ["run", str(file), "--backend", "native"]
     assert main(command) == 0
     first = capsys.readouterr()
-    monkeypatch.setattr(Fusion, "run", refuse)
+    monkeypatch.setattr(FusionPass, "run", refuse)
     assert main(command) == 0
     assert capsys.readouterr() == first
 

@@ -16,7 +16,7 @@ import hloom
 import hloom.jax
 import numpy as np
 import pytest
-from hloom.runtime.check.check import Verdict, judge, wide_program
+from hloom.runtime.check.check import CheckVerdict, judge, wide_program
 from hloom.runtime.check.reference import Reference
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.inputs.inputs import inputs_for_module
@@ -41,7 +41,7 @@ def made(name: str) -> tuple[Program, hloom.Partitioned]:
     return program, hloom.partition(program.module)
 
 
-def check(module: hloom.Module, local: hloom.Module) -> Verdict:
+def check(module: hloom.Module, local: hloom.Module) -> CheckVerdict:
     """Does what `hloom run --check` does."""
     inputs = inputs_for_module(module)
     with np.errstate(all="ignore"):

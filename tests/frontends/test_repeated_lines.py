@@ -8,7 +8,7 @@ from collections.abc import Callable
 import hloom
 import pytest
 from fuzzing.programs import corpus, large, program
-from hloom.frontends.hlo_text.repeated_lines import Body, Line, RepeatedLines
+from hloom.frontends.hlo_text.repeated_lines import Body, DistinctLine, RepeatedLines
 
 TWICE = """HloModule m
 ENTRY e {
@@ -51,7 +51,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
     count = 0
     original = RepeatedLines.keep
 
-    def keep(self: RepeatedLines, line: Line, instruction: hloom.Instruction) -> None:
+    def keep(self: RepeatedLines, line: DistinctLine, instruction: hloom.Instruction) -> None:
         nonlocal count
         count += 1
         original(self, line, instruction)

@@ -10,7 +10,7 @@ from hloom.codegen.xla import manual_module
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.op import ShapeError
-from hloom.ir.ops.random import SEED, Algorithm, Distribution
+from hloom.ir.ops.random import SEED, Algorithm, RngDistribution
 from hloom.ir.ops.random_bits import philox4x32, threefry2x32
 from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.ir.types.element_type import ELEMENT_TYPES
@@ -76,7 +76,7 @@ def test_rules_divide_nothing() -> None:
     declared = tuple_shape(shapes("u64[2] u32[4]"))
     call = use("rng-bit-generator", "u64[2]", declared, algorithm=Algorithm.DEFAULT)
     assert rule("rng-bit-generator", call) == "([i]) -> ([j], [k]) {i=2, j=2, k=4} need_replication={i, j, k}"
-    call = use("rng", "f32[] f32[]", "f32[4]", distribution=Distribution.NORMAL)
+    call = use("rng", "f32[] f32[]", "f32[4]", distribution=RngDistribution.NORMAL)
     assert rule("rng", call) == "([], []) -> [i] {i=4} need_replication={i}"
 
 
@@ -257,8 +257,8 @@ def test_refuses() -> None:
     with pytest.raises(ShapeError, match="numbers must have signed or unsigned elements"):
         use("rng-bit-generator", "u64[2]", tuple_shape(shapes("u64[2] f32[4]")), algorithm=Algorithm.PHILOX)
     with pytest.raises(ShapeError, match="operand 0 must have float elements"):
-        use("rng", "s32[] s32[]", "s32[4]", distribution=Distribution.NORMAL)
+        use("rng", "s32[] s32[]", "s32[4]", distribution=RngDistribution.NORMAL)
     with pytest.raises(ShapeError, match="operand 1 must be a scalar"):
-        use("rng", "f32[] f32[2]", "f32[4]", distribution=Distribution.UNIFORM)
+        use("rng", "f32[] f32[2]", "f32[4]", distribution=RngDistribution.UNIFORM)
     with pytest.raises(ShapeError, match=r"the state is u64\[2\], not u64\[3\]"):
         use("rng-get-and-update-state", "", "u64[3]", delta=1)

@@ -22,7 +22,7 @@ from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.passes.api import partition
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.equal_computations import EqualComputations
-from hloom.passes.fusion.fuse import Fusion
+from hloom.passes.fusion.fuse import FusionPass
 from hloom.passes.schedule.combine_collectives import CombineCollectives
 from hloom.runtime import mpi
 from hloom.runtime.fabric import ranks, shared, sharing, window
@@ -171,7 +171,7 @@ def training(module: Module) -> Iterator[tuple[MpiProgram, list[list[Any]]]]:
 
 def native_program() -> Module:
     module = partition(parse(TRAINING)).module
-    run_pipeline([EqualComputations(), CombineCollectives(), Fusion()], module, PassContext())
+    run_pipeline([EqualComputations(), CombineCollectives(), FusionPass()], module, PassContext())
     return module
 
 

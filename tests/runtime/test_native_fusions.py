@@ -13,7 +13,7 @@ from hloom.ir.graph.module import Module
 from hloom.ir.ops.control import Fusion
 from hloom.ir.types.element_type import Kind
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.fusion.fuse import Fusion as FusionPass
+from hloom.passes.fusion.fuse import FusionPass as FusionPass
 from hloom.runtime.native.kernels import NativeKernels
 from support.command_line import EXAMPLES
 from support.loop_kernels import needs_llvm

@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 from hloom.ir.diagnostics import CompileError
 from hloom.runtime.fabric.channel import WORDS, Channel, Heap
-from hloom.runtime.fabric.window import Window
+from hloom.runtime.fabric.window import SharedWindow
 from hloom.runtime.ranks import launch
 from hloom.runtime.ranks.library import MpiMissing
 from hloom.runtime.ranks.mode import chosen_mode
@@ -124,7 +124,7 @@ def channels() -> tuple[Channel, Channel]:
     """The two ends of a channel between two ranks, without memory that is shared."""
     words = [[0] * WORDS for _ in range(2)]
     windows: list[Any] = [SimpleNamespace(words=words, own=rank, order=lambda: None) for rank in range(2)]
-    first, second = (Channel(cast(Window, window), 0, (0, 1)) for window in windows)
+    first, second = (Channel(cast(SharedWindow, window), 0, (0, 1)) for window in windows)
     return first, second
 
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 from hloom.cli.bench_ranks import Waits, waits_of
-from hloom.runtime.trace import COMMUNICATION, COMPUTE, Event, ProcessTrace, Trace
+from hloom.runtime.trace import COMMUNICATION, COMPUTE, ProcessTrace, Trace, TraceEvent
 
 
-def _collective(name: str, start: float, end: float, waited: float) -> Event:
+def _collective(name: str, start: float, end: float, waited: float) -> TraceEvent:
     facts = {"kind": "all-gather", "members": 2, "bytes": 8, "started_us": 1e5, "waited_us": 1e6 * waited}
-    return Event(name, COMMUNICATION, start, end, facts)
+    return TraceEvent(name, COMMUNICATION, start, end, facts)
 
 
 def test_parts() -> None:
-    trace = Trace([Event("a", COMPUTE, 1, 2, {}), _collective("g", 2, 4, 0.5), Event("b", COMPUTE, 2.5, 3, {})])
+    trace = Trace(
+        [TraceEvent("a", COMPUTE, 1, 2, {}), _collective("g", 2, 4, 0.5), TraceEvent("b", COMPUTE, 2.5, 3, {})]
+    )
     found = trace.parts
     wanted = (3, 1.5, 0.1, 0.5, 0.9)
     np.testing.assert_allclose([found.whole, found.computing, found.starting, found.waiting, found.other], wanted)

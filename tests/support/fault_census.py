@@ -25,8 +25,8 @@ from hloom.runtime.check.retype import retyped
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.proof.decisions import ending_inputs
-from hloom.runtime.proof.flow import Flow
-from hloom.runtime.proof.inputs import Mode, TrialInputs
+from hloom.runtime.proof.flow import DataFlow
+from hloom.runtime.proof.inputs import TrialInputs, TrialKind
 from hloom.runtime.simulator import simulate
 from support.planted_faults import Fault
 
@@ -35,7 +35,7 @@ Outcome = Literal["caught", "missed", "unproved", "harmless", "only the proof", 
 WIDE = 1e-12  # change of a result in f64, relative to its largest magnitude, that is no rounding
 _SECONDS = 30.0  # for one mistake
 _SETS = 16  # of inputs of any kind
-_BEYOND, _ANY = Mode(integers="beyond"), Mode(integers="any")
+_BEYOND, _ANY = TrialKind(integers="beyond"), TrialKind(integers="any")
 
 
 class _OutOfTime(BaseException):
@@ -61,10 +61,10 @@ class Census:
         mixed = [self._mixed(_ANY, found[1], n) for n in range(_SETS)]
         return [*found, ties, self._mixed(_BEYOND, found[1], 5), *mixed]
 
-    def _mixed(self, mode: Mode, floats: list[Array], seed: int) -> list[Array]:
+    def _mixed(self, mode: TrialKind, floats: list[Array], seed: int) -> list[Array]:
         """Integers as a trial draws them, with floats that are few values, ties among whole numbers, or as they are."""
         trial = TrialInputs(self.program)
-        trial.ending = ending_inputs(Flow(UnpartitionedProgram(self.program).executable.plan))
+        trial.ending = ending_inputs(DataFlow(UnpartitionedProgram(self.program).executable.plan))
         drawn, draw = trial.draw(np.random.SeedSequence(seed), mode), np.random.default_rng([seed, 1])
         found: list[Array] = []
         for x, other in zip(floats, drawn, strict=True):

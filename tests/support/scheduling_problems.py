@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from hloom.passes.schedule.search.problem import NEVER, Action, Kind, Plan, Problem, Simulation, Tensor
+from hloom.passes.schedule.search.problem import NEVER, Action, ActionKind, Plan, PlanRun, SchedulingProblem, Tensor
 
 Random = np.random.Generator
 
 
-def random_problem(rng: Random, count: int, dues: bool = False, tight: bool = True) -> Problem:
+def random_problem(rng: Random, count: int, dues: bool = False, tight: bool = True) -> SchedulingProblem:
     """A problem of up to `count` tensors: gathered, reduced, or both; one segment may need several or none of them."""
     segments = max(int(rng.integers(count - 1, count + 2)), 1)
     sizes = rng.uniform(1e6, 5e7, count)
@@ -29,13 +29,13 @@ def random_problem(rng: Random, count: int, dues: bool = False, tight: bool = Tr
     )
     room = (float("inf"),) * segments
     if tight and rng.random() < 0.6:
-        least = max(simplest(replace(Problem((0.0,) * segments, gathered, reduced, (0, 0), room))), 1.0)
+        least = max(simplest(replace(SchedulingProblem((0.0,) * segments, gathered, reduced, (0, 0), room))), 1.0)
         room = (float(least * rng.choice([1.0, 1.3, 2.0])),) * segments
     work = tuple(float(x) for x in rng.uniform(1e-4, 2e-3, segments))
-    return Problem(work, gathered, reduced, (latency, latency * 0.5), room)
+    return SchedulingProblem(work, gathered, reduced, (latency, latency * 0.5), room)
 
 
-def layered_problem(rng: Random, layers: int, each: int) -> Problem:
+def layered_problem(rng: Random, layers: int, each: int) -> SchedulingProblem:
     """A backward pass of equal layers: each tensor is gathered, and its gradient reduced."""
     sizes = list(rng.uniform(1e5, 5e7, each)) * layers
     work = list(rng.uniform(1e-5, 2e-3, each)) * layers
@@ -44,12 +44,12 @@ def layered_problem(rng: Random, layers: int, each: int) -> Problem:
     gathers = tuple(Tensor(s / bandwidth, s, n, n, 0) for n, s in enumerate(sizes))
     reductions = tuple(Tensor(s / bandwidth, s, n, NEVER, 1) for n, s in enumerate(sizes))
     room = max(sizes) * 3 + sum(sizes[:each]) * float(rng.choice([0.0, 1.0, 3.0]))
-    return Problem(tuple(work), gathers, reductions, (latency, latency), (room,) * count)
+    return SchedulingProblem(tuple(work), gathers, reductions, (latency, latency), (room,) * count)
 
 
-def simplest(problem: Problem) -> float:
+def simplest(problem: SchedulingProblem) -> float:
     """The peak where each tensor comes alone when it is needed, and leaves alone when it is made."""
-    run = Simulation(problem)
+    run = PlanRun(problem)
     for segment in range(len(problem.segments)):
         while run.gathered < problem.needed[segment]:
             run.gather(run.gathered + 1)
@@ -59,17 +59,17 @@ def simplest(problem: Problem) -> float:
     return run.peak
 
 
-def all_plans(problem: Problem) -> Iterator[Plan]:
+def all_plans(problem: SchedulingProblem) -> Iterator[Plan]:
     """Every plan: all interleavings of all buckets."""
     yield from _plans(problem, 0, 0, 0, ())
 
 
-def _plans(p: Problem, computed: int, gathered: int, reduced: int, plan: Plan) -> Iterator[Plan]:
+def _plans(p: SchedulingProblem, computed: int, gathered: int, reduced: int, plan: Plan) -> Iterator[Plan]:
     if (computed, gathered, reduced) == (len(p.segments), len(p.gathers), len(p.reductions)):
         yield plan
     for end in range(gathered + 1, len(p.gathers) + 1):
-        yield from _plans(p, computed, end, reduced, (*plan, Action(Kind.GATHER, end)))
+        yield from _plans(p, computed, end, reduced, (*plan, Action(ActionKind.GATHER, end)))
     for end in range(reduced + 1, p.made[computed] + 1):
-        yield from _plans(p, computed, gathered, end, (*plan, Action(Kind.REDUCE, end)))
+        yield from _plans(p, computed, gathered, end, (*plan, Action(ActionKind.REDUCE, end)))
     if computed < len(p.segments) and gathered >= p.needed[computed] and reduced >= p.due[computed]:
-        yield from _plans(p, computed + 1, gathered, reduced, (*plan, Action(Kind.COMPUTE)))
+        yield from _plans(p, computed + 1, gathered, reduced, (*plan, Action(ActionKind.COMPUTE)))

@@ -54,8 +54,8 @@ def nearest(b: Builder, x: Node, factor: float, form: Format) -> tuple[Node, Nod
 
 
 def nearest_biased(b: Builder, x: Node, factor: float, bias: int, form: Format) -> tuple[Node, Node]:
-    """Returns the integer nearest to x * factor, as a float, and bits that end with the sum of it and `bias`.
-    Shifting these to the exponent's place drops the higher bits: an integer with this bias becomes a power of two.
+    """Returns the integer nearest to x * factor, as a float, and bits that end with the sum of it and `bias`. Shifting
+    these to the exponent's place drops the higher bits: an integer with this bias becomes a power of two.
     """
     shifted = b.fma(x, factor, form.magic + bias)
     return b.sub(shifted, form.magic + bias), b.as_bits(shifted)

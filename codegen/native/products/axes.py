@@ -51,8 +51,8 @@ class Axis:
     def phases(self) -> list[Axis]:
         """Splits an axis with a dilated image into axes without dilation.
 
-        Windows at every `step`-th place see the image through the same elements: every `apart`-th from one on.
-        The others see holes. If all do, the window has size 0.
+        Windows at every `step`-th place see the image through the same elements: every `apart`-th from one on. The
+        others see holes. If all do, the window has size 0.
         """
         w = self.window
         step, apart = (w.lhs_dilate // math.gcd(n, w.lhs_dilate) for n in (w.stride, w.rhs_dilate))

@@ -23,8 +23,7 @@ NAMES = (("scipy_cblas_", "64_", 64), ("cblas_", "64_", 64), ("scipy_cblas_", ""
 
 @dataclass(frozen=True, slots=True)
 class Blas:
-    """A BLAS library: the bits of its integers, and the addresses of `cblas_?gemm` and `cblas_?gemv` by bits of
-    floats.
+    """A BLAS library: the bits of its integers, and the addresses of `cblas_?gemm` and `cblas_?gemv` by bits of floats.
 
     `library` keeps it loaded. `threads` are functions that get and set the number of threads.
     """

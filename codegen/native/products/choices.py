@@ -8,7 +8,7 @@ from itertools import product
 
 from ....cost.host import HOST
 from .stages import Matrix, Method, Multiply, Place
-from .terms import Kind, Term
+from .terms import Term, TermRole
 
 COSTS = HOST.products
 LANES = 16  # columns are multiplied in groups of at most this many
@@ -22,8 +22,8 @@ def choices(terms: Sequence[Term], places: Places, by_blas: bool) -> Iterator[Mu
     yield plain(terms, places)
     for is_swapped in (False, True):
         turned = [t.swapped for t in terms] if is_swapped else list(terms)
-        by_kind = {kind: [t for t in turned if t.kind is kind] for kind in Kind}
-        rows, columns, inner = ([*by_kind[k], None] for k in (Kind.ROW, Kind.COLUMN, Kind.INNER))
+        by_kind = {kind: [t for t in turned if t.kind is kind] for kind in TermRole}
+        rows, columns, inner = ([*by_kind[k], None] for k in (TermRole.ROW, TermRole.COLUMN, TermRole.INNER))
         left, right, out = places
         for chosen in product(rows, columns, inner):
             matrices = (right, left, out) if is_swapped else places
@@ -52,10 +52,10 @@ def _tiles(row: int, column: int, inner: int, copied: float) -> float:
 def plain(terms: Sequence[Term], places: Places, is_empty: bool = False) -> Multiply:
     """Returns plain loops: the largest terms of each kind are inside. An empty sum sets zeros."""
 
-    def largest(kind: Kind) -> Term:
+    def largest(kind: TermRole) -> Term:
         return max((t for t in terms if t.kind is kind), key=lambda t: t.size, default=_NONE)
 
-    row, column, inner = largest(Kind.ROW), largest(Kind.COLUMN), largest(Kind.INNER)
+    row, column, inner = largest(TermRole.ROW), largest(TermRole.COLUMN), largest(TermRole.INNER)
     loops = _outside(terms, (row, column, inner))
     cost = COSTS.loop_entry * math.prod(t.size for t in loops) + COSTS.loop_multiply * math.prod(t.size for t in terms)
     inner = Term(0, 0, 0, 0) if is_empty else inner
@@ -63,8 +63,8 @@ def plain(terms: Sequence[Term], places: Places, is_empty: bool = False) -> Mult
 
 
 def _by_blas(terms: Sequence[Term], chosen: Sequence[Term | None], places: Places) -> Multiply | None:
-    """Returns the BLAS product with these rows, columns and inner index, and loops over the other terms; None if
-    BLAS cannot read or write the matrices.
+    """Returns the BLAS product with these rows, columns and inner index, and loops over the other terms; None if BLAS
+    cannot read or write the matrices.
     """
     row, column, inner = (t or _NONE for t in chosen)
     matrices = _matrices(row, column, inner)

@@ -17,8 +17,7 @@ def panel_size(columns: int, inner: int) -> int:
 
 
 def packed(v: Vectors) -> str:
-    """Copies k rows of some columns into a panel of rows of `%wide` bytes. Lanes after the last column are
-    arbitrary.
+    """Copies k rows of some columns into a panel of rows of `%wide` bytes. Lanes after the last column are undefined.
     """
     arguments = "ptr %b, i64 %inner, i64 %column, i64 %k, i64 %columns, ptr %panel, i64 %wide"
     f = Assembly(f"define internal void @packed({arguments}) noinline")

@@ -11,11 +11,11 @@ from ....ir.ops.convolution import Convolution
 from ....ir.ops.dot import Dot
 from ....ir.types.element_type import ElementType
 from ..compile_llvm import Loaded, host, is_available, kept_code
-from ..step import Layout, NativeStep
+from ..step import NativeStep, StridedLayout
 from .arithmetic import Arithmetic, arithmetic_of
 from .blas import blas
 from .plan import plan
-from .stages import Plan
+from .stages import ProductPlan
 from .terms import Term, terms_of
 from .text import entry, products_text
 from .tiles import tile_of
@@ -34,8 +34,8 @@ def is_product(op: AnyOp) -> bool:
 
 
 def product_plan(
-    op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], result: Layout, by_blas: bool = True
-) -> Plan | None:
+    op: AnyOp, call: OpCall[Any], operands: Sequence[StridedLayout], result: StridedLayout, by_blas: bool = True
+) -> ProductPlan | None:
     """Plans a dot or a convolution; None for other ops and unsupported cases."""
     if not is_product(op) or len(call.operands) != 2:
         return None
@@ -50,11 +50,13 @@ def product_plan(
     return convolution_plan(call, layouts, by_blas) if is_convolution else None
 
 
-def product_step(op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], result: Layout) -> NativeStep | None:
+def product_step(
+    op: AnyOp, call: OpCall[Any], operands: Sequence[StridedLayout], result: StridedLayout
+) -> NativeStep | None:
     """Returns a step that computes a dot or a convolution whose operands and result share a supported element type.
 
-    The step takes both operands and the result, at their layouts. It copies operands that BLAS cannot access in
-    place to scratch. None for other ops and types, unsupported cases, and without BLAS or a compiler.
+    The step takes both operands and the result, at their layouts. It copies operands that BLAS cannot access in place
+    to scratch. None for other ops and types, unsupported cases, and without BLAS or a compiler.
     """
     element = call.shape.element
     if not is_product(op) or arithmetic_of(element) is None or not is_provided():
@@ -65,12 +67,14 @@ def product_step(op: AnyOp, call: OpCall[Any], operands: Sequence[Layout], resul
 
 
 @lru_cache(maxsize=4096)
-def _step(op: AnyOp, call: OpCall[Any], operands: tuple[Layout, ...], result: Layout) -> NativeStep | None:
+def _step(
+    op: AnyOp, call: OpCall[Any], operands: tuple[StridedLayout, ...], result: StridedLayout
+) -> NativeStep | None:
     found = product_plan(op, call, operands, result, call.shape.element.is_float)
     return None if found is None else step_of(found, call.shape.element)
 
 
-def step_of(found: Plan, element: ElementType) -> NativeStep:
+def step_of(found: ProductPlan, element: ElementType) -> NativeStep:
     """Returns the step of a plan for arrays of an arithmetic's type. Needs a BLAS library and a compiler."""
     library, arithmetic = blas(), arithmetic_of(element)
     assert library is not None
@@ -81,7 +85,7 @@ def step_of(found: Plan, element: ElementType) -> NativeStep:
 
 
 @lru_cache(maxsize=4096)
-def _planned(terms: tuple[Term, ...], by_blas: bool) -> Plan:
+def _planned(terms: tuple[Term, ...], by_blas: bool) -> ProductPlan:
     return plan(terms, by_blas=by_blas)
 
 

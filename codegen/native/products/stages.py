@@ -26,7 +26,7 @@ class Zero:
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class CopyStage:
     """Copies an array to scratch, or back: terms have the strides of the source as left, of the target as out."""
 
     source: Place
@@ -54,8 +54,8 @@ class Method(Enum):
 class Multiply:
     """One matrix product per iteration of the loops. Loops over an inner term add to the result.
 
-    `row`, `column` and `inner` have the strides, `matrices` their BLAS form, if there is one. Tiles copy to
-    scratch, from element `panel` on.
+    `row`, `column` and `inner` have the strides, `matrices` their BLAS form, if there is one. Tiles copy to scratch,
+    from element `panel` on.
     """
 
     method: Method
@@ -84,11 +84,11 @@ class Repeat:
     places: tuple[Place, Place, Place] = OPERANDS
 
 
-Stage = Zero | Copy | Multiply | Repeat
+Stage = Zero | CopyStage | Multiply | Repeat
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ProductPlan:
     """Stages in order, elements of scratch, and the estimated time in ns."""
 
     stages: tuple[Stage, ...]

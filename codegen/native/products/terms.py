@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from ....ir.factors.sharding_rule import DimFactors, FactorKind, ShardingRule
-from ..step import Layout
+from ..step import StridedLayout
 
 
-class Kind(Enum):
+class TermRole(Enum):
     """The role of a term in a product of matrices."""
 
     BATCH = "batch"
@@ -34,12 +34,12 @@ class Term:
     out: int
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> TermRole:
         if not self.out:
-            return Kind.INNER
+            return TermRole.INNER
         if bool(self.left) is bool(self.right):
-            return Kind.BATCH
-        return Kind.ROW if self.left else Kind.COLUMN
+            return TermRole.BATCH
+        return TermRole.ROW if self.left else TermRole.COLUMN
 
     @property
     def swapped(self) -> Term:
@@ -55,7 +55,7 @@ class Term:
         return self.left, self.right, self.out
 
 
-def terms_of(rule: ShardingRule, layouts: Sequence[Layout]) -> tuple[Term, ...] | None:
+def terms_of(rule: ShardingRule, layouts: Sequence[StridedLayout]) -> tuple[Term, ...] | None:
     """Returns the terms of a binary op whose rule is that of a product; None for another rule.
 
     Layouts are those of both operands and of the result.
@@ -75,7 +75,7 @@ def terms_of(rule: ShardingRule, layouts: Sequence[Layout]) -> tuple[Term, ...] 
     return tuple(Term(f.size, left.get(n, 0), right.get(n, 0), out.get(n, 0)) for n, f in enumerate(rule.factors))
 
 
-def _strides(rule: ShardingRule, value: Sequence[DimFactors], layout: Layout) -> dict[int, int] | None:
+def _strides(rule: ShardingRule, value: Sequence[DimFactors], layout: StridedLayout) -> dict[int, int] | None:
     """Returns the stride of each factor; None if a dimension is not the product of its factors."""
     found: dict[int, int] = {}
     for numbers, size, stride in zip(value, layout.dims, layout.strides, strict=True):

@@ -19,7 +19,7 @@ TILE = 16  # rows that a transposing copy takes at a time
 LARGE = 1 << 21  # multiply-adds of a product, above which several threads are faster than tiles
 
 
-class Leaf(IntEnum):
+class StageFunction(IntEnum):
     """The functions that compute stages."""
 
     PLAIN = 0
@@ -31,7 +31,13 @@ class Leaf(IntEnum):
     GEMV = 6
 
 
-_EXACT = (Leaf.PLAIN, Leaf.COPY, Leaf.ZERO, Leaf.STAGES, Leaf.TILES)  # those of integers, too
+_EXACT = (
+    StageFunction.PLAIN,
+    StageFunction.COPY,
+    StageFunction.ZERO,
+    StageFunction.STAGES,
+    StageFunction.TILES,
+)  # those of integers, too
 
 
 def entry(first: int) -> str:
@@ -52,7 +58,7 @@ def products_text(arithmetic: Arithmetic, integer: int, tile: Tile) -> str:
     intrinsics += ["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)", Vectors(arithmetic, 1).declarations()]
     if arithmetic.is_float:
         leaves += [_gemm(real, integer), _gemv(real, integer)]
-    nest = _nest(tuple(Leaf) if arithmetic.is_float else _EXACT)
+    nest = _nest(tuple(StageFunction) if arithmetic.is_float else _EXACT)
     return "\n".join([*intrinsics, *leaves, nest, *(_entry(first) for first in ENTRIES)])
 
 
@@ -60,13 +66,13 @@ _ARGUMENTS = "ptr %words, ptr %a, ptr %b, ptr %c, i1 %add, ptr %scratch"
 _PASSED = "ptr %a, ptr %b, ptr %c, i1 %add, ptr %scratch"
 
 
-def _header(leaf: Leaf) -> str:
+def _header(leaf: StageFunction) -> str:
     return f"define internal void @leaf{leaf:d}({_ARGUMENTS})"
 
 
 def _gemm(real: str, integer: int) -> str:
     """Words: the function, two codes of transposition, m, n, k, three distances of rows."""
-    f = Assembly(_header(Leaf.GEMM))
+    f = Assembly(_header(StageFunction.GEMM))
     function, *words = (f.word("%words", n) for n in range(9))
     left, right = (f.value(f"trunc i64 {w} to i32") for w in words[:2])
     m, n, k, lda, ldb, ldc = (_integer(f, w, integer) for w in words[2:])
@@ -79,7 +85,7 @@ def _gemm(real: str, integer: int) -> str:
 
 def _gemv(real: str, integer: int) -> str:
     """Words: the function, the code of transposition, rows and columns as stored, and three distances."""
-    f = Assembly(_header(Leaf.GEMV))
+    f = Assembly(_header(StageFunction.GEMV))
     function, *words = (f.word("%words", n) for n in range(7))
     code = f.value(f"trunc i64 {words[0]} to i32")
     m, n, lda, step, out = (_integer(f, w, integer) for w in words[1:])
@@ -100,7 +106,7 @@ def _one_or_zero(f: Assembly, real: str) -> str:
 
 def _plain(arithmetic: Arithmetic) -> str:
     """Words: m, n, k, the strides of left by row and inner, of right by inner and column, of out by row and column."""
-    f, one = Assembly(_header(Leaf.PLAIN)), Vectors(arithmetic, 1)
+    f, one = Assembly(_header(StageFunction.PLAIN)), Vectors(arithmetic, 1)
     total = f.value(f"alloca {one.kind}")
     m, n, k, a_row, a_inner, b_inner, b_column, c_row, c_column = (f.word("%words", n) for n in range(9))
     with f.loop(m) as i:
@@ -122,7 +128,7 @@ def _tiles(arithmetic: Arithmetic) -> str:
     """Words: those of tiles, the function that tells how many threads BLAS has, and the words of the same product by
     BLAS, whose first is 0 if it has none. BLAS computes large products if it divides them over several threads.
     """
-    f = Assembly(_header(Leaf.TILES))
+    f = Assembly(_header(StageFunction.TILES))
     if not arithmetic.is_float:
         f.line(f"call void @tiles(ptr %words, {_PASSED})")
         return f.text()
@@ -136,7 +142,7 @@ def _tiles(arithmetic: Arithmetic) -> str:
         f.line(f"store i1 {f.value(f'icmp sgt i32 {threads}, 1')}, ptr {by_blas}")
     chosen = f.value(f"load i1, ptr {by_blas}")
     with f.when(chosen):
-        f.line(f"call void @leaf{Leaf.GEMM:d}(ptr {f.at('%words', 8 * (WORDS + 1))}, {_PASSED})")
+        f.line(f"call void @leaf{StageFunction.GEMM:d}(ptr {f.at('%words', 8 * (WORDS + 1))}, {_PASSED})")
     with f.when(f.nor(chosen)):
         f.line(f"call void @tiles(ptr %words, {_PASSED})")
     return f.text()
@@ -148,7 +154,7 @@ def _copy(bits: int) -> str:
     Rows that are contiguous in both are copied at once, others in tiles, so that transposing copies use whole cache
     lines.
     """
-    f = Assembly(_header(Leaf.COPY))
+    f = Assembly(_header(StageFunction.COPY))
     size = bits // 8
     rows, columns, a_row, a_column, c_row, c_column = (f.word("%words", n) for n in range(6))
     both = f.value(f"and i1 {f.value(f'icmp eq i64 {a_column}, {size}')}, {f.value(f'icmp eq i64 {c_column}, {size}')}")
@@ -168,7 +174,7 @@ def _copy(bits: int) -> str:
     return f.text()
 
 
-def _nest(leaves: tuple[Leaf, ...]) -> str:
+def _nest(leaves: tuple[StageFunction, ...]) -> str:
     """Runs the loops that the words name, and the leaf in each iteration; without loops, the leaf once."""
     f = Assembly(f"define internal void @nest({_ARGUMENTS}, i64 %count, i64 %leaf)")
     here = f.value("icmp eq i64 %count, 0")
@@ -191,14 +197,14 @@ def _nest(leaves: tuple[Leaf, ...]) -> str:
 
 def _zero() -> str:
     """Words: the number of bytes."""
-    f = Assembly(_header(Leaf.ZERO))
+    f = Assembly(_header(StageFunction.ZERO))
     f.line(f"call void @llvm.memset.p0.i64(ptr %c, i8 0, i64 {f.word('%words', 0)}, i1 false)")
     return f.text()
 
 
 def _stages() -> str:
     """Runs the stages of a plan, or of a loop over stages."""
-    f = Assembly(_header(Leaf.STAGES))
+    f = Assembly(_header(StageFunction.STAGES))
     place, arrays = f.value("alloca ptr"), f.value("alloca [4 x ptr]")
     for number, name in enumerate(("%a", "%b", "%c", "%scratch")):
         f.line(f"store ptr {name}, ptr {f.at(arrays, 8 * number)}")
@@ -222,5 +228,5 @@ def _entry(first: int) -> str:
     arrays = [f.value(f"load ptr, ptr {f.at('%block', 8 * n)}") for n in range(3)]
     scratch = f.value(f"load ptr, ptr {f.at('%block', 24)}") if first > 3 else "null"
     passed = ", ".join(f"ptr {x}" for x in (f.at("%block", 8 * first), *arrays))
-    f.line(f"call void @leaf{Leaf.STAGES:d}({passed}, i1 false, ptr {scratch})")
+    f.line(f"call void @leaf{StageFunction.STAGES:d}({passed}, i1 false, ptr {scratch})")
     return f.text()

@@ -75,8 +75,7 @@ _MATRICES = "ptr %a, i64 %row, i64 %inner, ptr %b, i64 %step, ptr %c, i64 %out"
 
 
 def _tile(v: Vectors, rows: int, vectors: int) -> str:
-    """Writes one tile. `last` are the lanes of its last vector; `ahead`, `apart` and `lines` are the prefetches per
-    step.
+    """Writes one tile. `last` are the lanes of its last vector; `ahead`, `apart` and `lines` are prefetches per step.
     """
     rest = f"i64 %k, i1 %add, {v.mask} %last, i64 %ahead, i64 %apart, i64 %lines"
     f = Assembly(f"define internal void @tile_{rows}_{vectors}({_MATRICES}, {rest}) noinline")

@@ -19,18 +19,18 @@ from itertools import product
 from ....cost.host import HOST
 from ....ir.graph.op import OpCall
 from ....ir.ops.convolution import ConvolutionAttributes
-from ..step import Layout
+from ..step import StridedLayout
 from .axes import Axis
 from .plan import COSTS, LINE, MOST, plan, repeated
-from .stages import SCRATCH, Copy, Place, Plan, Repeat, Stage, Zero, flat
-from .terms import Kind, Term, merged
+from .stages import SCRATCH, CopyStage, Place, ProductPlan, Repeat, Stage, Zero, flat
+from .terms import Term, TermRole, merged
 
 MOST_PHASES = 64
 
 
 def convolution_plan(
-    call: OpCall[ConvolutionAttributes], layouts: Sequence[Layout], by_blas: bool = True
-) -> Plan | None:
+    call: OpCall[ConvolutionAttributes], layouts: Sequence[StridedLayout], by_blas: bool = True
+) -> ProductPlan | None:
     """Plans a convolution with these layouts of the image, the kernel and the result.
 
     None if one of these has no elements, or if the padded image is too large for scratch.
@@ -45,7 +45,7 @@ def convolution_plan(
     return _together([_windows(phase, channels, by_blas) for phase in phases])
 
 
-def _together(parts: Sequence[Plan | None]) -> Plan | None:
+def _together(parts: Sequence[ProductPlan | None]) -> ProductPlan | None:
     """Concatenates plans that share scratch; None if one of them is None."""
     stages: list[Stage] = []
     scratch, cost = 0, 0.0
@@ -54,19 +54,19 @@ def _together(parts: Sequence[Plan | None]) -> Plan | None:
             return None
         stages += part.stages
         scratch, cost = max(scratch, part.scratch), cost + part.cost
-    return Plan(tuple(stages), scratch, cost)
+    return ProductPlan(tuple(stages), scratch, cost)
 
 
-def _windows(axes: Sequence[Axis], channels: Sequence[Term], by_blas: bool) -> Plan | None:
+def _windows(axes: Sequence[Axis], channels: Sequence[Term], by_blas: bool) -> ProductPlan | None:
     """Returns the plan of windows of an image, dilated or not; None if the padded image is too large for scratch."""
     start, to = sum(a.start for a in axes), sum(a.to for a in axes)
     if any(not a.window.size for a in axes):
         found = plan([*channels, *(t for a in axes for t in a.terms(a.image))], by_blas=by_blas)
-        return Plan((Repeat((), found.stages, ((0, 0), (1, 0), (2, to))),), found.scratch, found.cost)
+        return ProductPlan((Repeat((), found.stages, ((0, 0), (1, 0), (2, to))),), found.scratch, found.cost)
     if all(a.is_direct for a in axes):
         first = -sum(a.window.low * a.image for a in axes)
         found = plan([*channels, *(t for a in axes for t in a.terms(a.image))], by_blas=by_blas)
-        return Plan((Repeat((), found.stages, ((0, first), (1, start), (2, to))),), found.scratch, found.cost)
+        return ProductPlan((Repeat((), found.stages, ((0, first), (1, start), (2, to))),), found.scratch, found.cost)
     far = sorted((t for t in channels if t.left), key=lambda t: -abs(t.left))[:1]
     found = [_padded(axes, channels, outer, (1, start), (2, to), by_blas) for outer in (far, [])]
     return min((p for p in found if p is not None), key=lambda p: p.cost, default=None)
@@ -75,7 +75,7 @@ def _windows(axes: Sequence[Axis], channels: Sequence[Term], by_blas: bool) -> P
 def _padded(
     axes: Sequence[Axis], channels: Sequence[Term], outer: Sequence[Term], kernel: Place, out: Place,
     by_blas: bool,
-) -> Plan | None:
+) -> ProductPlan | None:
     """Returns a plan that copies the image to a padded one, for each value of the outer terms.
 
     None if it is too large, or if the plan of one pass cannot add to the result of others.
@@ -93,22 +93,22 @@ def _padded(
     scratch = -(-size // LINE) * LINE
     moved = [replace(t, left=s) for t, s in zip(inside, grid[len(axes) :], strict=True)]
     found = plan([*moved, *(t for a, s in zip(axes, grid, strict=False) for t in a.terms(s))], scratch, by_blas)
-    if any(t.kind is Kind.INNER for t in outer) and _is_copied_back(found):
+    if any(t.kind is TermRole.INNER for t in outer) and _is_copied_back(found):
         return None
     body: list[Stage] = [Repeat((), found.stages, ((SCRATCH, 0), kernel, out))]
     copy = _copy(axes, inside, grid)
     if copy is not None:
         body.insert(0, copy)
     cost = found.cost + size * (COSTS.copy_element + (COSTS.copy_far if size > HOST.cached_elements else 0))
-    loop = repeated(outer, Plan(tuple(body), found.scratch, cost))
+    loop = repeated(outer, ProductPlan(tuple(body), found.scratch, cost))
     return replace(loop, stages=(Zero((SCRATCH, 0), size), *loop.stages))
 
 
-def _is_copied_back(found: Plan) -> bool:
-    return any(isinstance(s, Copy) and s.source[0] == SCRATCH for s in flat(found.stages))
+def _is_copied_back(found: ProductPlan) -> bool:
+    return any(isinstance(s, CopyStage) and s.source[0] == SCRATCH for s in flat(found.stages))
 
 
-def _copy(axes: Sequence[Axis], inside: Sequence[Term], grid: Sequence[int]) -> Copy | None:
+def _copy(axes: Sequence[Axis], inside: Sequence[Term], grid: Sequence[int]) -> CopyStage | None:
     """Returns the copy of the image to the grid, None if no part of it lies there."""
     source = target = 0
     terms = [Term(t.size, t.left, 0, s) for t, s in zip(inside, grid[len(axes) :], strict=True) if s]
@@ -119,10 +119,10 @@ def _copy(axes: Sequence[Axis], inside: Sequence[Term], grid: Sequence[int]) -> 
         terms.append(Term(count, axis.image, 0, stride * axis.window.lhs_dilate))
     if any(not t.size for t in terms):
         return None
-    return Copy((0, source), (SCRATCH, target), tuple(merged(terms)))
+    return CopyStage((0, source), (SCRATCH, target), tuple(merged(terms)))
 
 
-def _axes(a: ConvolutionAttributes, layouts: Sequence[Layout]) -> list[Axis]:
+def _axes(a: ConvolutionAttributes, layouts: Sequence[StridedLayout]) -> list[Axis]:
     image, kernel, out = layouts
     found: list[Axis] = []
     for label, window in zip(a.dim_labels.spatial, a.window.dims, strict=True):
@@ -132,7 +132,7 @@ def _axes(a: ConvolutionAttributes, layouts: Sequence[Layout]) -> list[Axis]:
     return found
 
 
-def _channels(a: ConvolutionAttributes, layouts: Sequence[Layout]) -> list[Term]:
+def _channels(a: ConvolutionAttributes, layouts: Sequence[StridedLayout]) -> list[Term]:
     """Returns the terms of groups, batch, output features and input features."""
     labels, (image, kernel, out) = a.dim_labels, layouts
     batch, feature = (image.strides[labels.lhs.index(label)] for label in "bf")

@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from .arithmetic import Arithmetic
 from .blas import Blas
-from .stages import Copy, Matrix, Method, Multiply, Place, Plan, Repeat, Stage, Zero
+from .stages import CopyStage, Matrix, Method, Multiply, Place, ProductPlan, Repeat, Stage, Zero
 from .terms import Term
-from .text import Leaf
+from .text import StageFunction
 
 _CODES = {False: 111, True: 112}  # CblasNoTrans, CblasTrans
 _ONE = Term(1, 0, 0, 0)
 
 
-def words_of(plan: Plan, library: Blas, arithmetic: Arithmetic) -> tuple[int, ...]:
+def words_of(plan: ProductPlan, library: Blas, arithmetic: Arithmetic) -> tuple[int, ...]:
     """Returns the words of a plan for numbers of this arithmetic."""
     return tuple(_all(plan.stages, library, arithmetic))
 
@@ -32,33 +32,33 @@ def _all(stages: Iterable[Stage], library: Blas, arithmetic: Arithmetic) -> list
 def _stage(stage: Stage, library: Blas, arithmetic: Arithmetic) -> list[int]:
     size = arithmetic.bits // 8
     if isinstance(stage, Repeat):
-        return _words(Leaf.STAGES, stage.places, stage.terms, _all(stage.stages, library, arithmetic), size)
+        return _words(StageFunction.STAGES, stage.places, stage.terms, _all(stage.stages, library, arithmetic), size)
     if isinstance(stage, Zero):
-        return _words(Leaf.ZERO, (stage.place,) * 3, (), [stage.size * size], size)
-    if isinstance(stage, Copy):
+        return _words(StageFunction.ZERO, (stage.place,) * 3, (), [stage.size * size], size)
+    if isinstance(stage, CopyStage):
         loops, leaf = _copy(stage.terms, size)
-        return _words(Leaf.COPY, (stage.source, stage.source, stage.target), loops, leaf, size)
+        return _words(StageFunction.COPY, (stage.source, stage.source, stage.target), loops, leaf, size)
     return _multiply(stage, library, arithmetic)
 
 
 def _multiply(stage: Multiply, library: Blas, arithmetic: Arithmetic) -> list[int]:
     size, places = arithmetic.bits // 8, (stage.left, stage.right, stage.out)
     if stage.method is Method.PLAIN:
-        return _words(Leaf.PLAIN, places, stage.loops, _plain(stage, size), size)
+        return _words(StageFunction.PLAIN, places, stage.loops, _plain(stage, size), size)
     if stage.method is Method.TILES:
-        return _words(Leaf.TILES, places, stage.loops, _tiles(stage, library, arithmetic), size)
+        return _words(StageFunction.TILES, places, stage.loops, _tiles(stage, library, arithmetic), size)
     assert stage.matrices is not None
     left, right, _ = stage.matrices
     m, n, k = stage.row.size, stage.column.size, stage.inner.size
     if n == 1:
         leaf = [library.gemv[arithmetic.bits], *_stored(left, m, k), stage.inner.right or 1, stage.row.out or 1]
-        return _words(Leaf.GEMV, places, stage.loops, leaf, size)
+        return _words(StageFunction.GEMV, places, stage.loops, leaf, size)
     if m == 1:  # the transposed product
         turned = Matrix(right.distance, not right.is_transposed)
         leaf = [library.gemv[arithmetic.bits], *_stored(turned, n, k), stage.inner.left or 1, stage.column.out]
         loops = [t.swapped for t in stage.loops]
-        return _words(Leaf.GEMV, (stage.right, stage.left, stage.out), loops, leaf, size)
-    return _words(Leaf.GEMM, places, stage.loops, _gemm(stage, library, arithmetic), size)
+        return _words(StageFunction.GEMV, (stage.right, stage.left, stage.out), loops, leaf, size)
+    return _words(StageFunction.GEMM, places, stage.loops, _gemm(stage, library, arithmetic), size)
 
 
 def _gemm(stage: Multiply, library: Blas, arithmetic: Arithmetic) -> list[int]:

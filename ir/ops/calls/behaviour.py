@@ -29,7 +29,7 @@ class PaddingType(Enum):
     SAME = "PADDING_SAME"
 
 
-class Schedule(Enum):
+class CallSchedule(Enum):
     """The position of the call in the schedule."""
 
     NONE = "SCHEDULE_NONE"
@@ -60,7 +60,7 @@ class CustomCallAttributes(Attributes):
     custom_call_has_side_effect: bool = False
     literal: Literal | None = None
     output_to_operand_aliasing: BracedText | None = None
-    schedule: Schedule = Schedule.NONE
+    schedule: CallSchedule = CallSchedule.NONE
     to_apply: Computation | None = None
     called_computations: tuple[Computation, ...] = ()
     api_version: ApiVersion = ApiVersion.ORIGINAL

@@ -43,18 +43,20 @@ _LETTERS = {"uplo": "LU", "side": "LR", "diag": "UN", "trans_x": "NTC", "sort": 
 
 
 @dataclass(frozen=True)
-class Array:
+class LapackArray:
     """One operand or result of a signature."""
 
     letter: str
     dims: tuple[str, ...]
 
 
-def _signature(source: str) -> tuple[list[Array], list[Array]]:
+def _signature(source: str) -> tuple[list[LapackArray], list[LapackArray]]:
     """Parses `T(m,m) -> T(m,m), I()` into operands and results."""
 
-    def arrays(side: str) -> list[Array]:
-        return [Array(a, tuple(dims.split(",")) if dims else ()) for a, dims in re.findall(r"(\w)\(([\w,]*)\)", side)]
+    def arrays(side: str) -> list[LapackArray]:
+        return [
+            LapackArray(a, tuple(dims.split(",")) if dims else ()) for a, dims in re.findall(r"(\w)\(([\w,]*)\)", side)
+        ]
 
     operands, _, results = source.partition("->")
     return arrays(operands), arrays(results)
@@ -83,7 +85,7 @@ class Routine(Behaviour):
     has_rule = True
 
     @cached_property
-    def arrays(self) -> tuple[list[Array], list[Array]]:
+    def arrays(self) -> tuple[list[LapackArray], list[LapackArray]]:
         return _signature(self.signature)
 
     def element(self, letter: str) -> ElementType:

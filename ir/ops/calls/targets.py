@@ -113,7 +113,7 @@ def _nothing(shape: Shape) -> Any:
     return tuple(map(_nothing, shape.elements)) if shape.is_tuple else None
 
 
-class TopK(Behaviour):
+class TopKTarget(Behaviour):
     """A target that returns the k greatest elements along the last dimension, in descending order, and their indices
     (s32).
     """
@@ -167,7 +167,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     **dict.fromkeys(("SPMDFullToShardShape", "xla.sdy.GlobalToLocalShape"), ManualBoundary(leaves_region=False)),
     **dict.fromkeys(("SPMDShardToFullShape", "xla.sdy.LocalToGlobalShape"), ManualBoundary(leaves_region=True)),
     "xla.sdy.ShardingGroup": Annotation(),
-    "TopK": TopK(),
+    "TopK": TopKTarget(),
     **lapack.BEHAVIOURS,
     **sparse.BEHAVIOURS,
 }

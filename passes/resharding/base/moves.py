@@ -14,7 +14,7 @@ from ....ir.sharding.tiling import Tiling
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class SliceMove:
     """Keeps each device's part: `digits` number the new tiles of `dim`.
 
     Here and below, `padded` is the padded size of the local dimension before it is divided, and `size` the size to
@@ -28,7 +28,7 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class AllGather:
+class AllGatherMove:
     """Removes `digits`, the minor ones of `dim`, by joining tiles."""
 
     kind: ClassVar[Literal["all-gather"]] = "all-gather"
@@ -47,7 +47,7 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
-class AllToAll:
+class AllToAllMove:
     """Performs several shifts in one collective. No dimension is the source of one shift and the target of another.
 
     `padded` are the sizes of all local dimensions before they are divided, `sizes` the final ones.
@@ -65,7 +65,7 @@ class AllToAll:
 
 
 @dataclass(frozen=True, slots=True)
-class AllReduce:
+class AllReduceMove:
     """Reduces the value over `digits`."""
 
     kind: ClassVar[Literal["all-reduce"]] = "all-reduce"
@@ -73,7 +73,7 @@ class AllReduce:
 
 
 @dataclass(frozen=True, slots=True)
-class ReduceScatter:
+class ReduceScatterMove:
     """Reduces the value over `digits`, which then number new tiles of `dim`."""
 
     kind: ClassVar[Literal["reduce-scatter"]] = "reduce-scatter"
@@ -137,11 +137,11 @@ class Exchange:
         return tuple(-(-n // product(d)) for n, d in zip(self.target.local_dims(dims), self.inner, strict=True))
 
 
-Move = Slice | AllGather | AllToAll | AllReduce | ReduceScatter | Mask | Spread | Permute | Exchange
+Move = SliceMove | AllGatherMove | AllToAllMove | AllReduceMove | ReduceScatterMove | Mask | Spread | Permute | Exchange
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReshardPlan:
     """A sequence of moves. Each device receives `received` elements.
 
     `cost` is the time of the moves (see `cost.machine`). `peak` is the largest number of elements that a device holds,

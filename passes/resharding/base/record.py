@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.shape import Shape
-from .moves import Plan
+from .moves import ReshardPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,4 +17,4 @@ class Resharding:
     shape: Shape
     source: Tiling
     target: Tiling
-    plan: Plan
+    plan: ReshardPlan

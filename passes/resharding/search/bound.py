@@ -14,12 +14,12 @@ import numpy as np
 from ....ir.sharding.digit import Digits, disjoint, product
 from ....ir.sharding.tiling import Tiling
 from ..base.tiles import places
-from .state import Space, State
+from .state import SearchSpace, TilingState
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
-def bound(state: State, space: Space) -> float:
+def bound(state: TilingState, space: SearchSpace) -> float:
     """Returns a lower bound on the elements that some device receives on every path from `state` to the goal.
 
     For a complete value it is the largest target tile less the most that its device can hold of it. Where source and
@@ -52,14 +52,14 @@ class DeviceBound:
     `bound`.
     """
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: SearchSpace) -> None:
         self.space = space
         goal = space.goal
         self.tiles = [self._tile(dim, *of) for dim, of in enumerate(zip(goal.dims, goal.tile, strict=True))]
         self.wanted = math.prod((end - start for start, end in self.tiles), start=np.ones(space.devices))
         self.shared: dict[tuple[int, Digits, int], Numbers] = {}
 
-    def __call__(self, state: State) -> float:
+    def __call__(self, state: TilingState) -> float:
         if state.unreduced or self.space.goal.unreduced:
             return bound(state, self.space)
         missing = self.wanted - math.prod(map(self._share, range(len(state.dims)), state.dims, state.tile))

@@ -22,9 +22,9 @@ from ....cost.formulas import Kind
 from ....cost.machine import Machine
 from ....ir.sharding.digit import Digit, Digits, cut, primes, refine, split
 from ....ir.sharding.tiling import Tiling
-from ..base.moves import Move, Plan
+from ..base.moves import Move, ReshardPlan
 from .bound import DeviceBound, bound
-from .state import Space, State, state_of
+from .state import SearchSpace, TilingState, state_of
 from .steps import SearchStep, steps
 
 _SAME = 1e-5  # costs that differ by less count as equal
@@ -35,7 +35,7 @@ _MOST_PARTS = 4  # most digits of prime size that detours split in all orders
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ReshardProblem:
     """An array with these global dimensions and elements of `size` bytes, over this many devices.
 
     `memory` limits the elements that a device holds of the array at any time, before and after a move together. A plan
@@ -63,15 +63,17 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchOutcome:
     """The cheapest plan if there is one, a lower bound on the elements received, and the number of states expanded."""
 
-    plan: Plan | None
+    plan: ReshardPlan | None
     least: float
     looked_at: int
 
 
-def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = False) -> tuple[State, Space]:
+def space_of(
+    source: Tiling, target: Tiling, problem: ReshardProblem, detours: bool = False
+) -> tuple[TilingState, SearchSpace]:
     """Returns the start of a search and its space. The tilings must have the same device order, or one of them none."""
     cut_sets = [refine([mesh]) for mesh in _meshes(source, target, problem, detours)]
     start, goal = state_of(source, problem.dims, cut_sets[0]), state_of(target, problem.dims, cut_sets[-1])
@@ -81,14 +83,14 @@ def space_of(source: Tiling, target: Tiling, problem: Problem, detours: bool = F
     order = source.order if source.used() else target.order
     all_devices = (Digit(problem.devices, 1),)
     unit_digits = tuple(dict.fromkeys(digit for places in cut_sets for digit in cut(all_devices, places)))
-    space = Space(
+    space = SearchSpace(
         problem.dims, goal, unit_digits, problem.devices, order, problem.memory, may_replicate, not source.unreduced,
         detours, tuple(cut_sets) if len(cut_sets) > 1 else (),
     )
     return start, space
 
 
-def _meshes(source: Tiling, target: Tiling, problem: Problem, detours: bool) -> list[Digits]:
+def _meshes(source: Tiling, target: Tiling, problem: ReshardProblem, detours: bool) -> list[Digits]:
     """Returns all digits of the device number, cut as both ends need it; one mesh per end if there is no common
     refinement.
 
@@ -109,7 +111,7 @@ def _meshes(source: Tiling, target: Tiling, problem: Problem, detours: bool) -> 
     return [cut(all_devices, cuts)]
 
 
-def search(source: Tiling, target: Tiling, problem: Problem, below: float = math.inf) -> Found:
+def search(source: Tiling, target: Tiling, problem: ReshardProblem, below: float = math.inf) -> SearchOutcome:
     """Finds the cheapest plan of mesh collectives towards the target that costs less than `below`.
 
     The plan stays within the memory, and does not replicate unless the problem may.
@@ -117,7 +119,7 @@ def search(source: Tiling, target: Tiling, problem: Problem, below: float = math
     return _search(*space_of(source, target, problem), problem, below)
 
 
-def detour(source: Tiling, target: Tiling, problem: Problem, least: float, below: float) -> Plan | None:
+def detour(source: Tiling, target: Tiling, problem: ReshardProblem, least: float, below: float) -> ReshardPlan | None:
     """Finds a plan of any mesh collectives that costs less than `below`, if there is one nearby.
 
     `least` is the lower bound on the elements received. Sums on a machine without levels take no detours: splitting the
@@ -130,18 +132,18 @@ def detour(source: Tiling, target: Tiling, problem: Problem, least: float, below
     return _search(*space_of(source, target, problem, detours=True), problem, below - _SAME).plan
 
 
-def _search(start: State, space: Space, problem: Problem, below: float) -> Found:
+def _search(start: TilingState, space: SearchSpace, problem: ReshardProblem, below: float) -> SearchOutcome:
     """Finds the cheapest plan that costs less than `below`, or the best one after `_MOST_STEPS` steps."""
     most = math.inf if space.may_replicate else math.prod(problem.dims) - 1
     time, fastest, size = _timer(problem, space.order), problem.machine.fastest, problem.size
     exact = space.detours and space.devices <= _FEW_DEVICES
     bound_of = DeviceBound(space) if exact else partial(bound, space=space)
     least = bound_of(start)
-    best: dict[State, float] = {start: 0.0}
-    arrived: dict[State, tuple[State, SearchStep]] = {}
-    queue: list[tuple[float, float, int, State, float]] = [(fastest.time(least * size), 0.0, 0, start, 0.0)]
+    best: dict[TilingState, float] = {start: 0.0}
+    arrived: dict[TilingState, tuple[TilingState, SearchStep]] = {}
+    queue: list[tuple[float, float, int, TilingState, float]] = [(fastest.time(least * size), 0.0, 0, start, 0.0)]
     looked_at = pushed = taken = 0
-    reached: State | None = None
+    reached: TilingState | None = None
     while queue and taken < _MOST_STEPS:
         _, _, _, state, cost = heapq.heappop(queue)
         if cost > best[state]:
@@ -168,10 +170,10 @@ def _search(start: State, space: Space, problem: Problem, below: float) -> Found
                 pushed += 1
                 heapq.heappush(queue, (total + rest, rest, pushed, after, total))
     plan = _path(reached, start, arrived, best[reached]) if reached else None
-    return Found(plan, least, looked_at)
+    return SearchOutcome(plan, least, looked_at)
 
 
-def _timer(problem: Problem, order: tuple[int, ...] | None) -> Callable[[SearchStep], float]:
+def _timer(problem: ReshardProblem, order: tuple[int, ...] | None) -> Callable[[SearchStep], float]:
     """Returns a function that computes the time of a step."""
     transfer = cache(partial(problem.machine.collective, order=order))
 
@@ -182,7 +184,9 @@ def _timer(problem: Problem, order: tuple[int, ...] | None) -> Callable[[SearchS
     return time
 
 
-def _path(end: State, start: State, arrived: dict[State, tuple[State, SearchStep]], cost: float) -> Plan:
+def _path(
+    end: TilingState, start: TilingState, arrived: dict[TilingState, tuple[TilingState, SearchStep]], cost: float
+) -> ReshardPlan:
     moves: list[Move] = []
     received, peak = 0.0, float(end.elements())
     while end != start:
@@ -192,4 +196,4 @@ def _path(end: State, start: State, arrived: dict[State, tuple[State, SearchStep
         received += step.received
         peak = max(peak, before.elements() + end.elements())
         end = before
-    return Plan(tuple(reversed(moves)), received, cost, peak=peak)
+    return ReshardPlan(tuple(reversed(moves)), received, cost, peak=peak)

@@ -22,7 +22,7 @@ from ....ir.sharding.tiling import Tiling
 FEW_DIGITS = 4  # unit digits, up to which a search tries all ways to arrange them and all sizes of tiles
 
 
-class State(NamedTuple):
+class TilingState(NamedTuple):
     """`dims`, `padded` and `unreduced` describe the tiling. `unreduced` is sorted by falling stride. `tile` are the
     resulting local dimensions.
     """
@@ -36,7 +36,7 @@ class State(NamedTuple):
         """Returns the number of elements that one device holds."""
         return math.prod(self.tile)
 
-    def arrive(self, dim: int, digits: Digits, padded: int) -> State | None:
+    def arrive(self, dim: int, digits: Digits, padded: int) -> TilingState | None:
         """Returns the state with more digits at the minor end of a dimension; an undivided dimension is padded to
         `padded`.
 
@@ -48,7 +48,7 @@ class State(NamedTuple):
         tile, rest = divmod(padded, product(new))
         return None if rest else self._with(dim, new, padded, tile)
 
-    def leave(self, dim: int, count: int, undivided: int) -> State:
+    def leave(self, dim: int, count: int, undivided: int) -> TilingState:
         """Returns the state without the last `count` digits of a dimension; its size is `undivided` if none are left.
         """
         new = self.dims[dim][: len(self.dims[dim]) - count]
@@ -56,16 +56,16 @@ class State(NamedTuple):
             return self._with(dim, new, undivided, undivided)
         return self._with(dim, new, self.padded[dim], self.padded[dim] // product(new))
 
-    def with_unreduced(self, digits: Iterable[Digit]) -> State:
+    def with_unreduced(self, digits: Iterable[Digit]) -> TilingState:
         return self._replace(unreduced=tuple(sorted(digits, key=lambda d: -d.stride)))
 
-    def with_dims(self, dims: tuple[Digits, ...]) -> State:
+    def with_dims(self, dims: tuple[Digits, ...]) -> TilingState:
         """Returns the state with other digits that number as many tiles per dimension."""
         return self._replace(dims=dims)
 
-    def _with(self, dim: int, digits: Digits, padded: int, tile: int) -> State:
+    def _with(self, dim: int, digits: Digits, padded: int, tile: int) -> TilingState:
         after = dim + 1
-        return State(
+        return TilingState(
             (*self.dims[:dim], digits, *self.dims[after:]),
             (*self.padded[:dim], padded, *self.padded[after:]),
             self.unreduced,
@@ -78,10 +78,10 @@ def padded_dims(dims: tuple[int, ...], tiling: Tiling) -> tuple[int, ...]:
     return tuple(n * t for n, t in zip(tiling.local_dims(dims), map(product, tiling.dims), strict=True))
 
 
-def state_of(tiling: Tiling, dims: tuple[int, ...], cuts: frozenset[int]) -> State:
+def state_of(tiling: Tiling, dims: tuple[int, ...], cuts: frozenset[int]) -> TilingState:
     """Returns the state of an array with these dimensions under a tiling."""
     cut_dims = tuple(cut(d, cuts) for d in tiling.dims)
-    state = State(cut_dims, padded_dims(dims, tiling), (), tiling.local_dims(dims))
+    state = TilingState(cut_dims, padded_dims(dims, tiling), (), tiling.local_dims(dims))
     return state.with_unreduced(cut(tiling.unreduced, cuts))
 
 
@@ -94,7 +94,7 @@ def _multiples(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class SearchSpace:
     """The fixed data of a search: the array's dimensions, the goal, all digits and the number of devices that they
     number.
 
@@ -107,7 +107,7 @@ class Space:
     """
 
     dims: tuple[int, ...]
-    goal: State
+    goal: TilingState
     unit_digits: Digits
     devices: int
     order: tuple[int, ...] | None = None
@@ -125,14 +125,14 @@ class Space:
         object.__setattr__(self, "multiples", _multiples([digit.size for digit in self.unit_digits]))
         object.__setattr__(self, "even", self.goal.padded == self.dims)
 
-    def recut(self, state: State) -> Iterator[State]:
+    def recut(self, state: TilingState) -> Iterator[TilingState]:
         """Yields states with the same tiles but other digits: 3@2 2@1 numbers the same as 2@3 3@1."""
         for places in self.cut_sets:
             dims = tuple(cut(merge(digits), places) for digits in state.dims)
             if dims != state.dims:
                 yield state.with_dims(dims)
 
-    def is_goal(self, state: State) -> bool:
+    def is_goal(self, state: TilingState) -> bool:
         """Whether a state is the wanted one. The padding counts only for divided dimensions."""
         goal = self.goal
         return (

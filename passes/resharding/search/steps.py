@@ -17,8 +17,19 @@ from typing import NamedTuple
 from ....cost.formulas import largest_group, received
 from ....ir.sharding.digit import Digits, disjoint, product
 from ....ir.sharding.tiling import Tiling
-from ..base.moves import AllGather, AllReduce, AllToAll, Mask, Move, Permute, ReduceScatter, Shift, Slice, Spread
-from .state import FEW_DIGITS, Space, State
+from ..base.moves import (
+    AllGatherMove,
+    AllReduceMove,
+    AllToAllMove,
+    Mask,
+    Move,
+    Permute,
+    ReduceScatterMove,
+    Shift,
+    SliceMove,
+    Spread,
+)
+from .state import FEW_DIGITS, SearchSpace, TilingState
 
 _MOST_PERMUTES = 24  # arrangements of unused digits tried per state
 _MOST_SHIFTS = 64  # combinations of several shifts tried per state
@@ -33,12 +44,12 @@ class SearchStep:
     """
 
     move: Move | None
-    after: State
+    after: TilingState
     received: float = 0.0
     digits: Digits = ()
 
 
-def steps(state: State, space: Space, most: float = math.inf) -> Iterator[SearchStep]:
+def steps(state: TilingState, space: SearchSpace, most: float = math.inf) -> Iterator[SearchStep]:
     """Yields the steps from a state. May omit steps in which a device receives more than `most` elements."""
     if state.unreduced != space.goal.unreduced:
         yield from _reductions(state, space)
@@ -53,15 +64,15 @@ def steps(state: State, space: Space, most: float = math.inf) -> Iterator[Search
         yield from _permutes(state, space)
 
 
-def _used(state: State) -> list[Digits]:
+def _used(state: TilingState) -> list[Digits]:
     return [*state.dims, state.unreduced]
 
 
-def _is_free(digits: Digits, state: State) -> bool:
+def _is_free(digits: Digits, state: TilingState) -> bool:
     return all(disjoint(digits, used) for used in _used(state))
 
 
-def _wanted(state: State, space: Space, dim: int) -> list[Digits]:
+def _wanted(state: TilingState, space: SearchSpace, dim: int) -> list[Digits]:
     """Returns the runs of digits that the goal has next in a dimension, if the state's digits are a prefix of the
     goal's.
     """
@@ -72,7 +83,9 @@ def _wanted(state: State, space: Space, dim: int) -> list[Digits]:
     return [rest[:n] for n in range(1, len(rest) + 1)]
 
 
-def _arrivals(state: State, space: Space, dim: int, digits: Digits, since: Digits = ()) -> Iterator[State]:
+def _arrivals(
+    state: TilingState, space: SearchSpace, dim: int, digits: Digits, since: Digits = ()
+) -> Iterator[TilingState]:
     """Yields the states with more digits on a dimension; it counts as undivided if all its digits arrived `since`.
 
     Its padding is the goal's, or the one that the tiles need until they leave; on detours either, or the one that more
@@ -87,7 +100,7 @@ def _arrivals(state: State, space: Space, dim: int, digits: Digits, since: Digit
             yield after
 
 
-def _paddings(space: Space, dim: int, tiles: int) -> Collection[int]:
+def _paddings(space: SearchSpace, dim: int, tiles: int) -> Collection[int]:
     size, wanted = space.dims[dim], space.goal.padded[dim]
     first = wanted if wanted % tiles == 0 else tiles * -(-size // tiles)
     if not space.detours:
@@ -96,19 +109,19 @@ def _paddings(space: Space, dim: int, tiles: int) -> Collection[int]:
     return {first: None} | {n * -(-size // n): None for n in counts}
 
 
-def _fits(state: State, space: Space, dim: int, count: int) -> bool:
+def _fits(state: TilingState, space: SearchSpace, dim: int, count: int) -> bool:
     """Whether the goal has a multiple of the tiles of a dimension divided `count` times further, or detours are
     allowed.
     """
     return space.detours or space.tiles[dim] % (product(state.dims[dim]) * count) == 0
 
 
-def _reductions(state: State, space: Space) -> Iterator[SearchStep]:
+def _reductions(state: TilingState, space: SearchSpace) -> Iterator[SearchStep]:
     done = tuple(d for d in state.unreduced if d not in space.goal.unreduced)
     if not done:
         return
     reduced = state.with_unreduced(d for d in state.unreduced if d not in done)
-    yield SearchStep(AllReduce(done), reduced, received("all-reduce", state.elements(), product(done)), done)
+    yield SearchStep(AllReduceMove(done), reduced, received("all-reduce", state.elements(), product(done)), done)
     for dim in range(len(state.dims)):
         for digits in dict.fromkeys((*_wanted(state, space, dim), *((d,) for d in done))):
             count = product(digits)
@@ -116,11 +129,11 @@ def _reductions(state: State, space: Space) -> Iterator[SearchStep]:
                 continue
             rest = state.with_unreduced(d for d in state.unreduced if d not in digits)
             for after in _arrivals(rest, space, dim, digits):
-                move = ReduceScatter(dim, digits, after.tile[dim] * count)
+                move = ReduceScatterMove(dim, digits, after.tile[dim] * count)
                 yield SearchStep(move, after, received("reduce-scatter", after.elements() * count, count), digits)
 
 
-def _partials(state: State, space: Space) -> Iterator[SearchStep]:
+def _partials(state: TilingState, space: SearchSpace) -> Iterator[SearchStep]:
     """Yields steps to an unreduced value: one device keeps the value, or each device embeds its tile among identities.
     """
     missing = tuple(d for d in space.goal.unreduced if d not in state.unreduced)
@@ -132,7 +145,7 @@ def _partials(state: State, space: Space) -> Iterator[SearchStep]:
             yield SearchStep(Spread(dim, digits[-1:], after.tile[dim]), after)
 
 
-def _sparse(state: State, space: Space) -> Iterator[SearchStep]:
+def _sparse(state: TilingState, space: SearchSpace) -> Iterator[SearchStep]:
     """Yields steps for tiles that are mostly padding: each device embeds its tile among identities, which are summed
     later.
     """
@@ -145,7 +158,7 @@ def _sparse(state: State, space: Space) -> Iterator[SearchStep]:
                 yield SearchStep(Spread(dim, leaving, after.tile[dim]), summed)
 
 
-def _slices(state: State, space: Space) -> Iterator[SearchStep]:
+def _slices(state: TilingState, space: SearchSpace) -> Iterator[SearchStep]:
     free_digits = [digit for digit in reversed(space.unit_digits) if _is_free((digit,), state)]
     fillers = free_digits if space.detours else {digit.size: digit for digit in free_digits}.values()
     for dim in range(len(state.dims)):
@@ -156,10 +169,10 @@ def _slices(state: State, space: Space) -> Iterator[SearchStep]:
             free += [(d,) for d in fillers if _fits(state, space, dim, d.size)]
         for digits in dict.fromkeys(free):
             for after in _arrivals(state, space, dim, digits):
-                yield SearchStep(Slice(dim, digits, after.tile[dim] * product(digits)), after)
+                yield SearchStep(SliceMove(dim, digits, after.tile[dim] * product(digits)), after)
 
 
-def _gathers(state: State, space: Space, most: float) -> Iterator[SearchStep]:
+def _gathers(state: TilingState, space: SearchSpace, most: float) -> Iterator[SearchStep]:
     held = state.elements()
     for dim, digits in enumerate(state.dims):
         for count in range(1, len(digits) + 1):
@@ -169,10 +182,10 @@ def _gathers(state: State, space: Space, most: float) -> Iterator[SearchStep]:
             if arriving > most:
                 break
             after = state.leave(dim, count, space.dims[dim])
-            yield SearchStep(AllGather(dim, leaving, after.tile[dim]), after, arriving, leaving)
+            yield SearchStep(AllGatherMove(dim, leaving, after.tile[dim]), after, arriving, leaving)
 
 
-def _all_to_alls(state: State, space: Space, most: float) -> Iterator[SearchStep]:
+def _all_to_alls(state: TilingState, space: SearchSpace, most: float) -> Iterator[SearchStep]:
     """Yields all-to-alls of one shift, and of several at once, which cost less than one after the other."""
     most_parts = largest_group(state.elements(), most)
     single = list(_shifted(state, space, _Shifted(state, (), 1), most_parts))
@@ -184,18 +197,18 @@ def _all_to_alls(state: State, space: Space, most: float) -> Iterator[SearchStep
 class _Shifted(NamedTuple):
     """The state after some shifts, and the product of the sizes of their digits."""
 
-    after: State
+    after: TilingState
     shifts: tuple[Shift, ...]
     parts: int
 
 
-def _extended(state: State, space: Space, now: _Shifted, most_parts: float) -> Iterator[_Shifted]:
+def _extended(state: TilingState, space: SearchSpace, now: _Shifted, most_parts: float) -> Iterator[_Shifted]:
     for longer in _shifted(state, space, now, most_parts):
         yield longer
         yield from _extended(state, space, longer, most_parts)
 
 
-def _shifted(state: State, space: Space, now: _Shifted, most_parts: float) -> Iterator[_Shifted]:
+def _shifted(state: TilingState, space: SearchSpace, now: _Shifted, most_parts: float) -> Iterator[_Shifted]:
     """Yields each possible next shift. Digits that arrived stay, and no digits arrive in a dimension that others left.
 
     Shifts between different dimensions commute, so only increasing source dimensions are tried.
@@ -225,21 +238,21 @@ def _shifted(state: State, space: Space, now: _Shifted, most_parts: float) -> It
                     yield _Shifted(after, (*shifts, Shift(dim, other, leaving)), more)
 
 
-def _may_wait(state: State, space: Space, dim: int, leaving: Digits) -> bool:
+def _may_wait(state: TilingState, space: SearchSpace, dim: int, leaving: Digits) -> bool:
     """Whether digits may wait in any dimension: theirs must be undivided before it can have the goal's padding."""
     return leaving == state.dims[dim] and state.padded[dim] != space.goal.padded[dim]
 
 
-def _all_to_all(state: State, shifted: _Shifted) -> SearchStep:
+def _all_to_all(state: TilingState, shifted: _Shifted) -> SearchStep:
     after, shifts, parts = shifted
     padded = list(state.tile)
     for dim in {shift.target for shift in shifts}:
         padded[dim] = after.padded[dim] // product(state.dims[dim])
-    move = AllToAll(shifts, tuple(padded), after.tile)
+    move = AllToAllMove(shifts, tuple(padded), after.tile)
     return SearchStep(move, after, received("all-to-all", math.prod(padded), parts), move.digits)
 
 
-def _permutes(state: State, space: Space) -> Iterator[SearchStep]:
+def _permutes(state: TilingState, space: SearchSpace) -> Iterator[SearchStep]:
     """Yields permutations of whole tiles to tilings whose digits begin as the goal's and continue with unused digits.
 
     The tile counts stay those of the state. A later all-gather or all-to-all removes the digits that the goal does not
@@ -261,7 +274,9 @@ def _permutes(state: State, space: Space) -> Iterator[SearchStep]:
     yield from _permuted(state, space, begins, [n // product(d) for n, d in zip(counts, begins, strict=True)])
 
 
-def _permuted(state: State, space: Space, begins: Sequence[Digits], counts: Sequence[int]) -> Iterator[SearchStep]:
+def _permuted(
+    state: TilingState, space: SearchSpace, begins: Sequence[Digits], counts: Sequence[int]
+) -> Iterator[SearchStep]:
     """Yields permutations of tiles to digits with the given prefixes and per-dimension counts."""
     free = tuple(d for d in space.unit_digits if all(disjoint((d,), digits) for digits in begins))
     held = float(state.elements())

@@ -31,26 +31,26 @@ from ....ir.tools.spmd import is_per_device
 from ....ir.types.element_type import ElementType
 from ....ir.types.shape import array
 from ...base import Pass, PassContext, refuse_starts
-from .groups import Grouping
+from .groups import GroupWriter
 from .per_device import PerDevice
 
 
 @brief
 @dataclass
-class Program:
+class RewriteProgram:
     """A per-device program under rewrite, and the state that its edits share."""
 
     module: Module
     context: PassContext
     per_device: PerDevice = field(init=False)
-    grouping: Grouping = field(init=False)
+    grouping: GroupWriter = field(init=False)
     _reducers: dict[tuple[Monoid, ElementType], Computation] = field(
         default_factory=dict[tuple[Monoid, ElementType], Computation]
     )
 
     def __post_init__(self) -> None:
         self.per_device = PerDevice(self.module)
-        self.grouping = Grouping(self.module)
+        self.grouping = GroupWriter(self.module)
 
     @property
     def devices(self) -> int:
@@ -91,7 +91,7 @@ class Rewrite(Pass):
             fail(f"pass {self.name} needs the program of each device, {module.name} is {module.stage.value}",
                  help="propagate,spmd-partition make it")
         refuse_starts(module, self.name)
-        program = Program(module, context)
+        program = RewriteProgram(module, context)
         changed = False
         for computation in reversed(computations_run(module)):  # inner loops first
             if computation.has_control_dependencies:
@@ -102,18 +102,16 @@ class Rewrite(Pass):
         return changed
 
     @abstractmethod
-    def rewrite(self, program: Program, computation: Computation) -> bool:
+    def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         """Edits one computation that control flow runs. Returns whether it changed."""
 
 
 class MatchingRewrite(Rewrite, Generic[M]):
-    """Base of rewrites that match one instruction at a time. `stays` begins the remark on an instruction left
-    unchanged.
-    """
+    """Base of rewrites that match one instruction at a time. `stays` begins the remark on one left unchanged."""
 
     stays: ClassVar[str]
 
-    def rewrite(self, program: Program, computation: Computation) -> bool:
+    def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         edits, changed = Edits(computation), False
         for instruction in list(computation):
             found = self.match(program, instruction)
@@ -127,11 +125,11 @@ class MatchingRewrite(Rewrite, Generic[M]):
         return changed
 
     @abstractmethod
-    def match(self, program: Program, instruction: Instruction) -> M | str | None:
+    def match(self, program: RewriteProgram, instruction: Instruction) -> M | str | None:
         """Returns the match, the reason against one, or None for instructions that the rewrite is not about."""
 
     @abstractmethod
-    def emit(self, program: Program, edits: Edits, instruction: Instruction, found: M) -> None:
+    def emit(self, program: RewriteProgram, edits: Edits, instruction: Instruction, found: M) -> None:
         """Emits the replacement of a match."""
 
 
@@ -203,9 +201,7 @@ def widens_floats(conversion: Instruction) -> bool:
 
 
 def only_user(value: Instruction) -> Instruction | None:
-    """Returns the single instruction that reads a value, once; None if there are more, none, or the value is the
-    root.
-    """
+    """Returns the single instruction that reads a value, once; None if there are more or none, or it is the root."""
     if len(value.users) != 1 or (value.parent is not None and value is value.parent.root):
         return None
     (user, count), = value.users.items()

@@ -32,8 +32,8 @@ from ....ir.tools.trip_count import trip_count
 from ...cleanup.loop_state import element, elements, extend
 from .base import (
     Edits,
-    Program,
     Rewrite,
+    RewriteProgram,
     amount,
     is_conversion,
     is_plain_collective,
@@ -59,18 +59,16 @@ from .loops import (
 
 @dataclass(frozen=True)
 class CarryReduceScatters(Rewrite):
-    """Reduces the results of each trip of a loop during the next one. `most_bytes` limits the carried bytes of a
-    loop.
-    """
+    """Reduces the results of each trip of a loop during the next one. `most_bytes` limits the carried bytes."""
 
     name: ClassVar[str] = "carry-reduce-scatters"
     peel: bool = True
     most_bytes: int = 1 << 62
 
-    def rewrite(self, program: Program, computation: Computation) -> bool:
+    def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         return sum(self._carry(program, computation, loop) for loop in editable_loops(program, computation)) > 0
 
-    def _carry(self, program: Program, computation: Computation, loop: Instruction) -> bool:
+    def _carry(self, program: RewriteProgram, computation: Computation, loop: Instruction) -> bool:
         body = body_of(loop)
         reduced = [i for i in body if isinstance(i.op, ReduceScatter | AllReduce)]
         trips = trip_count(loop)
@@ -165,7 +163,12 @@ def _kind(collective: Instruction) -> Any:
 
 
 def _emit(
-    program: Program, computation: Computation, loop: Instruction, foreseen: Foreseen, found: list[_Update], peel: bool
+    program: RewriteProgram,
+    computation: Computation,
+    loop: Instruction,
+    foreseen: Foreseen,
+    found: list[_Update],
+    peel: bool,
 ) -> bool:
     """Rewrites the loop. Returns whether its first trip was peeled."""
     body, edits, count = body_of(loop), Edits(computation), len(loop.shape.elements)

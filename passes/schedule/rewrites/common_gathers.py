@@ -27,10 +27,10 @@ from ....ir.ops.collectives import AllGather, AllGatherAttributes
 from ....ir.ops.shaping import TransposeAttributes
 from ....ir.ops.slicing import DynamicSlice, Slice, SliceAttributes
 from ....ir.sharding.replica_groups import Groups
-from .base import Edits, Program, Rewrite, amount, is_plain_collective, microseconds, only_user
+from .base import Edits, Rewrite, RewriteProgram, amount, is_plain_collective, microseconds, only_user
 from .groups import chained_groups, device_groups, positions
 from .per_device import clamped_starts
-from .uniform import Uniform
+from .uniform import UniformValues
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CommonGathers(Rewrite):
 
     name: ClassVar[str] = "common-gathers"
 
-    def rewrite(self, program: Program, computation: Computation) -> bool:
+    def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         return _Gathers(program, Edits(computation)).run()
 
 
@@ -48,10 +48,10 @@ class CommonGathers(Rewrite):
 class _Gathers:
     """The all-gathers of one computation, in program order."""
 
-    program: Program
+    program: RewriteProgram
     edits: Edits
     first: dict[Hashable, Instruction] = field(default_factory=dict[Hashable, Instruction])
-    uniform: dict[Groups, Uniform] = field(default_factory=dict[Groups, Uniform])
+    uniform: dict[Groups, UniformValues] = field(default_factory=dict[Groups, UniformValues])
 
     def run(self) -> bool:
         rules: tuple[Callable[[Instruction], Instruction | None], ...] = (
@@ -103,7 +103,7 @@ class _Gathers:
         if (starts != wanted).any():
             self.program.remark(gather, "is not its operand's whole: a device cuts out another part than its own")
             return None
-        uniform = self.uniform.setdefault(groups, Uniform(self.program.module, groups))
+        uniform = self.uniform.setdefault(groups, UniformValues(self.program.module, groups))
         if not uniform.holds(part.operands[0]):
             return None
         self._said(gather, f"puts {part.operands[0].name} together again")

@@ -1,7 +1,7 @@
 """Replica groups of collectives as device numbers, and groups for new collectives.
 
 Groups of HLO count devices, partitions or replicas, depending on attributes. `device_groups` returns devices in every
-case: number `replica * partitions + partition`. `Grouping` writes groups for new collectives in the form of the
+case: number `replica * partitions + partition`. `GroupWriter` writes groups for new collectives in the form of the
 program.
 """
 
@@ -21,8 +21,7 @@ from ....ir.sharding.replica_groups import ExplicitGroups, Groups, IotaGroups, R
 
 
 def device_groups(instruction: Instruction, module: Module) -> Groups:
-    """Returns the groups of an all-gather, all-reduce or reduce-scatter as device numbers, in the order of each
-    group.
+    """Returns the groups of an all-gather, all-reduce or reduce-scatter as device numbers, in the order of each group.
 
     Devices that no list names are in no group.
     """
@@ -64,7 +63,7 @@ def are_equal(left: Groups, right: Groups) -> bool:
 
 
 @dataclass
-class Grouping:
+class GroupWriter:
     """Writes groups of devices for new collectives of a module, each with a channel of its own."""
 
     module: Module

@@ -35,7 +35,7 @@ from ....ir.ops.collectives import (
 )
 from ....ir.ops.shaping import TransposeAttributes
 from ....ir.sharding.replica_groups import Groups
-from .base import Edits, MatchingRewrite, Program, is_plain_collective, microseconds
+from .base import Edits, MatchingRewrite, RewriteProgram, is_plain_collective, microseconds
 from .groups import device_groups
 
 
@@ -46,10 +46,10 @@ class HierarchicalCollectives(MatchingRewrite["_Levels"]):
     name: ClassVar[str] = "hierarchical-collectives"
     stays: ClassVar[str] = "stays one step"
 
-    def match(self, program: Program, instruction: Instruction) -> _Levels | str | None:
+    def match(self, program: RewriteProgram, instruction: Instruction) -> _Levels | str | None:
         return _best(program, instruction)
 
-    def emit(self, program: Program, edits: Edits, instruction: Instruction, found: _Levels) -> None:
+    def emit(self, program: RewriteProgram, edits: Edits, instruction: Instruction, found: _Levels) -> None:
         with edits.computation.at(before=instruction):
             new = _Split(program, edits.computation, instruction, found).emit()
         edits.replace(instruction, new)
@@ -57,9 +57,8 @@ class HierarchicalCollectives(MatchingRewrite["_Levels"]):
 
 @dataclass(frozen=True, slots=True)
 class _Levels:
-    """The replica groups of a split collective: `inner` within hosts, `outer` across, both in order. `hosts_first`
-    says that places in a group count hosts, then devices of a host (else the other way, or neither if `order` is
-    False).
+    """The replica groups of a split collective: `inner` within hosts, `outer` across, both in order. `hosts_first` says
+    that places in a group count hosts, then devices of a host (else the other way, or neither if `order` is False).
     """
 
     inner: Groups
@@ -76,10 +75,8 @@ class _Levels:
         return len(self.outer[0])
 
 
-def _best(program: Program, collective: Instruction) -> _Levels | str | None:
-    """Returns the best way to split a collective, or why there is none; None if it crosses no level, and for other
-    ops.
-    """
+def _best(program: RewriteProgram, collective: Instruction) -> _Levels | str | None:
+    """Returns the best way to split a collective, or why there is none; None if it crosses no level, and for others."""
     exchange = collective.op.interface(Exchange)
     if exchange is None or not exchange.joins:
         return None
@@ -142,7 +139,7 @@ def _levels(groups: Groups, border: int) -> _Levels | None:
     return _Levels(tuple(inner), tuple(outer), hosts_first and not devices_first, hosts_first or devices_first)
 
 
-def _time(program: Program, collective: Instruction, levels: _Levels, size: int) -> float:
+def _time(program: RewriteProgram, collective: Instruction, levels: _Levels, size: int) -> float:
     part, copy = size / levels.inside, program.context.machine.memory(2 * size)
     inside, outside = levels.inner, levels.outer
     if isinstance(collective.op, AllReduce):
@@ -162,7 +159,7 @@ def _divided_dim(collective: Instruction, count: int) -> int | None:
 class _Split:
     """Emits one collective in two levels."""
 
-    program: Program
+    program: RewriteProgram
     computation: Computation
     collective: Instruction
     levels: _Levels

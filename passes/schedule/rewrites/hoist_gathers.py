@@ -27,8 +27,8 @@ from ...cleanup.cse import merge_equal
 from ...cleanup.loop_state import element, extend
 from .base import (
     Edits,
-    Program,
     Rewrite,
+    RewriteProgram,
     amount,
     is_conversion,
     is_plain_collective,
@@ -50,7 +50,7 @@ class HoistGathers(Rewrite):
     name: ClassVar[str] = "hoist-gathers"
     growth: float = 0.1
 
-    def rewrite(self, program: Program, computation: Computation) -> bool:
+    def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         if self.growth < 0:
             fail(f"pass {self.name} cannot let memory grow by {self.growth}", help="growth is 0 or more, such as 0.1")
         found = [_Loop(loop, Foreseen.of(body_of(loop))) for loop in editable_loops(program, computation)]
@@ -80,8 +80,8 @@ class HoistGathers(Rewrite):
 
 @dataclass(frozen=True, slots=True)
 class _Hoist:
-    """A gather to hoist. `source` is its operand before the loop: the operand itself, or (`slice`) the stack that
-    it is sliced from, along dimension `dim`.
+    """A gather to hoist. `source` is its operand before the loop: the operand itself, or (`slice`) the stack that it is
+    sliced from, along dimension `dim`.
     """
 
     loop: Instruction
@@ -99,7 +99,7 @@ class _Loop:
     loop: Instruction
     foreseen: Foreseen
 
-    def hoists(self, program: Program) -> list[_Hoist]:
+    def hoists(self, program: RewriteProgram) -> list[_Hoist]:
         """Returns the gathers that can be hoisted, and remarks on the others."""
         trips, body = trip_count(self.loop), body_of(self.loop)
         if trips is not None and trips < 2:
@@ -142,15 +142,15 @@ class _Loop:
 
 
 def _same_dim(dims: Dims, before: Dims, dim: int) -> int | None:
-    """Maps dimension `dim` of a reshape to a dimension of its operand, whose dimensions are `before`; None unless
-    only dimensions of size 1 come or go.
+    """Maps dimension `dim` of a reshape to a dimension of its operand, whose dimensions are `before`; None unless only
+    dimensions of size 1 come or go.
     """
     if [n for n in dims if n != 1] != [n for n in before if n != 1] or dims[dim] == 1:
         return None
     return [d for d, n in enumerate(before) if n != 1][sum(n != 1 for n in dims[:dim])]
 
 
-def _emit(program: Program, computation: Computation, loop: _Loop, hoists: list[_Hoist]) -> None:
+def _emit(program: RewriteProgram, computation: Computation, loop: _Loop, hoists: list[_Hoist]) -> None:
     body = body_of(loop.loop)
     varying, edits = loop.foreseen.varying(body), Edits(computation)
     before = after = 0.0
@@ -190,7 +190,7 @@ def _moves(body: Computation, hoist: _Hoist) -> list[Instruction]:
     return [i for i in body if i in path]
 
 
-def _gathered(program: Program, computation: Computation, hoist: _Hoist, stack: Instruction) -> Instruction:
+def _gathered(program: RewriteProgram, computation: Computation, hoist: _Hoist, stack: Instruction) -> Instruction:
     """Appends the gather of a whole stack, with the conversions of its layers."""
     for move in _moves(body_of(hoist.loop), hoist):
         if is_conversion(move):

@@ -19,10 +19,10 @@ from ....ir.ops.structure import ConstantAttributes, element_index
 from ....ir.tools.trip_count import Counter, counter
 from ....ir.types.literal import Literal
 from ...cleanup.loop_state import has_plain_state, is_movable, shared_computations
-from .base import Program
+from .base import RewriteProgram
 
 
-def editable_loops(program: Program, computation: Computation) -> list[Instruction]:
+def editable_loops(program: RewriteProgram, computation: Computation) -> list[Instruction]:
     """Returns the loops of a computation whose state and computations may be edited."""
     loops = [i for i in computation if i.op.role is Role.LOOP]
     shared = shared_computations(program.module) if loops else set[Computation]()
@@ -36,8 +36,8 @@ def body_of(loop: Instruction) -> Computation:
 @brief
 @dataclass(frozen=True, slots=True)
 class Foreseen:
-    """The values of a body that are known one trip ahead: `values`, in order, depend only on constants,
-    loop-invariant state, and `counters`, elements of the state whose next values are known likewise.
+    """The values of a body that are known one trip ahead: `values`, in order, depend only on constants, loop-invariant
+    state, and `counters`, elements of the state whose next values are known likewise.
     """
 
     values: dict[Instruction, None]
@@ -105,12 +105,12 @@ def needed_for(values: Iterable[Instruction], known: Collection[Instruction]) ->
 
 
 def copy_values(
-    program: Program, target: Computation, source: Computation, values: Sequence[Instruction],
+    program: RewriteProgram, target: Computation, source: Computation, values: Sequence[Instruction],
     given: Mapping[Instruction, Instruction],
 ) -> list[Instruction]:
     """Appends copies of `values`, and of the instructions they depend on, to `target`. `given` maps instructions of
-    `source` to their substitutes. Computations of control flow are copied as well; collectives get channels of
-    their own.
+    `source` to their substitutes. Computations of control flow are copied as well; collectives get channels of their
+    own.
     """
     copies = dict(given)
     needed = needed_for(values, copies)
@@ -122,7 +122,7 @@ def copy_values(
     return [copies[v] for v in values]
 
 
-def _called(program: Program, caller: Instruction, called: Computation) -> Computation:
+def _called(program: RewriteProgram, caller: Instruction, called: Computation) -> Computation:
     """Returns the computation that a copy calls: a copy where control flow may run collectives."""
     if not caller.op.is_control:
         return called
@@ -135,13 +135,13 @@ def _called(program: Program, caller: Instruction, called: Computation) -> Compu
     return copy
 
 
-def _renumber(program: Program, copy: Instruction) -> None:
+def _renumber(program: RewriteProgram, copy: Instruction) -> None:
     if isinstance(copy.attributes, CollectiveAttributes):
         copy.attributes = replace(copy.attributes, channel_id=program.fresh_channel(copy.attributes))
 
 
 def one_trip(
-    program: Program, computation: Computation, body: Computation, state: Sequence[Instruction],
+    program: RewriteProgram, computation: Computation, body: Computation, state: Sequence[Instruction],
     results: Sequence[Instruction], known: Mapping[Instruction, Instruction] | None = None,
 ) -> list[Instruction]:
     """Appends one trip of a loop's body, which begins with `state`, to another computation. Returns its `results`,

@@ -25,7 +25,7 @@ from ....ir.graph.op import Role
 from ....ir.ops.collectives import AllGather
 from ....ir.tools.trip_count import trip_count
 from ...cleanup.loop_state import element, elements, extend
-from .base import Edits, Program, Rewrite, amount, microseconds, remove_unused
+from .base import Edits, Rewrite, RewriteProgram, amount, microseconds, remove_unused
 from .groups import device_groups
 from .loops import (
     Foreseen,
@@ -48,10 +48,10 @@ class PrefetchGathers(Rewrite):
     peel: bool = True
     most_bytes: int = 1 << 62
 
-    def rewrite(self, program: Program, computation: Computation) -> bool:
+    def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         return sum(self._prefetch(program, computation, loop) for loop in editable_loops(program, computation)) > 0
 
-    def _prefetch(self, program: Program, computation: Computation, loop: Instruction) -> bool:
+    def _prefetch(self, program: RewriteProgram, computation: Computation, loop: Instruction) -> bool:
         body = body_of(loop)
         trips = trip_count(loop)
         gathers = [i for i in body if isinstance(i.op, AllGather)]
@@ -89,7 +89,7 @@ class PrefetchGathers(Rewrite):
         return True
 
     def _chosen(
-        self, program: Program, body: Computation, foreseen: Foreseen, gathers: Sequence[Instruction]
+        self, program: RewriteProgram, body: Computation, foreseen: Foreseen, gathers: Sequence[Instruction]
     ) -> list[Instruction]:
         """Returns the gathers to prefetch, in order, and remarks on the others."""
         varying, found, size = foreseen.varying(body), list[Instruction](), 0
@@ -129,7 +129,7 @@ def _is_last(gather: Instruction, foreseen: Foreseen) -> bool:
 
 
 def _start_next(
-    program: Program, body: Computation, foreseen: Foreseen, values: Sequence[Instruction],
+    program: RewriteProgram, body: Computation, foreseen: Foreseen, values: Sequence[Instruction],
     carried: Sequence[Instruction], count: int,
 ) -> None:
     """Replaces gathers in the body by carried values, and starts those of the next trip at its top."""
@@ -145,7 +145,7 @@ def _start_next(
     to_the_top(body, following)
 
 
-def _last_trip(program: Program, edits: Edits, loop: Instruction, count: int, carried: int) -> None:
+def _last_trip(program: RewriteProgram, edits: Edits, loop: Instruction, count: int, carried: int) -> None:
     """Peels the last trip after the loop; it takes the `carried` values at the end of the state and gathers nothing."""
     body, computation = body_of(loop), edits.computation
     readers = {n: elements(loop, n) for n in range(count)}

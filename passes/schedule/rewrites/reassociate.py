@@ -25,7 +25,7 @@ from ....ir.sharding.replica_groups import Groups
 from .base import (
     Edits,
     MatchingRewrite,
-    Program,
+    RewriteProgram,
     is_conversion,
     is_plain_collective,
     microseconds,
@@ -42,10 +42,10 @@ class ReassociateAllReduces(MatchingRewrite["_Match"]):
     name: ClassVar[str] = "reassociate-all-reduces"
     stays: ClassVar[str] = "its operands stay two all-reduces"
 
-    def match(self, program: Program, instruction: Instruction) -> _Match | str | None:
+    def match(self, program: RewriteProgram, instruction: Instruction) -> _Match | str | None:
         return _match(program, instruction)
 
-    def emit(self, program: Program, edits: Edits, instruction: Instruction, found: _Match) -> None:
+    def emit(self, program: RewriteProgram, edits: Edits, instruction: Instruction, found: _Match) -> None:
         _emit(program, edits, instruction, found)
 
 
@@ -61,7 +61,7 @@ class _Match:
     after: float
 
 
-def _match(program: Program, instruction: Instruction) -> _Match | str | None:
+def _match(program: RewriteProgram, instruction: Instruction) -> _Match | str | None:
     """Matches an op on two all-reduces. Returns the match, or why it fails; None for other instructions."""
     if len(instruction.operands) != 2 or instruction.called():
         return None
@@ -92,7 +92,7 @@ def _below_conversion(value: Instruction) -> Instruction:
     return value.operands[0] if is_conversion(value) else value
 
 
-def _emit(program: Program, edits: Edits, instruction: Instruction, found: _Match) -> None:
+def _emit(program: RewriteProgram, edits: Edits, instruction: Instruction, found: _Match) -> None:
     computation, first = edits.computation, found.reduced[0]
     attributes = first.attributes_as(AllReduceAttributes)
     element = instruction.shape.element

@@ -27,7 +27,7 @@ from ....ir.ops.shaping import TransposeAttributes
 from ....ir.ops.slicing import DynamicSlice, Pad, PadAttributes, Slice
 from ....ir.ops.structure import constant_array
 from ....ir.sharding.replica_groups import Groups
-from .base import Edits, MatchingRewrite, Program, amount, is_plain_collective, microseconds, only_user
+from .base import Edits, MatchingRewrite, RewriteProgram, amount, is_plain_collective, microseconds, only_user
 from .groups import device_groups, positions
 from .per_device import clamped_starts
 
@@ -39,10 +39,10 @@ class AllReduceToReduceScatter(MatchingRewrite["_Match"]):
     name: ClassVar[str] = "all-reduce-to-reduce-scatter"
     stays: ClassVar[str] = "is not a reduce-scatter"
 
-    def match(self, program: Program, instruction: Instruction) -> _Match | str | None:
+    def match(self, program: RewriteProgram, instruction: Instruction) -> _Match | str | None:
         return _match(program, instruction)
 
-    def emit(self, program: Program, edits: Edits, instruction: Instruction, found: _Match) -> None:
+    def emit(self, program: RewriteProgram, edits: Edits, instruction: Instruction, found: _Match) -> None:
         _emit(program, edits, instruction, found)
 
 
@@ -56,10 +56,8 @@ class _Match:
     groups: Groups
 
 
-def _match(program: Program, reduced: Instruction) -> _Match | str | None:
-    """Matches an all-reduce with one slice. Returns the match, or why it cannot become a reduce-scatter; None
-    without slices.
-    """
+def _match(program: RewriteProgram, reduced: Instruction) -> _Match | str | None:
+    """Matches an all-reduce with one slice. Returns the match, or why it stays an all-reduce; None without slices."""
     if not isinstance(reduced.op, AllReduce):
         return None
     user = only_user(reduced)
@@ -114,7 +112,7 @@ def _pads_neutrally(pad: Instruction, reduced: Instruction) -> bool:
     return np.asarray(MONOID_OPS[monoid](literal, literal)).tobytes() == literal.tobytes()
 
 
-def _emit(program: Program, edits: Edits, reduced: Instruction, found: _Match) -> None:
+def _emit(program: RewriteProgram, edits: Edits, reduced: Instruction, found: _Match) -> None:
     computation, groups = edits.computation, found.groups
     divided = [d for d, count in enumerate(found.counts) if count > 1]
     with computation.at(before=reduced):
@@ -137,7 +135,7 @@ def _emit(program: Program, edits: Edits, reduced: Instruction, found: _Match) -
 
 
 def _scatter(
-    program: Program, reduced: Instruction, array: Instruction, dim: int, dims: Dims, groups: Groups
+    program: RewriteProgram, reduced: Instruction, array: Instruction, dim: int, dims: Dims, groups: Groups
 ) -> Instruction:
     computation = reduced.parent
     assert computation is not None

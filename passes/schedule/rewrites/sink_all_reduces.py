@@ -40,10 +40,19 @@ from ....ir.ops.structure import moved_constant
 from ....ir.sharding.replica_groups import Groups
 from ....ir.tools.trip_count import UNKNOWN_TRIPS, trip_count
 from ...cleanup.loop_state import elements, set_start
-from .base import Edits, Program, Rewrite, is_plain_collective, keeps_order, microseconds, only_user, widens_floats
+from .base import (
+    Edits,
+    Rewrite,
+    RewriteProgram,
+    is_plain_collective,
+    keeps_order,
+    microseconds,
+    only_user,
+    widens_floats,
+)
 from .groups import device_groups
 from .loops import body_of, editable_loops, state_index
-from .uniform import Uniform
+from .uniform import UniformValues
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,7 @@ class SinkAllReduces(Rewrite):
     name: ClassVar[str] = "sink-all-reduces"
     least_gain: float = 0.1
 
-    def rewrite(self, program: Program, computation: Computation) -> bool:
+    def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         changed = False
         for loop in editable_loops(program, computation):
             for reduced in [i for i in body_of(loop) if isinstance(i.op, AllReduce)]:
@@ -65,7 +74,7 @@ class SinkAllReduces(Rewrite):
                     program.remark(reduced, f"stays in its loop: {found}")
         return changed
 
-    def _emit(self, program: Program, computation: Computation, found: _Sum) -> str | None:
+    def _emit(self, program: RewriteProgram, computation: Computation, found: _Sum) -> str | None:
         """Moves one all-reduce, or says why that does not pay."""
         loop, reduced = found.loop, found.reduced
         total = loop.shape.elements[found.index]
@@ -124,7 +133,7 @@ class _Sum:
     written: bool = False
 
 
-def _match(program: Program, loop: Instruction, reduced: Instruction) -> _Sum | str | None:
+def _match(program: RewriteProgram, loop: Instruction, reduced: Instruction) -> _Sum | str | None:
     """Returns how an all-reduce is accumulated, or why it cannot sink; None if its loop does not accumulate it."""
     if not is_plain_collective(reduced):
         return "it has several arrays, or an annotation"
@@ -133,7 +142,7 @@ def _match(program: Program, loop: Instruction, reduced: Instruction) -> _Sum | 
     return _accumulated(program, loop, reduced, device_groups(reduced, program.module))
 
 
-def _accumulated(program: Program, loop: Instruction, value: Instruction, groups: Groups) -> _Sum | str:
+def _accumulated(program: RewriteProgram, loop: Instruction, value: Instruction, groups: Groups) -> _Sum | str:
     """Returns how a loop accumulates a reduced value of its body, or why its devices cannot accumulate it locally."""
     attributes = loop.attributes_as(WhileAttributes)
     found = _Sum(loop, value, groups)
@@ -150,16 +159,16 @@ def _accumulated(program: Program, loop: Instruction, value: Instruction, groups
     start = _start(loop, found.index)
     if found.written and (start is None or not _is_zero(start)):
         return "the array that it is written into does not begin with zeros"
-    uniform = Uniform(program.module, found.groups)
+    uniform = UniformValues(program.module, found.groups)
     other = next((v for v in found.uniform if not uniform.holds(v)), None)
     if other is not None:
         return f"{other.name}, which decides where or whether it is added, may differ between devices"
     return found
 
 
-def _beyond(program: Program, found: _Sum) -> tuple[int, int]:
-    """Returns the product of the trip counts of all nested loops that a sum can sink out of, and the bytes that it
-    then reduces. (A loop over micro-batches adds up gradients that a loop over layers stacks.)
+def _beyond(program: RewriteProgram, found: _Sum) -> tuple[int, int]:
+    """Returns the product of the trip counts of all nested loops that a sum can sink out of, and the bytes that it then
+    reduces. (A loop over micro-batches adds up gradients that a loop over layers stacks.)
     """
     loops = {body_of(i): (c, i) for c in program.module for i in c if i.op.role is Role.LOOP}
     count = 1
@@ -194,8 +203,8 @@ def _follow(body: Computation, found: _Sum) -> str | None:
 
 @dataclass
 class _Walk:
-    """The accumulation so far: `base` is the element of the state that accumulates, `part` its slice that was added
-    to and must be written back.
+    """The accumulation so far: `base` is the element of the state that accumulates, `part` its slice that was added to
+    and must be written back.
     """
 
     body: Computation

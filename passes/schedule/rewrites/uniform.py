@@ -24,10 +24,8 @@ from ....ir.sharding.tiling import Tiling
 from .groups import device_groups
 
 
-class Uniform:
-    """Decides which values of a module are bitwise equal on all members of each group. The module must not change
-    meanwhile.
-    """
+class UniformValues:
+    """Decides which values are bitwise equal on all members of each group. The module must not change meanwhile."""
 
     def __init__(self, module: Module, groups: Groups) -> None:
         self.module, self.groups = module, groups
@@ -36,9 +34,7 @@ class Uniform:
         self._known: dict[Instruction, bool] = {}
 
     def holds(self, value: Instruction) -> bool:
-        """Whether the value is uniform. Ask for a tuple's elements one by one; the tuple itself counts as not
-        uniform.
-        """
+        """Whether the value is uniform. A tuple is not: ask for its elements one by one."""
         for loop in reversed(self._around(value)):
             self._settle(loop)
         return self._value(value)

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .problem import Outcome, Problem, Simulation, outcome
+from .problem import Outcome, PlanRun, SchedulingProblem, outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +22,21 @@ class Buckets:
     reductions: tuple[int, ...]
 
 
-def arrange(problem: Problem, buckets: Buckets, ahead: int = 1) -> Outcome:
+def arrange(problem: SchedulingProblem, buckets: Buckets, ahead: int = 1) -> Outcome:
     """Returns the plan with these buckets, which prefetches up to `ahead` of them while one is in use."""
     run = _run(problem, buckets, ahead, None)
     assert run is not None
     return outcome(run)
 
 
-def arrange_better(problem: Problem, buckets: Buckets, ahead: int, than: Outcome) -> Outcome | None:
+def arrange_better(problem: SchedulingProblem, buckets: Buckets, ahead: int, than: Outcome) -> Outcome | None:
     """Returns the same plan, or None as soon as it is provably worse than another one."""
     run = _run(problem, buckets, ahead, than)
     return None if run is None else outcome(run)
 
 
-def _run(problem: Problem, buckets: Buckets, ahead: int, than: Outcome | None) -> Simulation | None:
-    run = Simulation(problem)
+def _run(problem: SchedulingProblem, buckets: Buckets, ahead: int, than: Outcome | None) -> PlanRun | None:
+    run = PlanRun(problem)
     starts: list[int] = []
     count = len(problem.gathers)
     for segment in range(len(problem.segments)):
@@ -69,7 +69,7 @@ def _end_of(ends: Sequence[int], tensor: int) -> int:
     return ends[bisect_right(ends, tensor)]
 
 
-def _make_room(run: Simulation, segment: int) -> None:
+def _make_room(run: PlanRun, segment: int) -> None:
     """Starts pending reductions if memory would not hold those of the segment as well."""
     p, made = run.problem, run.problem.made[segment]
     growth = p.unreduced(segment + 1, run.reduced) - p.unreduced(segment, run.reduced)
@@ -77,7 +77,7 @@ def _make_room(run: Simulation, segment: int) -> None:
         run.reduce(made)
 
 
-def _fitting(run: Simulation, needed: int, end: int) -> int:
+def _fitting(run: PlanRun, needed: int, end: int) -> int:
     """Returns the end of a bucket of gathers that fits, or of the tensors that the segment needs."""
     p, segment = run.problem, run.computed
     now = run.memory - p.held(segment, run.gathered)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from .bounds import lower_bound
 from .exact import exact
 from .heuristics import greedy, in_groups, per_tensor, rank, simplefsdp
-from .problem import Outcome, Problem
+from .problem import Outcome, SchedulingProblem
 from .sweep import Trials, descend, sweep
 
 _LARGEST = 60  # segments of a problem for the exact search
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class BestPlan:
     """A plan, seconds that no plan undercuts, and whether the plan is proven to be the fastest."""
 
     outcome: Outcome
@@ -29,16 +29,16 @@ class Schedule:
 
 
 def best_schedule(
-    problem: Problem,
+    problem: SchedulingProblem,
     gathers: Sequence[object] = (),
     reductions: Sequence[object] = (),
     budget: int = 50_000,
     trials: int = 600,
-) -> Schedule:
+) -> BestPlan:
     """Returns the best plan found. Labels of the tensors, such as their layers, suggest buckets.
 
-    The exact search sets at most about `budget` labels, and is skipped where they would not suffice; `trials`
-    limits the other plans.
+    The exact search sets at most about `budget` labels, and is skipped where they would not suffice; `trials` limits
+    the other plans.
     """
     work = Trials(problem, trials)
     work.try_all([per_tensor(problem), simplefsdp(problem), greedy(problem)])
@@ -51,12 +51,12 @@ def best_schedule(
         descend(work)
     outcome = work.outcome
     if _reaches(outcome, bound) or len(problem.segments) > _LARGEST:
-        return Schedule(outcome, bound, _reaches(outcome, bound))
+        return BestPlan(outcome, bound, _reaches(outcome, bound))
     found = exact(problem, outcome if outcome.is_within else None, budget)
     if found.best is not None and rank(found.best) < rank(outcome):
         outcome = found.best
     proven = found.is_proven and outcome.is_within
-    return Schedule(outcome, outcome.seconds if proven else bound, proven)
+    return BestPlan(outcome, outcome.seconds if proven else bound, proven)
 
 
 def _reaches(outcome: Outcome, bound: float) -> bool:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .problem import Problem, Tensor
+from .problem import SchedulingProblem, Tensor
 
 
-def lower_bound(problem: Problem) -> float:
+def lower_bound(problem: SchedulingProblem) -> float:
     """Returns a lower bound, in seconds, over all plans of this problem."""
     found = max(_along_work(problem), _on_network(problem))
     if problem.overlap < 1:
@@ -20,7 +20,7 @@ def lower_bound(problem: Problem) -> float:
     return found
 
 
-def _along_work(p: Problem) -> float:
+def _along_work(p: SchedulingProblem) -> float:
     """Returns the longest chain: gathers up to a segment, computation from it to another one, reductions from there."""
     best = heads = 0.0
     for segment in range(len(p.segments)):
@@ -31,13 +31,13 @@ def _along_work(p: Problem) -> float:
     return best
 
 
-def tail(p: Problem, segment: int) -> float:
+def tail(p: SchedulingProblem, segment: int) -> float:
     """Returns the time of the reductions of tensors that segments from this one on make."""
     first, last = p.made[segment], len(p.reductions)
     return p.reduce_seconds.latency(first, last) + p.reduce_seconds.transfer(first, last)
 
 
-def _on_network(p: Problem) -> float:
+def _on_network(p: SchedulingProblem) -> float:
     """Returns the time of all transfers, and of computation that must come before the first or after the last."""
     if not p.gathers and not p.reductions:
         return p.work[-1]
@@ -46,13 +46,13 @@ def _on_network(p: Problem) -> float:
     return before + _transfers(p) + after
 
 
-def _transfers(p: Problem) -> float:
+def _transfers(p: SchedulingProblem) -> float:
     largest = max(p.room, default=0.0)
     total = sum(t.seconds for t in (*p.gathers, *p.reductions))
     return total + _latencies(p, p.gathers, largest) + _latencies(p, p.reductions, largest)
 
 
-def _latencies(p: Problem, tensors: Sequence[Tensor], largest: float) -> float:
+def _latencies(p: SchedulingProblem, tensors: Sequence[Tensor], largest: float) -> float:
     """Returns a lower bound of the latencies: buckets fit into memory, and each has one key."""
     total = 0.0
     for key in {t.key for t in tensors}:

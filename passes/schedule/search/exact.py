@@ -16,15 +16,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .bounds import tail
-from .problem import Action, Kind, Outcome, Plan, Problem, simulate
+from .problem import Action, ActionKind, Outcome, Plan, SchedulingProblem, simulate
 
 _TOLERANCE = 1e-12
 
 
 @dataclass(slots=True, eq=False)
 class _Label:
-    """A path to a state. `arrivals` are those of the gathered tensors that are not needed yet, `path` the last
-    action and the label before it.
+    """A path to a state. `arrivals` are those of the gathered tensors that are not needed yet, `path` the last action
+    and the label before it.
     """
 
     compute: float
@@ -49,7 +49,7 @@ _State = tuple[int, int]  # tensors reduced and gathered
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ExactOutcome:
     """The best plan found, and whether it is proven optimal. Without a plan there is none within memory, or, unless
     proven, none was found.
     """
@@ -59,19 +59,21 @@ class Found:
     labels: int
 
 
-def exact(problem: Problem, known: Outcome | None = None, budget: int = 200_000, window: int = 12) -> Found:
+def exact(
+    problem: SchedulingProblem, known: Outcome | None = None, budget: int = 200_000, window: int = 12
+) -> ExactOutcome:
     """Returns the best plan, or the best within about `budget` labels. `known` is a plan within memory to beat.
 
-    At most `window` tensors are gathered ahead of their segments, and as many wait for their reduction; a search
-    that this limits proves nothing. Where the engines slow each other nothing is searched.
+    At most `window` tensors are gathered ahead of their segments, and as many wait for their reduction; a search that
+    this limits proves nothing. Where the engines slow each other nothing is searched.
     """
     if problem.overlap < 1:
-        return Found(known, False, 0)
+        return ExactOutcome(known, False, 0)
     return _Search(problem, known, budget, window).run()
 
 
 class _Search:
-    def __init__(self, problem: Problem, known: Outcome | None, budget: int, window: int) -> None:
+    def __init__(self, problem: SchedulingProblem, known: Outcome | None, budget: int, window: int) -> None:
         self.p = problem
         self.best = known.seconds if known is not None else float("inf")
         self.known = known
@@ -85,12 +87,12 @@ class _Search:
         self.gathers_left = _gathers_left(problem)
         self.reductions_left = [_reductions_left(problem, r) for r in range(len(problem.reductions) + 1)]
 
-    def run(self) -> Found:
+    def run(self) -> ExactOutcome:
         states: dict[_State, list[_Label]] = {(0, 0): [_Label(0.0, 0.0, 0.0, 0.0, 0, (), None)]}
         for computed in range(len(self.p.segments) + 1):
             states = self._segment(computed, self._cut(states))
         best = simulate(self.p, _plan_of(self.found)) if self.found is not None else self.known
-        return Found(best, self.is_proven, self.labels)
+        return ExactOutcome(best, self.is_proven, self.labels)
 
     def _cut(self, states: dict[_State, list[_Label]]) -> dict[_State, list[_Label]]:
         """Keeps the labels that the budget allows: those with the smallest bounds."""
@@ -136,14 +138,14 @@ class _Search:
             done = max(label.network, label.compute) + self.p.gather_seconds(gathered, end)
             arrivals = label.arrivals + (done,) * (end - gathered)
             yield end, _Label(label.compute, done, label.reduced_at, label.in_flight, label.last_reduction, arrivals,
-                              (Action(Kind.GATHER, end), label))  # fmt: skip
+                              (Action(ActionKind.GATHER, end), label))  # fmt: skip
 
     def _reductions(self, label: _Label, reduced: int, made: int) -> Iterator[tuple[int, _Label]]:
         for end in range(reduced + 1, made + 1):
             compute = max(label.compute, label.reduced_at)
             done = max(label.network, compute) + self.p.reduce_seconds(reduced, end)
             yield end, _Label(compute, done, done, self.p.in_bucket(reduced, end), reduced, label.arrivals,
-                              (Action(Kind.REDUCE, end), label))  # fmt: skip
+                              (Action(ActionKind.REDUCE, end), label))  # fmt: skip
 
     def _step(self, states: dict[_State, list[_Label]], segment: int, reduced: int, gathered: int, old: _Label) -> None:
         """Computes a segment, if its operands have been gathered and memory suffices."""
@@ -160,7 +162,7 @@ class _Search:
         if p.fits(size, segment):
             in_flight = 0.0 if compute >= old.reduced_at else old.in_flight
             new = _Label(compute, old.network, old.reduced_at, in_flight, old.last_reduction, old.arrivals[used:],
-                         (Action(Kind.COMPUTE), old))  # fmt: skip
+                         (Action(ActionKind.COMPUTE), old))  # fmt: skip
             self._push(states, segment + 1, reduced, gathered, new)
 
     def _push(
@@ -218,9 +220,9 @@ class _Search:
             label.arrivals = tuple(arrivals)
 
 
-def _gathers_left(p: Problem) -> list[tuple[float, float]]:
-    """Returns, per number of gathered tensors, the time from the next gather to the end along the computation, and
-    the time of all remaining gathers.
+def _gathers_left(p: SchedulingProblem) -> list[tuple[float, float]]:
+    """Returns, per number of gathered tensors, the time from the next gather to the end along the computation, and the
+    time of all remaining gathers.
     """
     found: list[tuple[float, float]] = []
     total = len(p.gathers)
@@ -235,7 +237,7 @@ def _gathers_left(p: Problem) -> list[tuple[float, float]]:
     return found
 
 
-def _reductions_left(p: Problem, first: int) -> tuple[float, float]:
+def _reductions_left(p: SchedulingProblem, first: int) -> tuple[float, float]:
     """Returns the time of the last reduction alone, and of all remaining ones after the first ones."""
     total = len(p.reductions)
     if first >= total:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .arrange import Buckets
-from .problem import Outcome, Problem, Tensor
+from .problem import Outcome, SchedulingProblem, Tensor
 
 XLA_BYTES = 30 * 2**20 + 7  # the default limit of XLA's combiners
 SATURATED = 20  # a bucket that takes this many latencies has no use for more tensors
@@ -20,12 +20,12 @@ _LAST_REDUCTIONS = 5  # reductions end their bucket where less computation than 
 _LARGEST_SHARE = 0.2  # of all bytes, in one bucket
 
 
-def per_tensor(problem: Problem) -> Buckets:
+def per_tensor(problem: SchedulingProblem) -> Buckets:
     """Returns a bucket per tensor."""
     return Buckets(tuple(range(1, len(problem.gathers) + 1)), tuple(range(1, len(problem.reductions) + 1)))
 
 
-def capped(problem: Problem, most: float, alone: bool = False) -> Buckets:
+def capped(problem: SchedulingProblem, most: float, alone: bool = False) -> Buckets:
     """Returns buckets of up to `most` bytes. With `alone`, larger tensors stay uncombined, as in XLA."""
     return Buckets(_capped(problem.gathers, most, alone), _capped(problem.reductions, most, alone))
 
@@ -45,7 +45,7 @@ def _closed(ends: Iterable[int], count: int) -> tuple[int, ...]:
     return (*ends, count) if count else ()
 
 
-def in_groups(problem: Problem, gathers: Sequence[object], reductions: Sequence[object]) -> Buckets:
+def in_groups(problem: SchedulingProblem, gathers: Sequence[object], reductions: Sequence[object]) -> Buckets:
     """Returns a bucket per run of tensors with equal labels, such as their layers."""
     return Buckets(_runs(gathers), _runs(reductions))
 
@@ -54,12 +54,12 @@ def _runs(labels: Sequence[object]) -> tuple[int, ...]:
     return _closed([n for n in range(1, len(labels)) if labels[n] != labels[n - 1]], len(labels))
 
 
-def simplefsdp(problem: Problem, relax: float = 0.0) -> Buckets:
+def simplefsdp(problem: SchedulingProblem, relax: float = 0.0) -> Buckets:
     """Returns the buckets of SimpleFSDP's rule. `relax` is the fraction by which gathers may exceed computation."""
     return _Greedy(problem, relax, saturate=False).run()
 
 
-def greedy(problem: Problem) -> Buckets:
+def greedy(problem: SchedulingProblem) -> Buckets:
     """Returns the buckets of SimpleFSDP's rule, which also merges gathers that are exposed in any case."""
     return _Greedy(problem, 0.0, saturate=True).run()
 
@@ -68,7 +68,7 @@ def greedy(problem: Problem) -> Buckets:
 class _Greedy:
     """One walk over the segments. Work and reductions of the bucket before (`last`) hide the present one."""
 
-    problem: Problem
+    problem: SchedulingProblem
     relax: float
     saturate: bool
     first: int = 0

@@ -26,7 +26,7 @@ from itertools import accumulate
 NEVER = 1 << 60  # the segment that needs a reduced tensor which only the result needs
 
 
-class Kind(Enum):
+class ActionKind(Enum):
     """The actions of a plan."""
 
     GATHER = "gather"
@@ -38,13 +38,13 @@ class Kind(Enum):
 class Action:
     """One start: of the next segment, or of a bucket that ends before tensor `end`."""
 
-    kind: Kind
+    kind: ActionKind
     end: int = 0
 
 
 Plan = tuple[Action, ...]
 
-_COMPUTE = Action(Kind.COMPUTE)
+_COMPUTE = Action(ActionKind.COMPUTE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Problem:
+class SchedulingProblem:
     """Segments in seconds; tensors to gather by first use; tensors to reduce in order of definition; the latency of
-    each key; the bytes that tensors may take while each segment runs; the share of computation and communication
-    that overlaps.
+    each key; the bytes that tensors may take while each segment runs; the share of computation and communication that
+    overlaps.
     """
 
     segments: tuple[float, ...]
@@ -189,13 +189,13 @@ class Transfers:
 
 
 @dataclass(slots=True)
-class Simulation:
+class PlanRun:
     """A plan executed up to some action: the numbers computed, gathered and reduced, when the engines are free, how
-    long the network was busy, when each gathered tensor arrives, and the last bucket of reductions with its bytes
-    while it is in flight.
+    long the network was busy, when each gathered tensor arrives, and the last bucket of reductions with its bytes while
+    it is in flight.
     """
 
-    problem: Problem
+    problem: SchedulingProblem
     computed: int = 0
     gathered: int = 0
     reduced: int = 0
@@ -217,7 +217,7 @@ class Simulation:
 
     def gather(self, end: int) -> None:
         """Starts a bucket of gathers that ends before tensor `end`."""
-        self.actions.append(Action(Kind.GATHER, end))
+        self.actions.append(Action(ActionKind.GATHER, end))
         self._send(self.problem.gather_seconds(self.gathered, end))
         self.arrivals += [self.network] * (end - self.gathered)
         self.gathered = end
@@ -225,7 +225,7 @@ class Simulation:
 
     def reduce(self, end: int) -> None:
         """Starts a bucket of reductions that ends before tensor `end`, when the last one is through."""
-        self.actions.append(Action(Kind.REDUCE, end))
+        self.actions.append(Action(ActionKind.REDUCE, end))
         self.compute = max(self.compute, self.reduced_at)
         self._send(self.problem.reduce_seconds(self.reduced, end))
         self.reduced_at, self.last_reduction = self.network, self.reduced
@@ -295,7 +295,7 @@ class Outcome:
         return not self.excess
 
 
-def outcome(run: Simulation) -> Outcome:
+def outcome(run: PlanRun) -> Outcome:
     """Returns the outcome of a finished run. Raises ValueError if something is left to do."""
     p = run.problem
     if (run.computed, run.gathered, run.reduced) != (len(p.segments), len(p.gathers), len(p.reductions)):
@@ -303,13 +303,13 @@ def outcome(run: Simulation) -> Outcome:
     return Outcome(tuple(run.actions), run.seconds, run.peak, run.excess)
 
 
-def simulate(problem: Problem, plan: Plan) -> Outcome:
+def simulate(problem: SchedulingProblem, plan: Plan) -> Outcome:
     """Returns the outcome of a plan. Raises ValueError if it is none of this problem."""
-    run = Simulation(problem)
+    run = PlanRun(problem)
     for action in plan:
-        if action.kind is Kind.COMPUTE:
+        if action.kind is ActionKind.COMPUTE:
             run.step()
-        elif action.kind is Kind.GATHER:
+        elif action.kind is ActionKind.GATHER:
             run.gather(action.end)
         else:
             if action.end > problem.made[run.computed]:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 
 from .arrange import Buckets, arrange, arrange_better
 from .heuristics import capped, rank
-from .problem import Outcome, Problem
+from .problem import Outcome, SchedulingProblem
 
 _STEPS = 48
 
 
-def caps(problem: Problem, steps: int = _STEPS) -> list[float]:
+def caps(problem: SchedulingProblem, steps: int = _STEPS) -> list[float]:
     """Returns sizes of buckets between the smallest tensor and all of them, evenly in their logarithm."""
     sizes = [t.size for t in (*problem.gathers, *problem.reductions)]
     low = max(min(sizes, default=1.0), 1.0)
@@ -28,7 +28,7 @@ def caps(problem: Problem, steps: int = _STEPS) -> list[float]:
 class Trials:
     """Buckets of the plans tried so far, and the best of them with its outcome. `left` limits further trials."""
 
-    problem: Problem
+    problem: SchedulingProblem
     left: int = 2000
     tried: set[tuple[Buckets, int]] = field(default_factory=set[tuple[Buckets, int]])
     best: tuple[Buckets, int] | None = None

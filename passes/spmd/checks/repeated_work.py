@@ -53,9 +53,7 @@ class RepeatedWork:
     def note(
         self, instruction: Instruction, op: OpSharding, assignment: Assignment, emitted: Iterable[Instruction]
     ) -> None:
-        """Records how an op is divided, if it is a contraction, and marks its emitted instructions if work is
-        repeated.
-        """
+        """Records how an op is divided, if it is a contraction; marks its emitted instructions if work is repeated."""
         if not op.is_contraction:
             return
         unused = idle_digits(op, assignment)

@@ -27,16 +27,16 @@ from ....ir.sharding.replica_groups import ReplicaGroups, over_digits
 from ....ir.types.element_type import ELEMENT_TYPES, PRED, S32, ElementType
 from ....ir.types.shape import Shape
 from ...resharding.base.moves import (
-    AllGather,
-    AllReduce,
-    AllToAll,
+    AllGatherMove,
+    AllReduceMove,
+    AllToAllMove,
     Exchange,
     Mask,
     Move,
     Permute,
-    Plan,
-    ReduceScatter,
-    Slice,
+    ReduceScatterMove,
+    ReshardPlan,
+    SliceMove,
     Spread,
 )
 from ...resharding.exchange.plan import plan_exchange
@@ -59,17 +59,17 @@ class MoveEmitter:
     order: tuple[int, ...] | None
     cause: FrontendAttributes
 
-    def emit(self, array: Instruction, plan: Plan) -> Instruction:
+    def emit(self, array: Instruction, plan: ReshardPlan) -> Instruction:
         """Returns the array after the moves. Raises InternalError for a plan that replicates it on the way without
         need.
         """
         source, between = array, list[Instruction]()
-        slices: list[Slice] = []
+        slices: list[SliceMove] = []
         bits = any(isinstance(move, Mask) and move.device is not None for move in plan.moves)
         if bits:
             array = self._as_bits(array)
         for move in plan.moves:
-            if isinstance(move, Slice):
+            if isinstance(move, SliceMove):
                 slices.append(move)
                 continue
             array = self._move(self._slice(array, slices), move)
@@ -113,13 +113,13 @@ class MoveEmitter:
 
     def _move(self, array: Instruction, move: Move) -> Instruction:
         match move:
-            case AllGather():
+            case AllGatherMove():
                 return self._all_gather(array, move)
-            case AllToAll():
+            case AllToAllMove():
                 return self._all_to_all(array, move)
-            case AllReduce():
+            case AllReduceMove():
                 return self._all_reduce(array, move.digits)
-            case ReduceScatter():
+            case ReduceScatterMove():
                 return self._reduce_scatter(array, move)
             case Mask():
                 return self._mask(array, move)
@@ -134,7 +134,7 @@ class MoveEmitter:
                 self.order = move.target.order
                 plan = plan_exchange(quotient(move, self.shape.dims, self.channels.devices))
                 return emit_exchange(self._ordered(plan.part.order), array, plan, self.channels, self.cause)
-            case Slice():
+            case SliceMove():
                 return self._slice(array, [move])
 
     def _groups(self, digits: Digits) -> ReplicaGroups:
@@ -149,7 +149,7 @@ class MoveEmitter:
 
     # -- without communication
 
-    def _slice(self, array: Instruction, slices: list[Slice]) -> Instruction:
+    def _slice(self, array: Instruction, slices: list[SliceMove]) -> Instruction:
         """Emits all slices as one dynamic-slice."""
         if not slices:
             return array
@@ -190,7 +190,7 @@ class MoveEmitter:
 
     # -- collectives
 
-    def _all_gather(self, array: Instruction, move: AllGather) -> Instruction:
+    def _all_gather(self, array: Instruction, move: AllGatherMove) -> Instruction:
         size = product(move.digits)
         shape = array.shape.with_dims(tuple(n * size if i == move.dim else n for i, n in enumerate(array.shape.dims)))
         attributes = AllGatherAttributes(
@@ -202,7 +202,7 @@ class MoveEmitter:
         gathered = self.emitter.add("all-gather", (array,), attributes, shape, self.cause)
         return self.emitter.pad_to(gathered, move.dim, move.size)
 
-    def _all_to_all(self, array: Instruction, move: AllToAll) -> Instruction:
+    def _all_to_all(self, array: Instruction, move: AllToAllMove) -> Instruction:
         """Splits target dimensions into a part per shift and the rest, and exchanges all parts as one dimension.
 
         Each part, which then counts senders, is moved in front of the source dimension of its shift.
@@ -246,7 +246,7 @@ class MoveEmitter:
         )
         return self.emitter.add("all-reduce", (array,), attributes, cause=self.cause)
 
-    def _reduce_scatter(self, array: Instruction, move: ReduceScatter) -> Instruction:
+    def _reduce_scatter(self, array: Instruction, move: ReduceScatterMove) -> Instruction:
         count = product(move.digits)
         array = self.emitter.pad_to(array, move.dim, move.padded)
         dims = tuple(n // count if i == move.dim else n for i, n in enumerate(array.shape.dims))

@@ -23,8 +23,8 @@ from .emitter import Emitter, LocalValue, is_made_anywhere
 class Stamp:
     """One instruction on the tiles of the operands, in their order: its attributes and local shape.
 
-    The result has a `tiling` and a `monoid`, and is resharded to the `wanted` tilings. It `is_free` if any device
-    can compute any tile of it (see `rematerialize`).
+    The result has a `tiling` and a `monoid`, and is resharded to the `wanted` tilings. It `is_free` if any device can
+    compute any tile of it (see `rematerialize`).
     """
 
     choice: Choice

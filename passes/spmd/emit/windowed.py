@@ -24,7 +24,7 @@ from ....ir.sharding.replica_groups import enumerate_groups, over_digits
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.element_type import S32
 from ...op_sharding.assignment import Assignment, OpSharding
-from ...resharding.base.moves import AllGather, ReduceScatter
+from ...resharding.base.moves import AllGatherMove, ReduceScatterMove
 from .emitter import LocalValue
 from .local_op import LocalOp, masked
 
@@ -58,7 +58,7 @@ def find_ring(op: OpSharding, assignment: Assignment, wanted: Sequence[Tiling], 
         return None
     source = op.tiling(operands, assignment).partial(reduced, op.order)
     moves = op.plan(source, wanted[0], op.shapes[operands]).moves
-    if len(moves) != 1 or not isinstance(move := moves[0], ReduceScatter):
+    if len(moves) != 1 or not isinstance(move := moves[0], ReduceScatterMove):
         return None
     return _ring(op, assignment, operands, move.dim, move.digits, least)
 
@@ -66,7 +66,7 @@ def find_ring(op: OpSharding, assignment: Assignment, wanted: Sequence[Tiling], 
 def _gathered(op: OpSharding, assignment: Assignment, value: int, least: int) -> Ring | None:
     target = op.tiling(value, assignment)
     moves = op.plan(op.tilings[value], target, op.shapes[value]).moves
-    if len(moves) != 1 or not isinstance(move := moves[0], AllGather):
+    if len(moves) != 1 or not isinstance(move := moves[0], AllGatherMove):
         return None
     ring = _ring(op, assignment, value, move.dim, move.digits, least)
     if ring and op.rule.factors[ring.factor].kind is FactorKind.REDUCTION:

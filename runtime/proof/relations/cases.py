@@ -18,7 +18,7 @@ import numpy as np
 from ..embedding import embed
 from ..field import ONE, ZERO, P, add, is_special, multiply, subtract
 from ..field_native import native_field
-from ..memo import Elements, Rows
+from ..memo import ElementSet, Rows
 from ..oracle import Oracle
 from ..sums import total
 
@@ -44,7 +44,7 @@ class _Known:
     """The codes that have so many cases; the integer and the column of each."""
 
     def __init__(self, count: int) -> None:
-        self.codes = Elements()
+        self.codes = ElementSet()
         self.integers, self.column = Rows(), Rows()
         self.columns = Rows(count)
 

@@ -19,14 +19,14 @@ _MOST_LISTED = 4  # groups in a text
 
 
 @dataclass(frozen=True)
-class Grouping:
+class DeviceGrouping:
     """A partition of the devices into groups, named by the axes along which members of a group differ."""
 
     name: str
     groups: Groups
 
 
-class Devices:
+class DeviceAxes:
     """The devices of a program. `axes` has the coordinate of each device on each axis with more than one place."""
 
     def __init__(self, module: Module, used: Iterator[Groups]) -> None:
@@ -36,7 +36,9 @@ class Devices:
         found = {_canonical(self._across(s)): " ".join(s) for s in subsets}
         for groups in used:
             found.setdefault(_canonical(groups), _listed(groups))
-        self.groupings = [Grouping(name, groups) for groups, name in found.items() if any(len(g) > 1 for g in groups)]
+        self.groupings = [
+            DeviceGrouping(name, groups) for groups, name in found.items() if any(len(g) > 1 for g in groups)
+        ]
 
     def axes_of(self, values: Mapping[int, Hashable]) -> str:
         """The fewest axes whose coordinates determine a device's value: `x y`."""

@@ -13,7 +13,7 @@ import numpy as np
 from ....ir.graph.op import Kernel
 from .. import field
 from ..field import GREATEST, LEAST, ONE, UNDEFINED, ZERO, is_special, product, reduced
-from ..memo import Elements
+from ..memo import ElementSet
 from ..oracle import Oracle
 
 Array = np.ndarray[Any, Any]
@@ -60,7 +60,7 @@ class Extremes:
         )
 
     @property
-    def _sums(self) -> Elements:
+    def _sums(self) -> ElementSet:
         """The terms that are extremes."""
         return self._oracle.set(self._name)
 

@@ -14,16 +14,16 @@ from ....ir.brief import brief
 from ....ir.factors.sharding_rule import Monoid
 from .. import field
 from ..field import UNDEFINED, ZERO
-from ..flow import Place
+from ..flow import ValueLeaf
 from ..oracle import Oracle
-from .devices import Devices, Grouping
-from .fits import Fit, likely_tile, rearranged_in, tile_with_holes, tiles_in
+from .devices import DeviceAxes, DeviceGrouping
+from .fits import TileFit, likely_tile, rearranged_in, tile_with_holes, tiles_in
 from .index import Index, Source, holds_elements, is_telling
 from .record import Run
-from .relation import Kind, Relation
+from .relation import Relation, RelationKind
 
 Array = np.ndarray[Any, Any]
-Found = dict[int, tuple[Source, Fit]]
+Found = dict[int, tuple[Source, TileFit]]
 Combine = Callable[[Array, Array], Array]
 
 _FEW = 16  # different numbers in an array tell too little of where it comes from
@@ -41,15 +41,15 @@ class Finder:
     """
 
     index: Index
-    devices: Devices
+    devices: DeviceAxes
     oracle: Oracle | None
-    varying: set[Place]
-    by_device: set[Place]
+    varying: set[ValueLeaf]
+    by_device: set[ValueLeaf]
 
     def __post_init__(self) -> None:
         self._tiles: dict[int, tuple[Array, Found]] = {}  # the arrays, too, so that their identities stay
 
-    def relate(self, place: Place, run: Run) -> Relation:
+    def relate(self, place: ValueLeaf, run: Run) -> Relation:
         """The relation of a value in one run."""
         is_float = holds_elements(place, next(iter(run.values())))
         telling = is_float and any(is_telling(a).any() for a in run.values())
@@ -63,10 +63,10 @@ class Finder:
         if found is None and alike and place in self.varying:
             found = self._counted(place, run, is_float)
         if found is None and place not in self.varying:
-            found = Relation(Kind.DEVICE if place in self.by_device else Kind.CONSTANT)
-        return found or Relation(Kind.NONE)
+            found = Relation(RelationKind.DEVICE if place in self.by_device else RelationKind.CONSTANT)
+        return found or Relation(RelationKind.NONE)
 
-    def _tile(self, place: Place, run: Run, search: Callable[[Index, Array], Found]) -> Relation | None:
+    def _tile(self, place: ValueLeaf, run: Run, search: Callable[[Index, Array], Found]) -> Relation | None:
         found: dict[int, Found] = {}
         for device, array in run.items():
             if is_telling(array).any():
@@ -85,7 +85,7 @@ class Finder:
         if chosen is None:
             return None
         source, value = chosen
-        kind = Kind.TILE if search is tiles_in else Kind.REARRANGED
+        kind = RelationKind.TILE if search is tiles_in else RelationKind.REARRANGED
         return Relation(kind, source, value, {d: found[d][id(source)][1] if d in found else None for d in run})
 
     def _searched(self, array: Array, search: Callable[[Index, Array], Found]) -> Found:
@@ -95,7 +95,7 @@ class Finder:
             self._tiles[id(array)] = array, search(self.index, array)
         return self._tiles[id(array)][1]
 
-    def _holes(self, place: Place, run: Run) -> Relation | None:
+    def _holes(self, place: ValueLeaf, run: Run) -> Relation | None:
         arrays = {d: a for d, a in run.items() if is_telling(a).any()}
         votes = Counter(id(s) for a in arrays.values() for found, _ in self.index.candidates(a) for s in found)
         sources = {id(s): s for s in self.index.sources}
@@ -103,12 +103,12 @@ class Finder:
             fits = {d: tile_with_holes(sources[number], a) for d, a in arrays.items()}
             if all(fits.values()):
                 source, value = _preferred([sources[number]], place) or (None, None)
-                return Relation(Kind.HOLES, source, value, {d: fits.get(d) for d in run})
+                return Relation(RelationKind.HOLES, source, value, {d: fits.get(d) for d in run})
         return None
 
     # -- parts that devices combine
 
-    def _partial(self, place: Place, run: Run) -> Relation | None:
+    def _partial(self, place: ValueLeaf, run: Run) -> Relation | None:
         combined: dict[Monoid, Combine] = {Monoid.ADD: field.add}
         if self.oracle is not None:
             combined[Monoid.MAXIMUM] = _extreme(self.oracle, np.maximum)
@@ -118,11 +118,11 @@ class Finder:
                 found = self._combined(place, run, grouping, combine)
                 if found is not None:
                     masked = monoid is Monoid.ADD and _is_masked(run, grouping)
-                    kind = Kind.MASKED if masked else Kind.PARTIAL
+                    kind = RelationKind.MASKED if masked else RelationKind.PARTIAL
                     return Relation(kind, found.source, found.value, found.fits, grouping, monoid)
         return None
 
-    def _combined(self, place: Place, run: Run, grouping: Grouping, combine: Combine) -> Relation | None:
+    def _combined(self, place: ValueLeaf, run: Run, grouping: DeviceGrouping, combine: Combine) -> Relation | None:
         if any(d not in run for group in grouping.groups for d in group):
             return None
         wholes: Run = {}
@@ -140,7 +140,7 @@ class Finder:
 
     # -- numbers that are in many values
 
-    def _aligned(self, place: Place, run: Run, is_float: bool) -> Relation | None:
+    def _aligned(self, place: ValueLeaf, run: Run, is_float: bool) -> Relation | None:
         telling = {d: a for d, a in run.items() if not _is_padding(a)}
         told = telling or run
         first = next(iter(told.values()))
@@ -151,7 +151,7 @@ class Finder:
         known.sort(key=lambda s: -max(_likeness(p, place) for p in s.places))
         arrays = {id(a): a for a in told.values()}
         for source in known[:_MOST_COMPARED]:
-            fits: dict[int, Fit] = {}
+            fits: dict[int, TileFit] = {}
             for number, array in arrays.items():
                 fit = likely_tile(source, array)
                 if fit is None:
@@ -159,10 +159,10 @@ class Finder:
                 fits[number] = fit
             if len(fits) == len(arrays):
                 value = max(source.places, key=lambda p: _likeness(p, place))
-                return Relation(Kind.TILE, source, value, {d: fits.get(id(a)) for d, a in run.items()})
+                return Relation(RelationKind.TILE, source, value, {d: fits.get(id(a)) for d, a in run.items()})
         return None
 
-    def _counted(self, place: Place, run: Run, is_float: bool) -> Relation | None:
+    def _counted(self, place: ValueLeaf, run: Run, is_float: bool) -> Relation | None:
         first = next(iter(run.values()))
         if not is_float and first.dtype.kind not in "iu":
             return None
@@ -172,7 +172,7 @@ class Finder:
                 wholes = {d: reduce(combine, [run[e] for e in g]) for g in grouping.groups for d in g}
                 found = self._aligned(place, wholes, is_float) if any(w.any() for w in wholes.values()) else None
                 if found is not None:
-                    return Relation(Kind.PARTIAL, found.source, found.value, found.fits, grouping, Monoid.ADD)
+                    return Relation(RelationKind.PARTIAL, found.source, found.value, found.fits, grouping, Monoid.ADD)
         return None
 
 
@@ -188,18 +188,18 @@ def _is_padding(array: Array) -> bool:
     return bool((array == UNDEFINED).all() or (array == array.reshape(-1)[0]).all()) if array.size else True
 
 
-def _is_masked(run: Run, grouping: Grouping) -> bool:
+def _is_masked(run: Run, grouping: DeviceGrouping) -> bool:
     return all(
         bool((np.sum([(run[d] != ZERO) for d in group], axis=0) <= 1).all()) for group in grouping.groups
     )
 
 
-def _likeness(value: Place, place: Place) -> int:
+def _likeness(value: ValueLeaf, place: ValueLeaf) -> int:
     """Rates the likeness of a value of the original to a value per device, by name, op and metadata."""
     mine, other = place.instruction, value.instruction
     return 4 * (mine.name == other.name) + 2 * (mine.op is other.op) + (mine.metadata == other.metadata)
 
 
-def _preferred(options: Sequence[Source], place: Place) -> tuple[Source, Place] | None:
-    values: Iterable[tuple[Source, Place]] = ((s, p) for s in options for p in s.places)
+def _preferred(options: Sequence[Source], place: ValueLeaf) -> tuple[Source, ValueLeaf] | None:
+    values: Iterable[tuple[Source, ValueLeaf]] = ((s, p) for s in options for p in s.places)
     return max(values, key=lambda v: _likeness(v[1], place), default=None)

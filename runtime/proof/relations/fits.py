@@ -25,9 +25,9 @@ _PROBES = 8  # elements that are compared at all offsets
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A tile at `offset`. With `strides`, an array whose first element is at `offset[0]` of the flat value, with
-    these strides there.
+class TileFit:
+    """A tile at `offset`. With `strides`, an array whose first element is at `offset[0]` of the flat value, with these
+    strides there.
     """
 
     offset: Dims
@@ -51,9 +51,9 @@ def _spread(shape: Dims, parts: Sequence[Array]) -> Array:
     return total
 
 
-def tiles_in(index: Index, array: Array) -> dict[int, tuple[Source, Fit]]:
+def tiles_in(index: Index, array: Array) -> dict[int, tuple[Source, TileFit]]:
     """The values of the original that the array is a tile of, by their identity, each with the place of the tile."""
-    found: dict[int, tuple[Source, Fit]] = {}
+    found: dict[int, tuple[Source, TileFit]] = {}
     for sources, at in index.candidates(array):
         for source in sources:
             if id(source) not in found and source.array.ndim == array.ndim:
@@ -65,10 +65,10 @@ def tiles_in(index: Index, array: Array) -> dict[int, tuple[Source, Fit]]:
     return found
 
 
-def _tile_at(source: Source, array: Array, at: Dims) -> Fit | None:
+def _tile_at(source: Source, array: Array, at: Dims) -> TileFit | None:
     first = int(source.positions_of(np.asarray(array[at])))
     origin = np.unravel_index(first, source.array.shape)
-    fit = Fit(tuple(int(o) - a for o, a in zip(origin, at, strict=True)))
+    fit = TileFit(tuple(int(o) - a for o, a in zip(origin, at, strict=True)))
     return fit if _is_tile(source, array, fit.offset) else None
 
 
@@ -90,7 +90,7 @@ def _is_tile(source: Source, array: Array, offset: Dims) -> bool:
     return int((is_telling(rest) & (source.positions_of(rest) >= 0)).sum()) <= part.size
 
 
-def usual_tile(source: Source, array: Array) -> Fit | None:
+def usual_tile(source: Source, array: Array) -> TileFit | None:
     """The tile of a value that most elements of the array are in."""
     if source.array.ndim != array.ndim or not array.ndim:
         return None
@@ -100,10 +100,10 @@ def usual_tile(source: Source, array: Array) -> Fit | None:
         return None
     origins = np.stack(np.unravel_index(positions[known], source.array.shape), 1) - np.argwhere(known)
     offsets: Counter[Dims] = Counter(map(tuple, origins.tolist()))
-    return Fit(offsets.most_common(1)[0][0])
+    return TileFit(offsets.most_common(1)[0][0])
 
 
-def usual_share(source: Source, array: Array, fit: Fit) -> float:
+def usual_share(source: Source, array: Array, fit: TileFit) -> float:
     """The part of the elements inside of the value that are in the tile."""
     positions = fit.positions(array.shape, source.array.shape)
     inside = positions >= 0
@@ -111,7 +111,7 @@ def usual_share(source: Source, array: Array, fit: Fit) -> float:
     return float(right.sum()) / max(1, int(inside.sum()))
 
 
-def tile_with_holes(source: Source, array: Array) -> Fit | None:
+def tile_with_holes(source: Source, array: Array) -> TileFit | None:
     """The tile of a value that the array equals except for elements of one number."""
     fit = usual_tile(source, array)
     if fit is None:
@@ -121,11 +121,9 @@ def tile_with_holes(source: Source, array: Array) -> Fit | None:
     return fit if 2 * wrong.size <= array.size and not is_telling(wrong).any() and (wrong == wrong[:1]).all() else None
 
 
-def rearranged_in(index: Index, array: Array) -> dict[int, tuple[Source, Fit]]:
-    """The values of the original that contain all elements with constant strides: slices of other rank, transposes,
-    reshapes.
-    """
-    found: dict[int, tuple[Source, Fit]] = {}
+def rearranged_in(index: Index, array: Array) -> dict[int, tuple[Source, TileFit]]:
+    """The values that contain all elements with constant strides: slices of other rank, transposes, reshapes."""
+    found: dict[int, tuple[Source, TileFit]] = {}
     for sources, _ in index.candidates(array):
         for source in sources:
             if id(source) not in found:
@@ -136,7 +134,7 @@ def rearranged_in(index: Index, array: Array) -> dict[int, tuple[Source, Fit]]:
     return found
 
 
-def _regular(source: Source, array: Array) -> Fit | None:
+def _regular(source: Source, array: Array) -> TileFit | None:
     """The strides of the distinctive elements, if they hold for all others."""
     positions = source.positions_of(array)
     known = is_telling(array)
@@ -149,7 +147,7 @@ def _regular(source: Source, array: Array) -> Fit | None:
     strides = [0] * array.ndim
     for k, stride in zip(varying, solved, strict=False):
         strides[k] = stride
-    fit = Fit((solved[-1],), tuple(strides))
+    fit = TileFit((solved[-1],), tuple(strides))
     if min(strides, default=0) < 0 or solved[-1] < 0:
         return None
     found = fit.positions(array.shape, ())
@@ -157,7 +155,7 @@ def _regular(source: Source, array: Array) -> Fit | None:
     return fit if inside and np.array_equal(source.array.reshape(-1)[found], array) else None
 
 
-def likely_tile(source: Source, array: Array) -> Fit | None:
+def likely_tile(source: Source, array: Array) -> TileFit | None:
     """The tile of a value that the array is, for numbers that are in many values: one at a multiple of its size, else
     the one that has the most elements inside of the value, which are half of it at least.
     """
@@ -166,11 +164,11 @@ def likely_tile(source: Source, array: Array) -> Fit | None:
         for place in product(*map(range, counts)):
             offset = tuple(p * k for p, k in zip(place, array.shape, strict=True))
             if _is_tile(source, array, offset):
-                return Fit(offset)
+                return TileFit(offset)
     return _window(source, array)
 
 
-def _window(source: Source, array: Array) -> Fit | None:
+def _window(source: Source, array: Array) -> TileFit | None:
     """Some elements rule out most offsets; the others are compared."""
     spans = [n + k - 1 for n, k in zip(source.array.shape, array.shape, strict=True)]
     if not array.ndim or not array.size or math.prod(spans) > _MOST_OFFSETS:
@@ -192,5 +190,5 @@ def _window(source: Source, array: Array) -> Fit | None:
         if 2 * size < array.size:
             break
         if _is_tile(source, array, offset):
-            return Fit(offset)
+            return TileFit(offset)
     return None

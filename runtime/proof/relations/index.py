@@ -14,7 +14,7 @@ import numpy as np
 from ....ir.brief import brief
 from ..embedding import is_small
 from ..field import is_element
-from ..flow import Place
+from ..flow import ValueLeaf
 from .record import Run
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +33,7 @@ class Source:
 
     array: Array
     is_float: bool
-    places: list[Place] = field(default_factory=list[Place])
+    places: list[ValueLeaf] = field(default_factory=list[ValueLeaf])
     elements: Array = field(default_factory=lambda: np.zeros(0, np.uint64))  # each once, ordered
     positions: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # where each is first
 
@@ -46,16 +46,14 @@ class Source:
 
 
 def is_telling(x: Array) -> Array:
-    """Whether each element is neither a small integer nor special: such an element occurs in one value and its
-    copies alone.
-    """
+    """Whether each element is neither a small integer nor special: it occurs in one value and its copies alone."""
     return is_element(x) & ~is_small(x, _SMALL)
 
 
 class Index:
     """All values of a run of the original program."""
 
-    def __init__(self, values: dict[Place, list[Run]]) -> None:
+    def __init__(self, values: dict[ValueLeaf, list[Run]]) -> None:
         self.sources: list[Source] = []
         known: dict[Any, Source] = {}
         for place, runs in values.items():
@@ -93,8 +91,8 @@ class Index:
         return high > low
 
     def candidates(self, array: Array) -> Iterator[tuple[list[Source], tuple[int, ...]]]:
-        """Yields the values that contain some element of the array, and its first place in the array. Rare
-        elements come first.
+        """Yields the values that contain some element of the array, and its first place there. Rare elements come
+        first.
         """
         flat = array.reshape(-1)
         sampled = np.unique(np.linspace(0, flat.size - 1, min(flat.size, _SAMPLED)).astype(np.int64))
@@ -112,12 +110,12 @@ class Index:
         return np.searchsorted(self._elements, elements), np.searchsorted(self._elements, elements, "right")
 
 
-def holds_elements(place: Place, array: Array) -> bool:
+def holds_elements(place: ValueLeaf, array: Array) -> bool:
     """Whether an array of a value holds field elements."""
     element = list(place.instruction.shape.leaves())[place.leaf].element
     return array.dtype == np.uint64 and element.name != "u64"
 
 
-def leaf_is_float(place: Place) -> bool:
+def leaf_is_float(place: ValueLeaf) -> bool:
     """Whether a value is of field elements."""
     return list(place.instruction.shape.leaves())[place.leaf].element.is_float

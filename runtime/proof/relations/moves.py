@@ -12,18 +12,18 @@ from ....ir.graph.interfaces import movement
 from ....ir.graph.op import Algebra, NotEvaluable
 from ...fabric.local import LocalFabric
 from ...plan.steps import ComputeStep, StartStep
-from ..flow import Flow, Place
+from ..flow import DataFlow, ValueLeaf
 from .fits import Dims
 from .index import leaf_is_float
 from .record import Run
 
 Array = np.ndarray[Any, Any]
-Taken = tuple[Place, int, Dims]
+Taken = tuple[ValueLeaf, int, Dims]
 
 _MOVES = (Algebra.MOVE, Algebra.MADE, None)
 
 
-def moves(place: Place) -> bool:
+def moves(place: ValueLeaf) -> bool:
     """Whether an instruction only moves elements, on one device or between several."""
     instruction = place.instruction
     if instruction.op.is_collective:
@@ -32,7 +32,7 @@ def moves(place: Place) -> bool:
 
 
 def taken_from(
-    flow: Flow, runs: Sequence[Run], place: Place, device: int, at: Dims
+    flow: DataFlow, runs: Sequence[Run], place: ValueLeaf, device: int, at: Dims
 ) -> Taken | None:
     """The operand, device and place that an element of the value comes from. `runs` are the values of the step's
     operands. None if it comes from none, or if that is not known.
@@ -65,7 +65,7 @@ def taken_from(
     return None
 
 
-def _sources(place: Place, reads: Sequence[Place]) -> list[int]:
+def _sources(place: ValueLeaf, reads: Sequence[ValueLeaf]) -> list[int]:
     """The operands that the elements of the result come from."""
     known, is_float = movement(place.instruction.op).element_sources, leaf_is_float(place)
     alike = [n for n, read in enumerate(reads) if leaf_is_float(read) == is_float]
@@ -73,7 +73,7 @@ def _sources(place: Place, reads: Sequence[Place]) -> list[int]:
 
 
 def _exchanged(
-    step: StartStep, place: Place, reads: Sequence[Place], runs: Sequence[Run], device: int, at: Dims
+    step: StartStep, place: ValueLeaf, reads: Sequence[ValueLeaf], runs: Sequence[Run], device: int, at: Dims
 ) -> Taken | None:
     devices = sorted(runs[0])
     sizes = [run[device].size for run in runs]

@@ -18,17 +18,17 @@ from ....ir.sharding.tiling import Tiling
 from ....ir.tools.placement import Placement
 from ...fabric.tiles import tile_slices
 from ..field import UNDEFINED
-from ..flow import Place
+from ..flow import ValueLeaf
 from ..verdict import Origin
-from .fits import Dims, Fit, usual_share, usual_tile
+from .fits import Dims, TileFit, usual_share, usual_tile
 from .index import Source, is_telling, leaf_is_float
 from .moves import moves, taken_from
 from .relate import Relations
-from .relation import Kind
+from .relation import RelationKind
 
 Array = np.ndarray[Any, Any]
 
-_PARTS = (Kind.PARTIAL, Kind.MASKED)
+_PARTS = (RelationKind.PARTIAL, RelationKind.MASKED)
 _VOTED = 3  # values of the original that an array may be a tile of
 
 
@@ -36,7 +36,7 @@ _VOTED = 3  # values of the original that an array may be a tile of
 class Wrong:
     """An element of a value on a device in one run, the right element, and its place in the original."""
 
-    place: Place
+    place: ValueLeaf
     run: int
     device: int
     at: Dims
@@ -55,11 +55,11 @@ class Search:
         self._order = {v.place: n for n, v in enumerate(relations.values)}
         self._results = list(zip(self.flow.results(), relations.whole.results(), placements, strict=True))
         self._source_of = {p: s for s in relations.index.sources for p in s.places}
-        self._begun: set[Place] = set()  # where the search has been, from one result
+        self._begun: set[ValueLeaf] = set()  # where the search has been, from one result
 
     def origin(self) -> Origin | None:
         """The first wrong instruction; None if no result has a wrong element."""
-        ends: list[Wrong | Place] = []
+        ends: list[Wrong | ValueLeaf] = []
         for wrong in self.results():
             self._begun.clear()
             ends += [self._followed(wrong)] if isinstance(wrong, Wrong) else []
@@ -68,8 +68,8 @@ class Search:
         return self._described(min(ends, key=lambda e: self._order[e.place if isinstance(e, Wrong) else e]))
 
     def results(self) -> Iterator[Wrong | Source | None]:
-        """Finds the first wrong element of each array of the result. If there is none, its value of the
-        original; None if that is not known.
+        """Finds the first wrong element of each array of the result. If there is none, its value of the original; None
+        if that is not known.
         """
         for place, whole, placement in self._results:
             source = self._source_of.get(whole) if whole is not None else None
@@ -80,17 +80,17 @@ class Search:
                 continue
             yield self._wrong_result(place, placement, placement.tiling, source) or source
 
-    def _wrong_result(self, place: Place, placement: Placement, tiling: Tiling, source: Source) -> Wrong | None:
+    def _wrong_result(self, place: ValueLeaf, placement: Placement, tiling: Tiling, source: Source) -> Wrong | None:
         run = len(self.known[place].runs) - 1
         for device in self.known[place].runs[run]:
             slices = tile_slices(tiling, placement.shape.dims, device % self.relations.devices.grid.partitions)
             parts = (0,) * (source.array.ndim - len(slices))  # of complex numbers
-            found = self._mismatch(place, run, device, source, Fit((*(int(s.start) for s in slices), *parts)))
+            found = self._mismatch(place, run, device, source, TileFit((*(int(s.start) for s in slices), *parts)))
             if found is not None:
                 return found
         return None
 
-    def _mismatch(self, place: Place, run: int, device: int, source: Source, fit: Fit) -> Wrong | None:
+    def _mismatch(self, place: ValueLeaf, run: int, device: int, source: Source, fit: TileFit) -> Wrong | None:
         array = self.known[place].runs[run][device]
         positions = fit.positions(array.shape, source.array.shape)
         if not source.array.size:
@@ -104,12 +104,12 @@ class Search:
 
     # -- back from a wrong element
 
-    def _followed(self, wrong: Wrong) -> Wrong | Place:
+    def _followed(self, wrong: Wrong) -> Wrong | ValueLeaf:
         """Follows a wrong element to the instruction that makes it."""
         if self._kind(wrong.place) in _PARTS or wrong.place in self._begun:
             return wrong.place
         self._begun.add(wrong.place)
-        seen: set[tuple[Place, int]] = set()
+        seen: set[tuple[ValueLeaf, int]] = set()
         while (wrong.place, wrong.run) not in seen:
             seen.add((wrong.place, wrong.run))
             place = wrong.place
@@ -152,7 +152,7 @@ class Search:
                     return Wrong(operand, self._run(operand, wrong.run), wrong.device, at, want, source, position)
         return None
 
-    def _meant(self, wrong: Wrong) -> list[Place] | None:
+    def _meant(self, wrong: Wrong) -> list[ValueLeaf] | None:
         """Returns the operands of the same op in the original."""
         own = wrong.place.instruction
         for value in sorted(wrong.source.places, key=lambda v: v.instruction.name != own.name):
@@ -164,14 +164,14 @@ class Search:
 
     # -- through moves
 
-    def _moved(self, wrong: Wrong) -> Wrong | Place:
-        """Follows an element through moves. The first of them, in program order, with the right element among
-        its operands is wrong.
+    def _moved(self, wrong: Wrong) -> Wrong | ValueLeaf:
+        """Follows an element through moves. The first of them, in program order, with the right element among its
+        operands is wrong.
         """
         blamed: Wrong | None = None
-        joined: Place | None = None
+        joined: ValueLeaf | None = None
         last = wrong
-        current, seen = wrong, set[Place]()
+        current, seen = wrong, set[ValueLeaf]()
         while moves(current.place) and current.place in self.flow.making and current.place not in seen:
             seen.add(current.place)
             last = current if self._reads(current.place) else last
@@ -192,7 +192,7 @@ class Search:
             return self._followed(current)
         return blamed or joined or last
 
-    def _holds(self, wrong: Wrong, reads: Sequence[Place]) -> bool:
+    def _holds(self, wrong: Wrong, reads: Sequence[ValueLeaf]) -> bool:
         """Whether an operand contains the right element: on any device for a collective."""
         alike = [r for r in reads if leaf_is_float(r) == leaf_is_float(wrong.place)]
         runs = [self.known[r].runs[self._run(r, wrong.run)] for r in alike]
@@ -203,22 +203,22 @@ class Search:
     def _is_right(self, wrong: Wrong) -> bool:
         """Whether the value is related to the original, so that its elements are only misplaced."""
         kind = self.known[wrong.place].relation.kind
-        return kind in (Kind.TILE, Kind.REARRANGED)
+        return kind in (RelationKind.TILE, RelationKind.REARRANGED)
 
     # -- where the element that belongs there is not known
 
-    def _without(self, place: Place, wrong: Wrong) -> Wrong | Place:
-        """Continues with the operands without a relation, to the first instruction that is certainly wrong,
-        else to the first one whose operands all have one.
+    def _without(self, place: ValueLeaf, wrong: Wrong) -> Wrong | ValueLeaf:
+        """Continues with the operands without a relation, to the first instruction that is certainly wrong, else to the
+        first one whose operands all have one.
         """
-        ends: list[tuple[bool, int, Wrong | Place]] = []
+        ends: list[tuple[bool, int, Wrong | ValueLeaf]] = []
         found, stack = {place}, [place]
         while stack:
             place = stack.pop()
             out = self._out_of_line(place) if place is not wrong.place else None
             operands = [p for p in self.flow.operands(place) if p in self.known and leaf_is_float(p)]
-            before = [p for p in operands if self._kind(p) is Kind.NONE]
-            before = before or [p for p in operands if self._kind(p) is Kind.HOLES and not moves(place)]
+            before = [p for p in operands if self._kind(p) is RelationKind.NONE]
+            before = before or [p for p in operands if self._kind(p) is RelationKind.HOLES and not moves(place)]
             stack += [p for p in before if p not in found]
             found.update(before)
             blamed = self._followed(out) if out is not None else None if before else self._misused(place)
@@ -227,13 +227,13 @@ class Search:
                 ends.append((blamed is None and not moves(place), self._order[place], blamed or at))
         return min(ends, key=lambda e: e[:2])[2] if ends else wrong
 
-    def _kind(self, place: Place) -> Kind | None:
+    def _kind(self, place: ValueLeaf) -> RelationKind | None:
         return self.known[place].relation.kind if place in self.known else None
 
-    def _out_of_line(self, place: Place) -> Wrong | None:
+    def _out_of_line(self, place: ValueLeaf) -> Wrong | None:
         """Finds an element that deviates from the tile that most others belong to."""
         related = self.known[place]
-        run = next((n for n, r in enumerate(related.relations) if r.kind in (Kind.NONE, Kind.HOLES)), 0)
+        run = next((n for n, r in enumerate(related.relations) if r.kind in (RelationKind.NONE, RelationKind.HOLES)), 0)
         votes: Counter[int] = Counter()
         for array in related.runs[run].values():
             for sources, _ in self.relations.index.candidates(array):
@@ -248,7 +248,7 @@ class Search:
                         return found
         return None
 
-    def _misused(self, place: Place) -> Place | None:
+    def _misused(self, place: ValueLeaf) -> ValueLeaf | None:
         """Returns the instruction that makes an operand other than the one of the same op in the original."""
         operands = self._reads(place)
         meant = self._counterpart(place, operands)
@@ -256,15 +256,15 @@ class Search:
             kind = self.known[operand].relation.kind
             if kind in _PARTS:
                 return self._before(place, operand, _PARTS)[0]
-            if kind is Kind.CONSTANT and not self._is(operand, value) and self._is_telling(operand):
-                return self._before(place, operand, (Kind.CONSTANT,))[1]
+            if kind is RelationKind.CONSTANT and not self._is(operand, value) and self._is_telling(operand):
+                return self._before(place, operand, (RelationKind.CONSTANT,))[1]
         masked = [o for o in operands if self._is_padded(o) and _rank(o) > 0]
         return masked[0] if masked and not moves(place) else None
 
-    def _is_padded(self, place: Place) -> bool:
+    def _is_padded(self, place: ValueLeaf) -> bool:
         """Whether the value is a tile with one number beyond the ends of the original's value: a mask makes such."""
         related = self.known.get(place)
-        if related is None or related.relation.kind is not Kind.TILE or related.relation.source is None:
+        if related is None or related.relation.kind is not RelationKind.TILE or related.relation.source is None:
             return False
         relation, source = related.relation, related.relation.source
         beyond = [
@@ -275,7 +275,7 @@ class Search:
         numbers = np.unique(np.concatenate(beyond)) if beyond else np.zeros(0, np.uint64)
         return numbers.size == 1 and int(numbers[0]) != int(UNDEFINED)
 
-    def _counterpart(self, place: Place, operands: Sequence[Place]) -> list[Place] | None:
+    def _counterpart(self, place: ValueLeaf, operands: Sequence[ValueLeaf]) -> list[ValueLeaf] | None:
         """Returns the operands of the original's value with the same op and most of the same operands."""
         best, most = None, 0
         for value, making in self.relations.whole.making.items():
@@ -287,18 +287,20 @@ class Search:
                     best, most = found, score
         return best
 
-    def _is(self, place: Place, value: Place) -> bool:
+    def _is(self, place: ValueLeaf, value: ValueLeaf) -> bool:
         source = self.known[place].relation.source if place in self.known else None
         return source is not None and self._source_of.get(value) is source
 
-    def _is_telling(self, place: Place) -> bool:
+    def _is_telling(self, place: ValueLeaf) -> bool:
         return leaf_is_float(place) and any(is_telling(a).any() for r in self.known[place].runs for a in r.values())
 
-    def _before(self, user: Place, place: Place, kinds: tuple[Kind, ...]) -> tuple[Place, Place]:
-        """Returns the earliest value of these kinds that leads to this one through such values alone, and its
-        user on the way. The search ends where two of these meet, as in sums that are combined together.
+    def _before(
+        self, user: ValueLeaf, place: ValueLeaf, kinds: tuple[RelationKind, ...]
+    ) -> tuple[ValueLeaf, ValueLeaf]:
+        """Returns the earliest value of these kinds that leads to this one through such values alone, and its user on
+        the way. The search ends where two of these meet, as in sums that are combined together.
         """
-        seen: set[Place] = set()
+        seen: set[ValueLeaf] = set()
         while place not in seen:
             seen.add(place)
             before = [p for p in self.flow.operands(place) if p in self.known]
@@ -309,11 +311,11 @@ class Search:
 
     # -- values
 
-    def _reads(self, place: Place) -> list[Place]:
+    def _reads(self, place: ValueLeaf) -> list[ValueLeaf]:
         making = self.flow.making.get(place)
         return [r for r in making.reads if r is not None] if making is not None else []
 
-    def _run(self, place: Place, run: int) -> int:
+    def _run(self, place: ValueLeaf, run: int) -> int:
         return min(run, len(self.known[place].runs) - 1)
 
     def _array(self, wrong: Wrong) -> Array:
@@ -321,7 +323,7 @@ class Search:
 
     # -- the description
 
-    def _described(self, blamed: Wrong | Place) -> Origin:
+    def _described(self, blamed: Wrong | ValueLeaf) -> Origin:
         instruction = (blamed.place if isinstance(blamed, Wrong) else blamed).instruction
         location = instruction.location
         origin = Origin(
@@ -342,7 +344,7 @@ class Search:
         )  # fmt: skip
 
 
-def _rank(place: Place) -> int:
+def _rank(place: ValueLeaf) -> int:
     return list(place.instruction.shape.leaves())[place.leaf].rank
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ...plan.interpreter import Frame, Plan, Step
-from ..flow import Flow, Owners, Place
+from ...plan.interpreter import Frame, Step, StepPlan
+from ..flow import DataFlow, Owners, ValueLeaf
 from ..pairs import is_pairs, words
 
 Array = np.ndarray[Any, Any]
@@ -22,28 +22,27 @@ _MOST_BYTES = 1 << 30  # of one program; later values are not recorded
 class Recorder:
     """Records the values of one run of a program, in order of execution.
 
-    `values` has one entry per execution of an instruction; `is_complete` says that no value was left out for its
-    size.
+    `values` has one entry per execution of an instruction; `is_complete` says that no value was left out for its size.
     """
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: DataFlow) -> None:
         self.flow = flow
-        self.values: dict[Place, list[Run]] = {}
+        self.values: dict[ValueLeaf, list[Run]] = {}
         self.is_complete = True
         self._runs: Counter[int] = Counter()
         self._bytes = 0
         self._kept: set[int] = set()
 
-    def begin(self, plan: Plan, frames: list[Frame]) -> None:
+    def begin(self, plan: StepPlan, frames: list[Frame]) -> None:
         """Records parameters and constants."""
         self._runs[id(plan)] += 1
         self._record(plan, (*plan.folded, *plan.parameters), frames)
 
-    def after(self, plan: Plan, step: Step, frames: list[Frame]) -> None:
+    def after(self, plan: StepPlan, step: Step, frames: list[Frame]) -> None:
         """Records the results of a step."""
         self._record(plan, step.writes, frames)
 
-    def _record(self, plan: Plan, buffers: Iterable[int], frames: list[Frame]) -> None:
+    def _record(self, plan: StepPlan, buffers: Iterable[int], frames: list[Frame]) -> None:
         owners: Owners = self.flow.owners.get(id(plan), {})
         if self._runs[id(plan)] > _MOST_RUNS:
             return

@@ -19,15 +19,15 @@ from ....ir.graph.interfaces import DeviceNumber, Draws
 from ....ir.graph.module import Module
 from ...evaluator import UnpartitionedProgram
 from ...simulator import SimulatedProgram
-from ..flow import Flow, Place
+from ..flow import DataFlow, ValueLeaf
 from ..inputs import MODES, TrialInputs
 from ..kernels import FieldKernels
 from ..oracle import Oracle
-from .devices import Devices
+from .devices import DeviceAxes
 from .find import Finder
 from .index import Index
 from .record import Recorder, Run
-from .relation import Kind, Relation
+from .relation import Relation, RelationKind
 
 Array = np.ndarray[Any, Any]
 
@@ -37,7 +37,7 @@ Array = np.ndarray[Any, Any]
 class Related:
     """A value of the partitioned program, its arrays in each run of its computation, and its relation in each."""
 
-    place: Place
+    place: ValueLeaf
     runs: list[Run]
     relations: list[Relation]
 
@@ -52,9 +52,9 @@ class Related:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A value in words: its kind of relation, the value of the original, the offsets of its tiles by device, and
-    all of these as a text.
+class RelationRow:
+    """A value in words: its kind of relation, the value of the original, the offsets of its tiles by device, and all of
+    these as a text.
     """
 
     name: str
@@ -66,7 +66,16 @@ class Row:
     relation: str
 
 
-_ORDER = (Kind.CONSTANT, Kind.DEVICE, Kind.TILE, Kind.REARRANGED, Kind.MASKED, Kind.PARTIAL, Kind.HOLES, Kind.NONE)
+_ORDER = (
+    RelationKind.CONSTANT,
+    RelationKind.DEVICE,
+    RelationKind.TILE,
+    RelationKind.REARRANGED,
+    RelationKind.MASKED,
+    RelationKind.PARTIAL,
+    RelationKind.HOLES,
+    RelationKind.NONE,
+)
 
 
 @brief
@@ -77,22 +86,22 @@ class Relations:
     `flow` is that of the partitioned program, `whole` that of the original; `index` has the values of the latter.
     """
 
-    flow: Flow
-    whole: Flow
+    flow: DataFlow
+    whole: DataFlow
     index: Index
-    devices: Devices
+    devices: DeviceAxes
     values: list[Related]
     is_complete: bool
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[RelationRow]:
         """Describes each value."""
         return [self._row(value) for value in self.values]
 
-    def _row(self, value: Related) -> Row:
+    def _row(self, value: Related) -> RelationRow:
         shape = list(value.instruction.shape.leaves())[value.place.leaf]
         relation, parent = value.relation, value.instruction.parent
         inside = f"{parent.name}/" if parent is not None and parent is not self.flow.entry else ""
-        return Row(
+        return RelationRow(
             inside + str(value.place),
             value.instruction.opcode,
             str(shape.without_layout()),
@@ -103,7 +112,7 @@ class Relations:
         )
 
     @cached_property
-    def by_place(self) -> dict[Place, Related]:
+    def by_place(self) -> dict[ValueLeaf, Related]:
         """The relation of each value, by the value."""
         return {v.place: v for v in self.values}
 
@@ -119,14 +128,14 @@ def related(
 
     Raises CompileError if the original cannot run.
     """
-    whole = Recorder(Flow(original.executable.plan))
+    whole = Recorder(DataFlow(original.executable.plan))
     original.run(inputs, whole)
-    flow = Flow(local.executable.plan)
+    flow = DataFlow(local.executable.plan)
     recorder = Recorder(flow)
     with suppress(CompileError):  # devices that disagree about a result: its values are there all the same
         local.simulate(inputs, poison=True, observer=recorder)
     collectives = local.executable.compilation.collectives
-    devices = Devices(local.module, (c.groups for c in collectives if c.groups))
+    devices = DeviceAxes(local.module, (c.groups for c in collectives if c.groups))
     drawn = {p for p in flow.places() if p.instruction.op.interface(Draws)}
     by_device = {p for p in flow.places() if p.instruction.op.interface(DeviceNumber)}
     varying = flow.made_from(drawn | flow.inputs)

@@ -8,13 +8,13 @@ from enum import Enum
 from itertools import pairwise
 
 from ....ir.factors.sharding_rule import Monoid
-from ..flow import Place
-from .devices import Devices, Grouping
-from .fits import Dims, Fit
+from ..flow import ValueLeaf
+from .devices import DeviceAxes, DeviceGrouping
+from .fits import Dims, TileFit
 from .index import Source
 
 
-class Kind(Enum):
+class RelationKind(Enum):
     """Kinds of relations. Each device holds ..
 
     TILE        a tile of a value, or all of it
@@ -41,26 +41,26 @@ class Kind(Enum):
 class Relation:
     """One relation. `fits` says which elements of `source` each device has; None: on this device all is padding."""
 
-    kind: Kind
+    kind: RelationKind
     source: Source | None = None
-    value: Place | None = None
-    fits: Mapping[int, Fit | None] = field(default_factory=dict[int, "Fit | None"])
-    grouping: Grouping | None = None
+    value: ValueLeaf | None = None
+    fits: Mapping[int, TileFit | None] = field(default_factory=dict[int, "TileFit | None"])
+    grouping: DeviceGrouping | None = None
     monoid: Monoid | None = None
 
-    def text(self, devices: Devices, shape: Dims, rank: int) -> str:
+    def text(self, devices: DeviceAxes, shape: Dims, rank: int) -> str:
         """Describes the relation of a value of this rank with arrays of this shape per device."""
         if self.source is None:
             return self.kind.value
         what = f"{self.value}{self._dims(self.source.array.shape, shape, rank, devices)}"
         if self.grouping is not None and self.monoid is not None:
             monoid = "sum" if self.monoid is Monoid.ADD else self.monoid.value
-            of = "masked" if self.kind is Kind.MASKED else f"partial {monoid}"
+            of = "masked" if self.kind is RelationKind.MASKED else f"partial {monoid}"
             return f"{of} over {self.grouping.name} of {what}"
-        if self.kind is Kind.REARRANGED:
+        if self.kind is RelationKind.REARRANGED:
             return f"elements of {self.value}{_by(devices.axes_of(self.offsets()))}"
         found = f"tile of {what}" if self.is_divided(shape) else f"all of {self.value}"
-        return f"{found} with holes" if self.kind is Kind.HOLES else found
+        return f"{found} with holes" if self.kind is RelationKind.HOLES else found
 
     def offsets(self) -> dict[int, Dims]:
         """The offset on each device that has one."""
@@ -70,7 +70,7 @@ class Relation:
         """Whether devices of this shape hold less than the whole value."""
         return self.source is not None and (self.source.array.shape != shape or any(map(any, self.offsets().values())))
 
-    def _dims(self, whole: Dims, shape: Dims, rank: int, devices: Devices) -> str:
+    def _dims(self, whole: Dims, shape: Dims, rank: int, devices: DeviceAxes) -> str:
         offsets = self.offsets()
         if len(whole) != len(shape) or not self.is_divided(shape):
             return ""
@@ -82,7 +82,7 @@ def _by(axes: str) -> str:
     return f" by {axes}" if axes else ""
 
 
-def _dim(starts: dict[int, int], size: int, devices: Devices) -> str:
+def _dim(starts: dict[int, int], size: int, devices: DeviceAxes) -> str:
     """One dimension: the axes that divide it, and how far tiles overlap their neighbours."""
     ordered = sorted(set(starts.values()))
     if len(ordered) < 2:

@@ -1,6 +1,4 @@
-"""Shows, for all inputs, which results and values equal the original's: those that agree when both programs run on
-terms.
-"""
+"""Shows for all inputs which results and values equal the original's: those that agree when both run on terms."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ from ..verdict import OnTerms, Shown
 from .index import Source
 from .origin import Search
 from .relate import related
-from .relation import Kind, Relation
+from .relation import Relation, RelationKind
 from .symbolic import SymbolicKernels
 
 Array = np.ndarray[Any, Any]
@@ -62,8 +60,8 @@ class _Terms:
         return self.whole.run(self.inputs)
 
     def known(self, expected: Sequence[Array]) -> list[bool]:
-        """Returns, per result of the original, whether inputs determine all its elements: whether it stays the
-        same when unknown elements are drawn anew.
+        """Returns, per result of the original, whether inputs determine all its elements: whether it stays the same
+        when unknown elements are drawn anew.
         """
         if not self.oracle.has_made_up:
             return [_same(x, x) for x in expected]
@@ -127,7 +125,7 @@ def shown(original: Module, local: Module, seed: int = 0) -> Shown | None:
 
 
 def _is_shown(relation: Relation) -> bool:
-    return relation.kind is not Kind.NONE
+    return relation.kind is not RelationKind.NONE
 
 
 def _same(want: Array, have: Array | None) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from hloom.codegen.native.kernel_step import kernel_step
 from hloom.codegen.native.lower import lower
 from hloom.codegen.native.lowerings import Alike
-from hloom.codegen.native.step import Layout
+from hloom.codegen.native.step import StridedLayout
 from hloom.runtime.native.kernels import NativeKernels
 from hloom.runtime.native.loop_kernel import LoopKernel
 from support.loop_kernels import needs_llvm
@@ -73,16 +73,16 @@ def test_operands_are_read_as_they_lie(body: str, by_numpy: bool) -> None:
 
 
 def test_long_rows_of_a_transposed_operand_are_copied_first() -> None:
-    sums, dense = computation(SUMS), Layout.dense((24, 80))
+    sums, dense = computation(SUMS), StridedLayout.dense((24, 80))
     assert len(lower(sums, [dense, dense]).kernel.nests) == 1
-    transposed = lower(sums, [Layout((24, 80), (1, 24)), dense])
+    transposed = lower(sums, [StridedLayout((24, 80), (1, 24)), dense])
     assert (len(transposed.kernel.nests), max(transposed.scratch)) == (2, 24 * 80)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(256, 192), (3, 1000), (250, 2), (7, 5)])
 def test_a_transpose_is_a_copy_in_blocks(rows: int, columns: int) -> None:
     body = f"x = f32[{columns},{rows}] parameter(0)\n ROOT t = f32[{rows},{columns}] transpose(x), dimensions={{1,0}}"
-    step = kernel_step(computation(body), [Layout.dense((columns, rows))])
+    step = kernel_step(computation(body), [StridedLayout.dense((columns, rows))])
     x = np.random.default_rng(0).standard_normal((columns, rows), np.float32)
     found = np.zeros((rows, columns), np.float32)
     block = (ctypes.c_void_p * 2)(x.ctypes.data, found.ctypes.data)

@@ -11,8 +11,8 @@ import pytest
 from hloom.codegen.native.products.blas import blas
 from hloom.codegen.native.products.plan import plan
 from hloom.codegen.native.products.product import step_of
-from hloom.codegen.native.products.stages import Copy, Method, Multiply, Plan, flat
-from hloom.codegen.native.products.terms import Kind, Term, merged
+from hloom.codegen.native.products.stages import CopyStage, Method, Multiply, ProductPlan, flat
+from hloom.codegen.native.products.terms import Term, TermRole, merged
 from hloom.ir.types.element_type import from_numpy
 from support.loop_kernels import needs_llvm
 
@@ -21,7 +21,7 @@ pytestmark = [needs_llvm, pytest.mark.skipif(blas() is None, reason="needs a BLA
 ROLES = {"batch": "xyz", "row": "xz", "column": "yz", "inner": "xy"}
 
 
-def run(found: Plan, x: Array, y: Array, z: Array) -> None:
+def run(found: ProductPlan, x: Array, y: Array, z: Array) -> None:
     """Runs a plan of arrays whose index 0 is at their address. Scratch holds NaN before."""
     step = step_of(found, from_numpy(z.dtype))
     scratch = [np.full(n, 0xFF, np.uint8) for n in step.scratch]
@@ -41,7 +41,7 @@ def array(rng: random.Random, sizes: dict[str, int], names: str, dtype: Any, is_
     return np.asarray(x[(..., *(slice(None, None, rng.choice((1, 1, 1, 1, -1))) for _ in names))])
 
 
-def one_product(seed: int) -> Plan:
+def one_product(seed: int) -> ProductPlan:
     """Checks one random product and returns its plan."""
     rng = random.Random(seed)
     names = "abcdef"[: rng.randint(1, 6)]
@@ -77,7 +77,7 @@ def test_many_random_products_agree_with_einsum() -> None:
         one_product(seed)
 
 
-def multiplies(found: Plan) -> list[Multiply]:
+def multiplies(found: ProductPlan) -> list[Multiply]:
     return [s for s in flat(found.stages) if isinstance(s, Multiply)]
 
 
@@ -92,7 +92,7 @@ def test_transposed_operands_and_heads_are_read_in_place() -> None:
     assert [m.is_transposed for m in only.matrices] == [False, True, False]
 
 
-def tiled(rng: random.Random, dtype: Any) -> tuple[Plan, list[Array]]:
+def tiled(rng: random.Random, dtype: Any) -> tuple[ProductPlan, list[Array]]:
     """Returns the plan of a product of matrices by tiles, and its arrays, z in the middle of more rows and columns."""
     m, n, k = rng.randint(2, 60), rng.randint(1, 140), rng.choice((1, 3, 16, 33, 511, 513, 1100))
     x, y = (np.random.default_rng(rng.randrange(99)).standard_normal(s).astype(dtype) for s in ((m, k), (k, n)))
@@ -141,7 +141,7 @@ def test_a_batch_in_the_last_dimension_needs_no_copy() -> None:
     row, column = Term(size, size * batch, 0, size), Term(size, 0, batch, 1)
     inner, many = Term(size, batch, size * batch, 0), Term(batch, 1, 1, size * size)
     found = plan((row, column, inner, many))
-    assert not any(isinstance(s, Copy) for s in flat(found.stages))
+    assert not any(isinstance(s, CopyStage) for s in flat(found.stages))
     assert [m.method for m in multiplies(found)] == [Method.TILES]
 
 
@@ -155,7 +155,7 @@ def test_an_empty_sum_is_zero_and_an_empty_result_nothing() -> None:
 
 def test_kinds_follow_from_strides() -> None:
     kinds = [Term(2, *strides).kind for strides in ((1, 1, 1), (1, 0, 1), (0, 1, 1), (1, 1, 0), (0, 0, 1), (1, 0, 0))]
-    assert kinds == [Kind.BATCH, Kind.ROW, Kind.COLUMN, Kind.INNER, Kind.BATCH, Kind.INNER]
+    assert kinds == [TermRole.BATCH, TermRole.ROW, TermRole.COLUMN, TermRole.INNER, TermRole.BATCH, TermRole.INNER]
 
 
 def test_results_do_not_depend_on_what_was_there() -> None:

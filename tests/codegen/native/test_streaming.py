@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import hloom
@@ -12,6 +13,7 @@ from hloom.codegen.native.expand import expand
 from hloom.codegen.native.llvm_text import llvm_text
 from hloom.codegen.native.loops import Kernel, Strip
 from hloom.codegen.native.lower import lower
+from hloom.cost.host import HOST
 from support.loop_kernels import needs_llvm, run_by_llvm
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +36,7 @@ def test_one_large_result_that_waits_for_memory_streams(
 ) -> None:
     kernel = kernel_of(body)
     assert "nontemporal" not in llvm_text(kernel)
-    monkeypatch.setattr(streaming, "LEAST", 4 * ROWS * (COLUMNS - 3))
+    monkeypatch.setattr(streaming, "HOST", replace(HOST, streamed=4 * ROWS * (COLUMNS - 3)))
     text = llvm_text(kernel)
     assert ("!nontemporal" in text, "fence seq_cst" in text) == (wanted, wanted)
 
@@ -51,7 +53,7 @@ def test_numbers_are_the_same_at_all_places(shift: int, in_place: bool, monkeypa
     first = -memory.ctypes.data // 4 % 16 + shift
     result = memory[first : first + size]
     result[...] = x
-    monkeypatch.setattr(streaming, "LEAST", 4 * size)
+    monkeypatch.setattr(streaming, "HOST", replace(HOST, streamed=4 * size))
     assert "!nontemporal" in llvm_text(kernel)
     run_by_llvm(kernel, [result if in_place else x, y, result])
     np.testing.assert_array_equal(result, wanted)
@@ -75,7 +77,7 @@ def test_rows_that_later_strips_work_on_ask_for_the_next_one(monkeypatch: pytest
     found = [np.empty(ROWS * COLUMNS, np.float32) for _ in range(2)]
     assert "prefetch" not in llvm_text(kernel)
     run_by_llvm(kernel, [x.reshape(-1), w, found[0]])
-    monkeypatch.setattr(streaming, "LEAST", 4 * ROWS * COLUMNS)
+    monkeypatch.setattr(streaming, "HOST", replace(HOST, streamed=4 * ROWS * COLUMNS))
     assert "call void @llvm.prefetch" in llvm_text(kernel)
     _, last = (step for nest in kernel.nests for step in nest.steps if isinstance(step, Strip))
     assert [access.buffer for access in streaming.next_row(kernel.nests[0], last)] == [0]

@@ -15,7 +15,7 @@ from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.dce import DeadCodeElimination
 from hloom.passes.fusion import blocks
-from hloom.passes.fusion.fuse import Fusion
+from hloom.passes.fusion.fuse import FusionPass
 from hloom.runtime.native.kernels import NativeKernels
 
 Array = np.ndarray[Any, Any]
@@ -67,7 +67,7 @@ def attention(rows: int, columns: int, mask: str = "causal", fill: str = "-inf",
 def fused(module: Module, explain: str | None = None) -> tuple[Module, list[str]]:
     """A fused copy, verified, and what the pass explains about an op."""
     copy, context = clone_module(module), PassContext(verify="each", explain=explain)
-    run_pipeline([Fusion()], copy, context)
+    run_pipeline([FusionPass()], copy, context)
     return copy, [d.message for d in context.diagnostics.found]
 
 

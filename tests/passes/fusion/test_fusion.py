@@ -10,7 +10,7 @@ import pytest
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.tools.unfused import unfused
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.fusion.fuse import Fusion
+from hloom.passes.fusion.fuse import FusionPass
 from hloom.runtime.inputs.inputs import make_inputs
 from hypothesis import HealthCheck, given, settings
 from programs.random.generate import REGIONS, programs
@@ -30,7 +30,7 @@ max { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] maximum(a, 
 def fused(module: Module, most: int = 128) -> Module:
     """A fused copy, verified."""
     copy = clone_module(module)
-    run_pipeline([Fusion(most)], copy, PassContext(verify="each"))
+    run_pipeline([FusionPass(most)], copy, PassContext(verify="each"))
     return copy
 
 

@@ -9,7 +9,7 @@ from hloom.codegen.native.lower import lower
 from hloom.ir.diagnostics import Severity
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.fusion.fuse import Fusion
+from hloom.passes.fusion.fuse import FusionPass
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.native.kernels import NativeKernels
 from support.loop_kernels import needs_llvm
@@ -37,7 +37,7 @@ def entry(body: str) -> Module:
 
 def fused(module: Module, explain: str | None = None) -> tuple[Module, PassContext]:
     copy, context = clone_module(module), PassContext(verify="each", explain=explain)
-    run_pipeline([Fusion()], copy, context)
+    run_pipeline([FusionPass()], copy, context)
     return copy, context
 
 

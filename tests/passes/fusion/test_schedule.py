@@ -13,7 +13,7 @@ from hloom.ir.graph.module import Module, Stage
 from hloom.ir.graph.op import Role
 from hloom.passes.fusion.groups import Groups
 from hloom.passes.fusion.segments import segments
-from hloom.passes.fusion.values import Values
+from hloom.passes.fusion.values import FusionValues
 from hloom.runtime.simulator import SimulatedProgram
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -38,7 +38,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_bas
 
 def _events(computation: Computation) -> Iterator[tuple[str, frozenset[str]]]:
     """Starts and waits of collectives, each with what has been computed before."""
-    numbers, before, number = segments(computation, Values(computation)), set[str](), 0
+    numbers, before, number = segments(computation, FusionValues(computation)), set[str](), 0
     for instruction in computation:
         if numbers[instruction] > number:
             yield "wait", frozenset(before)
@@ -57,7 +57,7 @@ def _computed(instruction: Instruction) -> Iterator[Instruction]:
 
 def test_segments_of_a_schedule() -> None:
     entry = hloom.parse(OVERLAP).entry
-    found = segments(entry, Values(entry))
+    found = segments(entry, FusionValues(entry))
     assert [found[i] for i in entry] == [0, 0, 0, 0, 1, 1, 2, 2, 2]
 
 
@@ -92,7 +92,7 @@ def test_random_orders_of_a_training_step_stay(seed: int) -> None:
     ordered = reordered(module, seed)
     fused = Backend("numpy").prepared(ordered)
     assert fused.stage is Stage.SCHEDULED
-    values = Values(ordered.entry)
+    values = FusionValues(ordered.entry)
     stored = {i.name for i in ordered.entry if values.is_computed(i) and i.op.is_elementwise}
     assert len(stored) > 10
     wanted, found = ([(event, before & stored) for event, before in _events(m.entry)] for m in (ordered, fused))

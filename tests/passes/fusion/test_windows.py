@@ -10,7 +10,7 @@ import pytest
 from hloom.codegen.native.lower import lower
 from hloom.ir.graph.module import Module
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.fusion.fuse import Fusion
+from hloom.passes.fusion.fuse import FusionPass
 from hloom.runtime.native.kernels import NativeKernels
 from support.loop_kernels import needs_llvm, same_bits, ways
 
@@ -47,7 +47,7 @@ BODIES = {**{f"rows {name}": ROWS.format(index=name) for name in ("s32", "u8", "
 
 def fused(body: str) -> tuple[Module, Module]:
     module, result = (hloom.parse(f"HloModule m\nENTRY e {{\n{body}\n}}\n") for _ in range(2))
-    run_pipeline([Fusion()], result, PassContext(verify="each"))
+    run_pipeline([FusionPass()], result, PassContext(verify="each"))
     return module, result
 
 

@@ -26,7 +26,7 @@ from hloom.ir.types.shape import array
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.op_sharding import assignment
 from hloom.passes.pipelines import parse_pipeline
-from hloom.passes.resharding.base.moves import AllGather, Exchange, Plan, Slice
+from hloom.passes.resharding.base.moves import AllGatherMove, Exchange, ReshardPlan, SliceMove
 from hloom.passes.resharding.exchange.pieces import lower_bound
 from hloom.passes.resharding.exchange.rounds import Messages, rounds_of
 from hloom.passes.resharding.plan import NoPlan, plan_reshard
@@ -265,8 +265,8 @@ def test_a_plan_that_replicates_on_the_way_is_not_emitted(monkeypatch: pytest.Mo
     everyone = (Digit(8, 1),)
     rows, columns = Tiling((everyone, ())), Tiling(((), everyone))
 
-    def plan(*_: object, **__: object) -> Plan:
-        return Plan((AllGather(0, everyone, 16), Slice(1, everyone, 8)), 112.0, 112.0)
+    def plan(*_: object, **__: object) -> ReshardPlan:
+        return ReshardPlan((AllGatherMove(0, everyone, 16), SliceMove(1, everyone, 8)), 112.0, 112.0)
 
     program((16, 8), rows, [columns], 8)
     monkeypatch.setattr(reshard, "plan_reshard", plan)
@@ -278,7 +278,7 @@ def test_all_plans_are_made_for_the_machine_of_the_context(monkeypatch: pytest.M
     seen: set[Machine] = set()
     found = assignment.plan_reshard
 
-    def noted(*args: Any, machine: Machine = DEFAULT, **more: Any) -> Plan:
+    def noted(*args: Any, machine: Machine = DEFAULT, **more: Any) -> ReshardPlan:
         seen.add(machine)
         return found(*args, machine=machine, **more)
 

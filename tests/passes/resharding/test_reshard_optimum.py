@@ -29,15 +29,15 @@ from hloom.passes.resharding.exchange.pieces import lower_bound
 from hloom.passes.resharding.plan import plan_reshard
 from hloom.passes.resharding.search import search as reshard_search
 from hloom.passes.resharding.search.bound import DeviceBound, bound
-from hloom.passes.resharding.search.search import Problem, search, space_of
-from hloom.passes.resharding.search.state import State, state_of
+from hloom.passes.resharding.search.search import ReshardProblem, search, space_of
+from hloom.passes.resharding.search.state import TilingState, state_of
 from support.reshard_programs import random_tiling
 
 Meshes = tuple[Digits, ...]  # by their smallest digits
 BYTES = Cluster(Links(((1, Link(latency=0.0)),)))
 
 
-def _arrivals(state: State, dim: int, digits: Digits, problem: Problem) -> Iterator[State]:
+def _arrivals(state: TilingState, dim: int, digits: Digits, problem: ReshardProblem) -> Iterator[TilingState]:
     """The states with further digits on a dimension; one that was whole may be padded for any number of tiles."""
     size = problem.dims[dim]
     padded = {n * -(-size // n) for n in range(1, problem.devices + 1) if problem.devices % n == 0}
@@ -46,8 +46,9 @@ def _arrivals(state: State, dim: int, digits: Digits, problem: Problem) -> Itera
             yield after
 
 
-def _shifts(state: State, problem: Problem, sources: frozenset[int], targets: frozenset[int], moved: Digits) \
-        -> Iterator[tuple[State, frozenset[int], Digits]]:
+def _shifts(
+    state: TilingState, problem: ReshardProblem, sources: frozenset[int], targets: frozenset[int], moved: Digits
+) -> Iterator[tuple[TilingState, frozenset[int], Digits]]:
     """The states after one all-to-all, the dimensions that it divides, and the digits that it is over."""
     for dim, other in itertools.permutations(range(len(problem.dims)), 2):
         if dim in targets or other in sources:
@@ -59,7 +60,7 @@ def _shifts(state: State, problem: Problem, sources: frozenset[int], targets: fr
                 yield from _shifts(after, problem, sources | {dim}, targets | {other}, moved + leaving)
 
 
-def _moves(state: State, meshes: Meshes, problem: Problem) -> Iterator[tuple[State, float, Digits]]:
+def _moves(state: TilingState, meshes: Meshes, problem: ReshardProblem) -> Iterator[tuple[TilingState, float, Digits]]:
     """The states after one move, the elements received, and the digits of the collective."""
     atoms = dict.fromkeys(itertools.chain(*meshes))
     held = state.elements()
@@ -90,22 +91,22 @@ def _numberings(meshes: Meshes, counts: tuple[int, ...]) -> list[tuple[Digits, .
     return [t.dims for t in _tilings(meshes, len(counts)) if tuple(map(product, t.dims)) == counts]
 
 
-def _merged(state: State) -> State:
+def _merged(state: TilingState) -> TilingState:
     return state.with_dims(tuple(map(merge, state.dims)))
 
 
-def _named(state: State, meshes: Meshes) -> Iterator[State]:
+def _named(state: TilingState, meshes: Meshes) -> Iterator[TilingState]:
     """The same state by the digits of each mesh: 6@1 is 2@3 3@1 and 3@2 2@1."""
     ways = [{cut(digits, refine([atoms])) for atoms in meshes} for digits in state.dims]
     return map(state.with_dims, itertools.product(*ways))
 
 
-def optima(source: Tiling, meshes: Meshes, problem: Problem, *, replicate: bool) -> dict[State, float]:
+def optima(source: Tiling, meshes: Meshes, problem: ReshardProblem, *, replicate: bool) -> dict[TilingState, float]:
     """The least cost of any way to every state, its digits merged; ways may replicate the array or not."""
     start = state_of(source, problem.dims, frozenset())
     most = math.inf if replicate else math.prod(problem.dims) - 1
     best = {start: 0.0}
-    queue: list[tuple[float, int, State]] = [(0.0, 0, start)]
+    queue: list[tuple[float, int, TilingState]] = [(0.0, 0, start)]
     pushed = itertools.count(1)
     while queue:
         cost, _, state = heapq.heappop(queue)
@@ -136,7 +137,7 @@ def _tilings(meshes: Meshes, rank: int) -> list[Tiling]:
 
 def ratios(meshes: Meshes, dims: tuple[int, ...], machine: Machine) -> Iterator[tuple[float, str]]:
     """Of all pairs: the plan's cost over the optimum, and the pair."""
-    problem = Problem(dims, product(meshes[0]), 4, machine, math.inf)
+    problem = ReshardProblem(dims, product(meshes[0]), 4, machine, math.inf)
     tilings = _tilings(meshes, len(dims))
     whole = math.prod(dims)
     for source in tilings:
@@ -222,7 +223,7 @@ def test_sums_take_what_is_known_to_be_least(unreduced: Digits) -> None:
     for target, share in ((Tiling.replicated(2), 2.0), (Tiling((unreduced, ())), 1.0), (Tiling(((), unreduced)), 1.0)):
         plan = plan_reshard(source, target, dims, 8, machine=BYTES)
         assert plan.received == pytest.approx(share * 64 * 64 * (1 - 1 / count))
-        assert bound(*space_of(source, target, Problem(dims, 8, 4, BYTES, math.inf))) <= plan.received
+        assert bound(*space_of(source, target, ReshardProblem(dims, 8, 4, BYTES, math.inf))) <= plan.received
 
 
 @pytest.mark.parametrize("dims", [(50,), (5, 7), (9, 64, 3)])
@@ -231,17 +232,17 @@ def test_the_bound_of_devices_is_what_some_device_lacks(dims: tuple[int, ...]) -
     for devices in (6, 8, 12):
         for _ in range(50):
             source, target = (Tiling(random_tiling(rng, devices, len(dims)).dims) for _ in range(2))
-            start, space = space_of(source, target, Problem(dims, devices, 4, DEFAULT, math.inf))
+            start, space = space_of(source, target, ReshardProblem(dims, devices, 4, DEFAULT, math.inf))
             assert DeviceBound(space)(start) == lower_bound(source, target, dims, devices)
 
 
 def test_the_bound_prunes_and_changes_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     tilings = _tilings(EIGHT, 2)[::5]
-    problem = Problem((64, 64), 8, 4, DEFAULT, math.inf)
+    problem = ReshardProblem((64, 64), 8, 4, DEFAULT, math.inf)
     pairs = list(itertools.product(tilings, tilings))
     guided = [search(s, t, problem) for s, t in pairs]
 
-    def nothing(_state: State, space: object) -> float:
+    def nothing(_state: TilingState, space: object) -> float:
         return 0.0
 
     monkeypatch.setattr(reshard_search, "bound", nothing)
@@ -260,7 +261,7 @@ def test_searches_are_as_small_for_many_devices(sizes: tuple[int, int, int]) -> 
     n = x * y * z
     ends = [((a,), (b,), (c,)), ((a, b, c), (), ()), ((), (c, b), (a,)), ((c,), (a,), ()), ((b,), (), (a,))]
     for source, target in itertools.permutations(ends, 2):
-        found = search(Tiling(source), Tiling(target), Problem((4 * n, 4 * n, 4 * n), n, 4, DEFAULT, math.inf))
+        found = search(Tiling(source), Tiling(target), ReshardProblem((4 * n, 4 * n, 4 * n), n, 4, DEFAULT, math.inf))
         assert found.plan is not None
         assert found.looked_at < 300
 

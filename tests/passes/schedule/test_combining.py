@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hloom
 import pytest
-from hloom.passes.schedule.combining import Form, combine, is_combinable, key_of
+from hloom.passes.schedule.combining import CombinedForm, combine, is_combinable, key_of
 from support.rewrites import differences
 
 HEAD = """HloModule m, num_partitions=4
@@ -36,7 +36,7 @@ def program(kind: str) -> str:
     return HEAD + "\n".join(lines) + f"\n  ROOT t = ({types}) tuple(cx, cy, cz)\n}}"
 
 
-def combined(text: str, form: Form) -> hloom.Module:
+def combined(text: str, form: CombinedForm) -> hloom.Module:
     module = hloom.parse(text)
     members = [i for i in module.entry if is_combinable(i)]
     groups = {key_of(i, form): [j for j in members if key_of(j, form) == key_of(i, form)] for i in members}
@@ -48,9 +48,9 @@ def combined(text: str, form: Form) -> hloom.Module:
     return module
 
 
-@pytest.mark.parametrize("form", list(Form))
+@pytest.mark.parametrize("form", list(CombinedForm))
 @pytest.mark.parametrize("kind", RESULTS)
-def test_values_stay(kind: str, form: Form) -> None:
+def test_values_stay(kind: str, form: CombinedForm) -> None:
     module = combined(program(kind), form)
     assert sum(i.op.is_collective for i in module.entry) == 1
     assert differences(program(kind), module, exact=True) == ""
@@ -58,14 +58,14 @@ def test_values_stay(kind: str, form: Form) -> None:
 
 def test_forms_of_kinds() -> None:
     """XLA runs variadic gathers and all-reduces only; an all-to-all along a dimension takes one operand."""
-    def operands(kind: str, form: Form) -> int:
+    def operands(kind: str, form: CombinedForm) -> int:
         return next(len(i.operands) for i in combined(program(kind), form).entry if i.op.is_collective)
 
-    assert {kind: operands(kind, Form.VARIADIC) for kind in RESULTS} == {
+    assert {kind: operands(kind, CombinedForm.VARIADIC) for kind in RESULTS} == {
         "all-gather": 3, "reduce-scatter": 3, "all-reduce": 3, "all-to-all": 1, "collective-permute": 3}  # fmt: skip
-    assert {kind: operands(kind, Form.XLA) for kind in RESULTS} == {
+    assert {kind: operands(kind, CombinedForm.XLA) for kind in RESULTS} == {
         "all-gather": 3, "reduce-scatter": 1, "all-reduce": 3, "all-to-all": 1, "collective-permute": 1}  # fmt: skip
-    assert {operands(kind, Form.FLAT) for kind in RESULTS} == {1}
+    assert {operands(kind, CombinedForm.FLAT) for kind in RESULTS} == {1}
 
 
 def test_other_types_groups_and_reducers_stay_apart() -> None:
@@ -79,9 +79,9 @@ def test_other_types_groups_and_reducers_stay_apart() -> None:
   e1 = f32[16] all-reduce(z), channel_id=5, to_apply=most, {GROUPS}
   ROOT t = (f32[16,12], bf16[16,4], f32[32,12], f32[16], f32[16]) tuple(a, b, c, d, e1)
 }}"""
-    assert sum(i.op.is_collective for i in combined(text, Form.VARIADIC).entry) == 4  # gathers may mix types
-    assert sum(i.op.is_collective for i in combined(text, Form.FLAT).entry) == 5
-    assert differences(text, combined(text, Form.VARIADIC), exact=True) == ""
+    assert sum(i.op.is_collective for i in combined(text, CombinedForm.VARIADIC).entry) == 4  # gathers may mix types
+    assert sum(i.op.is_collective for i in combined(text, CombinedForm.FLAT).entry) == 5
+    assert differences(text, combined(text, CombinedForm.VARIADIC), exact=True) == ""
 
 
 def test_a_bucket_says_what_its_members_are_for() -> None:
@@ -89,6 +89,6 @@ def test_a_bucket_says_what_its_members_are_for() -> None:
     for number, name in enumerate("ab"):
         channel = f"channel_id={number + 1}"
         text = text.replace(channel, f'frontend_attributes={{hloom.cause="operand of {name}"}}, {channel}')
-    (bucket,) = (i for i in combined(text, Form.VARIADIC).entry if i.op.is_collective)
+    (bucket,) = (i for i in combined(text, CombinedForm.VARIADIC).entry if i.op.is_collective)
     assert str(bucket.frontend_attributes["hloom.cause"]) == "operand of a, operand of b"
     assert bucket.name == "cx"

@@ -21,7 +21,7 @@ from hloom.ir.ops.collective_groups import CollectiveAttributes
 from hloom.ir.tools.control_flow import computations_run
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline, schedule
-from hloom.passes.schedule.combining import Form
+from hloom.passes.schedule.combining import CombinedForm
 from hloom.passes.schedule.extract import Extract
 from hloom.passes.schedule.planning import Planning, forecast
 from hloom.passes.schedule.search.arrange import arrange
@@ -99,7 +99,7 @@ def test_random_programs_keep_their_bits(module: Module) -> None:
 @given(programs())
 def test_a_renewed_clock_times_as_a_new_one(module: Module) -> None:
     for local in (partitioned(module), local_of(fsdp_step(4, layers=3, width=64, batch=64))):
-        for form in Form:
+        for form in CombinedForm:
             again, machine = clone_module(local), MACHINES["h100"]
             clock = Clock.of(again, machine)
             forecast(again, clock)

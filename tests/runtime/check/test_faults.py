@@ -13,7 +13,7 @@ import pytest
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.types.element_type import ELEMENT_TYPES
-from hloom.runtime.check.check import Verdict, WideRun, judge, wide_program
+from hloom.runtime.check.check import CheckVerdict, WideRun, judge, wide_program
 from hloom.runtime.check.reference import Reference
 from hloom.runtime.check.retype import retyped
 from hloom.runtime.evaluator import UnpartitionedProgram
@@ -44,7 +44,7 @@ class Trial:
         wide = wide_program(reference, local)
         return Trial(local, reference, wide, simulate(wide.program, wide.inputs, poison=True) if wide else None)
 
-    def verdict(self, local: Module, in_f64: Sequence[Array] | None) -> Verdict:
+    def verdict(self, local: Module, in_f64: Sequence[Array] | None) -> CheckVerdict:
         outputs = simulate(local, self.reference.inputs)
         return judge(self.reference, outputs, in_f64, local.num_partitions)
 

@@ -12,7 +12,7 @@ from hloom import parse
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.native.kernels import NativeKernels
 from hloom.runtime.native.loop import LoopStep
-from hloom.runtime.plan.interpreter import Plan, Step
+from hloom.runtime.plan.interpreter import Step, StepPlan
 from hloom.runtime.plan.steps import WhileStep
 from hloom.runtime.simulator import run_devices
 from support.loop_kernels import needs_llvm
@@ -47,7 +47,7 @@ ENTRY e {{
 }}"""
 
 
-def whiles(plan: Plan) -> Iterator[Step]:
+def whiles(plan: StepPlan) -> Iterator[Step]:
     for step in plan.steps:
         if isinstance(step.acting, WhileStep):
             yield step.acting

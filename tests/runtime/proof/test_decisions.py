@@ -8,7 +8,7 @@ import hloom
 import numpy as np
 import pytest
 from hloom.ir.graph.module import Module
-from hloom.runtime.proof.inputs import Mode, TrialInputs
+from hloom.runtime.proof.inputs import TrialInputs, TrialKind
 from hloom.runtime.proof.verdict import Verdict
 
 Array = np.ndarray[Any, Any]
@@ -107,7 +107,7 @@ def test_nothing_is_claimed_of_what_is_tested_only() -> None:
 def _drawn(text: str, seeds: int) -> list[Array]:
     module = hloom.parse(f"HloModule m\nENTRY e {{ ROOT x = {text} parameter(0) }}")
     inputs = TrialInputs(module)
-    return [inputs.draw(np.random.SeedSequence(seed), Mode("any", "any"))[0] for seed in range(seeds)]
+    return [inputs.draw(np.random.SeedSequence(seed), TrialKind("any", "any"))[0] for seed in range(seeds)]
 
 
 def test_inputs_are_alike_and_different_and_of_the_whole_type() -> None:

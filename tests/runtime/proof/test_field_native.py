@@ -14,7 +14,7 @@ from hloom.runtime.proof import field, matrices, oracle, sums
 from hloom.runtime.proof.field import GREATEST, LEAST, PRIME, UNDEFINED
 from hloom.runtime.proof.field_native import NativeField, native_field
 from hloom.runtime.proof.kernels import FieldKernels
-from hloom.runtime.proof.memo import Elements
+from hloom.runtime.proof.memo import ElementSet
 from hloom.runtime.proof.oracle import Oracle
 from hloom.runtime.proof.relations import lookups
 from hloom.runtime.proof.relations.symbolic import SymbolicKernels
@@ -157,7 +157,7 @@ ENTRY e { x = f32[8,4] parameter(0), sharding={devices=[2,1]<=[2]}  w = f32[4,4]
 
 def test_a_set_of_elements() -> None:
     some, others = random(1000), random(3000)[1000:]
-    made = Elements()
+    made = ElementSet()
     assert not made.has(some).any()
     for part in np.split(some, 10):
         made.add(part.reshape(4, 25))

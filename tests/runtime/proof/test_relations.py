@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hloom
 import pytest
-from hloom.runtime.proof.relations.relate import Row, relate
+from hloom.runtime.proof.relations.relate import RelationRow, relate
 from support.command_line import EXAMPLES
 
 
-def rows(text: str) -> dict[str, Row]:
+def rows(text: str) -> dict[str, RelationRow]:
     """The relations of a program by the names of values per device."""
     module = hloom.parse(text)
     return {row.name: row for row in relate(module, hloom.partition(module)).rows()}

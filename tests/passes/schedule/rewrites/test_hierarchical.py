@@ -5,7 +5,7 @@ from __future__ import annotations
 import hloom
 import pytest
 from hloom.passes.base import PassContext
-from hloom.passes.schedule.rewrites.base import Program
+from hloom.passes.schedule.rewrites.base import RewriteProgram
 from support.rewrites import collectives, differences, rewritten
 
 PASS = "hierarchical-collectives"
@@ -91,7 +91,7 @@ def test_one_step(text: str, machine: hloom.Machine, why: str) -> None:
 def test_fewer_bytes_cross_the_slow_links() -> None:
     """A quarter of the array, twice, less the device's own part."""
     module, _ = rewritten(reduce("640,100"), PASS, HOSTS)
-    program = Program(module, PassContext(machine=HOSTS))
+    program = RewriteProgram(module, PassContext(machine=HOSTS))
     across = [c for c in hloom.collectives(module) if c.kind == "all-reduce"]
     assert [c.wire_bytes for c in across] == [640 * 100 * 4 // 4]
     before = program.time("all-reduce", 640 * 100 * 4, ((0, 1, 2, 3, 4, 5, 6, 7),))

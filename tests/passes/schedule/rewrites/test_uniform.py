@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hloom
 import pytest
-from hloom.passes.schedule.rewrites.uniform import Uniform
+from hloom.passes.schedule.rewrites.uniform import UniformValues
 
 ALL, ROWS = ((0, 1, 2, 3),), ((0, 1), (2, 3))
 STATE = "(s32[], f32[4], f32[4])"
@@ -72,7 +72,7 @@ def test_in_nested_loops(
         for value, wanted in holds.items():
             instruction = computation.find(value)
             assert instruction is not None
-            assert Uniform(module, asked).holds(instruction) is wanted, f"{value} in {name}"
+            assert UniformValues(module, asked).holds(instruction) is wanted, f"{value} in {name}"
 
 
 def test_trips_that_differ() -> None:
@@ -85,8 +85,8 @@ def test_trips_that_differ() -> None:
     inner, outer = values["inner"].find("i"), values["outer"].find("a")
     assert inner is not None
     assert outer is not None
-    assert not Uniform(module, ALL).holds(inner)
-    assert not Uniform(module, ALL).holds(outer)
+    assert not UniformValues(module, ALL).holds(inner)
+    assert not UniformValues(module, ALL).holds(outer)
 
 
 def test_parameters_by_their_shardings() -> None:
@@ -98,6 +98,6 @@ ENTRY e {
 }""")
     local = hloom.partition(module)
     x, y = local.entry.parameters
-    assert [Uniform(local, ROWS).holds(p) for p in (x, y)] == [True, True]
-    assert [Uniform(local, ((0, 2), (1, 3))).holds(p) for p in (x, y)] == [False, True]
-    assert not Uniform(module, ROWS).holds(module.entry.parameters[1]), "another compiler's may lie anywhere"
+    assert [UniformValues(local, ROWS).holds(p) for p in (x, y)] == [True, True]
+    assert [UniformValues(local, ((0, 2), (1, 3))).holds(p) for p in (x, y)] == [False, True]
+    assert not UniformValues(module, ROWS).holds(module.entry.parameters[1]), "another compiler's may lie anywhere"

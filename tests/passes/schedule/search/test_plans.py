@@ -12,20 +12,22 @@ from hloom.passes.schedule.search.best import best_schedule
 from hloom.passes.schedule.search.bounds import lower_bound
 from hloom.passes.schedule.search.exact import exact
 from hloom.passes.schedule.search.heuristics import best_of, capped, greedy, in_groups, per_tensor, simplefsdp
-from hloom.passes.schedule.search.problem import Action, Kind, Outcome, Problem, Tensor, simulate
+from hloom.passes.schedule.search.problem import Action, ActionKind, Outcome, SchedulingProblem, Tensor, simulate
 from hloom.passes.schedule.search.sweep import Trials
 from support.scheduling_problems import all_plans, layered_problem, random_problem
+
+COMPUTE, GATHER, REDUCE = ActionKind.COMPUTE, ActionKind.GATHER, ActionKind.REDUCE
 
 EVERYTHING = 10**9  # labels
 
 
-def best_of_all(problem: Problem) -> float:
+def best_of_all(problem: SchedulingProblem) -> float:
     """The time of the best plan within memory, by trying all; infinite if there is none."""
     outcomes = (simulate(problem, plan) for plan in all_plans(problem))
     return min((o.seconds for o in outcomes if o.is_within), default=float("inf"))
 
 
-def exact_seconds(problem: Problem) -> float:
+def exact_seconds(problem: SchedulingProblem) -> float:
     found = exact(problem, budget=EVERYTHING, window=len(problem.segments) + 20)
     assert found.is_proven
     if found.best is None:
@@ -35,7 +37,7 @@ def exact_seconds(problem: Problem) -> float:
     return found.best.seconds
 
 
-def rules(problem: Problem) -> list[Outcome]:
+def rules(problem: SchedulingProblem) -> list[Outcome]:
     halves = [n // 2 for n in range(len(problem.gathers))], [n // 2 for n in range(len(problem.reductions))]
     many = [per_tensor(problem), simplefsdp(problem), greedy(problem), capped(problem, 3e7, alone=True),
             capped(problem, 6e7), in_groups(problem, *halves)]  # fmt: skip
@@ -106,33 +108,38 @@ def test_a_budget_still_gives_a_plan() -> None:
 def test_buckets_wait_for_memory() -> None:
     """Two tensors of which only one fits: the second comes when the first has been used, and the bucket is divided."""
     tensors = tuple(Tensor(1.0, 10, n, n) for n in range(2))
-    problem = Problem((1.0, 1.0), tensors, (), (0.5,), (10, 10))
+    problem = SchedulingProblem((1.0, 1.0), tensors, (), (0.5,), (10, 10))
     found = arrange(problem, Buckets((2,), ()))
-    assert [a.kind for a in found.plan] == [Kind.GATHER, Kind.COMPUTE, Kind.GATHER, Kind.COMPUTE]
+    assert [a.kind for a in found.plan] == [
+        GATHER,
+        COMPUTE,
+        GATHER,
+        COMPUTE,
+    ]
     assert (found.seconds, found.peak, found.is_within) == (5.0, 10, True)
     assert arrange(replace(problem, room=(20, 20)), Buckets((2,), ())).seconds == 4.5
 
 
 def test_simulation_by_hand() -> None:
     """Gather 0, 1.5 s; compute 1 s beside gather 1; the gradients go together at the end."""
-    problem = Problem(
+    problem = SchedulingProblem(
         (1.0, 1.0), tuple(Tensor(1.0, 8, n, n) for n in range(2)), tuple(Tensor(2.0, 8, n, 1 << 60) for n in range(2)),
         (0.5,), (100, 100),
     )  # fmt: skip
-    plan = (Action(Kind.GATHER, 1), Action(Kind.GATHER, 2), Action(Kind.COMPUTE), Action(Kind.COMPUTE),
-            Action(Kind.REDUCE, 2))  # fmt: skip
+    plan = (Action(GATHER, 1), Action(GATHER, 2), Action(COMPUTE), Action(COMPUTE),
+            Action(REDUCE, 2))  # fmt: skip
     found = simulate(problem, plan)
     assert found.seconds == 1.5 + 1.5 + 1.0 + 4.5  # the second segment waits for its gather
     assert found.peak == 16
 
 
 @pytest.mark.parametrize("plan", [
-    (Action(Kind.COMPUTE), Action(Kind.GATHER, 1), Action(Kind.REDUCE, 1)),  # computes without its tensor
-    (Action(Kind.GATHER, 1), Action(Kind.REDUCE, 1), Action(Kind.COMPUTE)),  # reduces what is not made
-    (Action(Kind.GATHER, 1), Action(Kind.COMPUTE)),  # leaves a reduction out
+    (Action(COMPUTE), Action(GATHER, 1), Action(REDUCE, 1)),  # computes without its tensor
+    (Action(GATHER, 1), Action(REDUCE, 1), Action(COMPUTE)),  # reduces what is not made
+    (Action(GATHER, 1), Action(COMPUTE)),  # leaves a reduction out
 ])  # fmt: skip
 def test_wrong_plans_are_refused(plan: tuple[Action, ...]) -> None:
-    problem = Problem((1.0,), (Tensor(1.0, 8, 0, 0),), (Tensor(1.0, 8, 0, 1 << 60),), (0.0,), (100,))
+    problem = SchedulingProblem((1.0,), (Tensor(1.0, 8, 0, 0),), (Tensor(1.0, 8, 0, 1 << 60),), (0.0,), (100,))
     with pytest.raises(ValueError, match=r"needs|starts before|leaves"):
         simulate(problem, plan)
 
