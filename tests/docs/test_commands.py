@@ -20,7 +20,7 @@ _NEEDS_MORE = ("--ranks", ">", "|", "from-jax", "hosts", "bench")
 def _commands() -> list[tuple[str, str, str]]:
     """The page, the command line and the output of each command that needs nothing but the repository."""
     found: list[tuple[str, str, str]] = []
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         for kind, block in _BLOCK.findall(page.read_text()):
             parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:] if kind != "sh" else block.splitlines()
             for line, _, output in (part.partition("\n") for part in parts):

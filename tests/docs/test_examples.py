@@ -13,7 +13,7 @@ from support.nursery import cold
 _BLOCK = re.compile(r"^## ([^\n]*)\n|^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def examples(pages: str = "docs/*.md") -> list[tuple[str, str]]:
+def examples(pages: str = "docs/**/*.md") -> list[tuple[str, str]]:
     """Page and heading of each fenced block of Python, and its text."""
     found: list[tuple[str, str]] = []
     for page in sorted(ROOT.glob(pages)):
