@@ -82,7 +82,7 @@ def test_repeated_runs_give_the_same_results_and_times(ranks: int | None, tmp_pa
     assert 0 < times["median"] < 60
     assert 0 < times["first"] < 60
     assert found == json.loads(once.out)
-    shown = process("run", NAMED, *more, "--repeat", "2", cwd=tmp_path)
+    shown = process("run", NAMED, "--repeat", "2", cwd=tmp_path)
     assert re.search(r"(?m)^first run \S+ m?s, median of 2 \S+ m?s$", shown.out)
 
 

@@ -114,7 +114,7 @@ ENTRY e { x = f32[3,4] parameter(0), sharding={devices=[1,2]<=[2]}
     assert messages == [d.message for d in hloom.partition(hloom.parse(text)).remarks] != []
 
 
-@pytest.mark.parametrize("backend", ["reference", "native"])
+@pytest.mark.parametrize("backend", [pytest.param("reference", marks=pytest.mark.slow), "native"])
 def test_on_ranks(backend: str) -> None:
     pytest.importorskip("mpi4py")
     try:

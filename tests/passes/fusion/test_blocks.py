@@ -109,7 +109,9 @@ SMALL = [("causal", 24, 24), ("causal", 29, 29), ("causal", 17, 30), ("causal", 
          ("window", 40, 40)]  # fmt: skip
 FILLS = ["-inf", "-3.4028235e38", "0.5"]
 MASKED = [(*shape, fill, False) for shape in SHAPES for fill in FILLS]
-COMPILED = [pytest.param(*shape, fill, *NATIVE.values, marks=NATIVE.marks) for shape in SMALL for fill in FILLS]
+COMPILED = [pytest.param(*shape, fill, *NATIVE.values,
+                         marks=[*NATIVE.marks, *([pytest.mark.slow] if (row + column) % 3 else [])])
+            for row, shape in enumerate(SMALL) for column, fill in enumerate(FILLS)]  # fmt: skip
 
 
 @pytest.mark.parametrize(("mask", "rows", "columns", "fill", "native"), [*MASKED, *COMPILED])
@@ -122,8 +124,11 @@ def test_masked_attention(mask: str, rows: int, columns: int, fill: str, native:
     agree(module, inputs(module), native)
 
 
-@pytest.mark.parametrize("native", [False, NATIVE])
-@pytest.mark.parametrize("fill", ["-inf", "-1e30", "0.5", "nan"])
+@pytest.mark.parametrize(("fill", "native"), [
+    *((fill, False) for fill in ("-inf", "-1e30", "0.5", "nan")),
+    *(pytest.param(fill, *NATIVE.values, marks=[*NATIVE.marks, *more])
+      for fill, more in (("-inf", []), ("0.5", []), ("-1e30", [pytest.mark.slow]), ("nan", [pytest.mark.slow]))),
+])  # fmt: skip
 def test_numbers_that_are_not_finite(fill: str, native: bool) -> None:
     """The elements that blocks leave out would make results NaN: those of the last product, not of the first.
 

@@ -173,11 +173,11 @@ LINKS = pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
 
 
 def _in_turn(*sizes: tuple[Meshes, tuple[int, ...]]) -> pytest.MarkDecorator:
-    """Parametrizes a test by sizes and machines: a third of the machines per size by default, all in the slow run."""
+    """Parametrizes a test by sizes and machines: one machine in six per size by default, all in the slow run."""
     pairs = itertools.product(enumerate(sizes), enumerate(MACHINES.items()))
     return pytest.mark.parametrize(("meshes", "dims", "machine"), [
         pytest.param(*size, machine, id=f"{size[1]} on {product(size[0][0])}, {name}",
-                     marks=[pytest.mark.slow] if (row + column) % 3 else [])
+                     marks=[pytest.mark.slow] if (row + column) % 6 else [])
         for (row, size), (column, (name, machine)) in pairs
     ])  # fmt: skip
 

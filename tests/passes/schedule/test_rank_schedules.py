@@ -33,7 +33,7 @@ def outcome(kind: str, ranks: int, count: int, collectives: str) -> tuple[int, s
     return int(programs), set(passes)
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=pytest.mark.slow), 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_layered_models(ranks: int) -> None:
     programs, passes = outcome("layered", ranks, 2, "shared")
     assert programs == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -44,8 +45,12 @@ MACHINES = {"default": DEFAULT, "h100": PRESETS["h100"], "cpu-cluster": PRESETS[
 
 
 def local_of(text: str) -> Module:
-    module = hloom.partition(hloom.parse(text)).module
-    return clone_module(module)
+    return clone_module(_partitioned(text))
+
+
+@cache
+def _partitioned(text: str) -> Module:
+    return hloom.partition(hloom.parse(text)).module
 
 
 def scheduled(local: Module, machine: str = "cpu-cluster", memory: int = 0, form: str = "variadic") -> Module:
@@ -95,22 +100,29 @@ def test_random_programs_keep_their_bits(module: Module) -> None:
             assert seconds(found) <= seconds(local) * (1 + 1e-9)
 
 
+def check_renewed_clock(local: Module) -> None:
+    for form in CombinedForm:
+        again, machine = clone_module(local), MACHINES["h100"]
+        clock = Clock.of(again, machine)
+        forecast(again, clock)
+
+        def planner(problem: Extract) -> tuple[Extract, Outcome]:
+            return problem, arrange(problem.problem, capped(problem.problem, 1e9), ahead=1)
+
+        Planning(planner, machine, form).plan(again, clock, float("inf"))
+        new = Clock.of(again, machine)
+        for i in (i for c in computations_run(again) for i in c if not i.op.is_control):
+            assert (clock.parts(i), clock.touched(i)) == (new.parts(i), new.touched(i)), i.name
+
+
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(programs())
 def test_a_renewed_clock_times_as_a_new_one(module: Module) -> None:
-    for local in (partitioned(module), local_of(fsdp_step(4, layers=3, width=64, batch=64))):
-        for form in CombinedForm:
-            again, machine = clone_module(local), MACHINES["h100"]
-            clock = Clock.of(again, machine)
-            forecast(again, clock)
+    check_renewed_clock(partitioned(module))
 
-            def planner(problem: Extract) -> tuple[Extract, Outcome]:
-                return problem, arrange(problem.problem, capped(problem.problem, 1e9), ahead=1)
 
-            Planning(planner, machine, form).plan(again, clock, float("inf"))
-            new = Clock.of(again, machine)
-            for i in (i for c in computations_run(again) for i in c if not i.op.is_control):
-                assert (clock.parts(i), clock.touched(i)) == (new.parts(i), new.touched(i)), i.name
+def test_a_renewed_clock_times_gathers_and_reductions_as_a_new_one() -> None:
+    check_renewed_clock(local_of(fsdp_step(4, layers=3, width=64, batch=64)))
 
 
 def test_fsdp_sends_one_message_per_block() -> None:
@@ -311,14 +323,14 @@ def test_wrong_options(passes: str, message: str) -> None:
         run_pipeline(parse_pipeline(passes), local, PassContext())
 
 
-def test_loops_gather_ahead_where_that_is_faster() -> None:
+@pytest.mark.parametrize("machine", ["cpu-cluster", pytest.param("h100", marks=pytest.mark.slow)])
+def test_loops_gather_ahead_where_that_is_faster(machine: str) -> None:
     """Each way is scheduled; the program takes no longer than without, and says what it took."""
     local = local_of((EXAMPLES / "transformer_scan_train.hlo").read_text())
-    for machine in ("cpu-cluster", "h100"):
-        alone, _ = rewritten(clone_module(local), "equal-computations,schedule", MACHINES[machine])
-        assert seconds(scheduled(local, machine), machine) <= seconds(alone, machine) / 0.99
-        alone, _ = rewritten(clone_module(local), "equal-computations,schedule{memory=1TB}", MACHINES[machine])
-        assert seconds(scheduled(local, machine, memory=10**12), machine) <= seconds(alone, machine)
+    alone, _ = rewritten(clone_module(local), "equal-computations,schedule", MACHINES[machine])
+    assert seconds(scheduled(local, machine), machine) <= seconds(alone, machine) / 0.99
+    alone, _ = rewritten(clone_module(local), "equal-computations,schedule{memory=1TB}", MACHINES[machine])
+    assert seconds(scheduled(local, machine, memory=10**12), machine) <= seconds(alone, machine)
 
 
 @pytest.mark.parametrize("layers", [2, 4])

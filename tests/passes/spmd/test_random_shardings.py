@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import hloom
@@ -51,7 +50,8 @@ def _check(name: str, trial: int) -> None:
 
 # The transformer takes seconds on one axis, half a minute on several.
 @pytest.mark.parametrize(
-    ("name", "trial"), [*itertools.product(("mlp_named", "mlp_train"), range(5)), ("transformer_train", 3)]
+    ("name", "trial"),
+    [*(("mlp_named", n) for n in range(5)), ("mlp_train", 1), ("mlp_train", 4), ("transformer_train", 3)],
 )
 def test_examples_under_random_shardings(name: str, trial: int) -> None:
     _check(name, trial)

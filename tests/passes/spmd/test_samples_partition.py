@@ -33,11 +33,14 @@ MESHES = [
     Mesh((("x", 2), ("y", 3)), (3, 1, 4, 0, 5, 2)),
 ]
 TRIALS = 6
+# Element-wise ops have one rule: a few samples of each show it.
+_FEW = 2
 _CASES = [
-    pytest.param(text, 1 if OPS[opcode].is_elementwise else 2, id=f"{opcode}-{number}")
+    pytest.param(text, 1 if OPS[opcode].is_elementwise else 2, id=f"{opcode}-{number}",
+                 marks=[pytest.mark.slow] if OPS[opcode].is_elementwise and number >= _FEW else [])
     for opcode, texts in SAMPLES.items()
     for number, text in enumerate(texts)
-]
+]  # fmt: skip
 
 
 def _annotate(module: Module, mesh: Mesh, rng: np.random.Generator) -> None:

@@ -9,7 +9,7 @@ from hloom.ir.graph.module import Module
 from hloom.ir.ops.calls.behaviour import Behaviour
 from hloom.ir.ops.calls.user_calls import USER_BEHAVIOURS
 from support.harmless_faults import check_harmless
-from support.planted_faults import faults
+from support.planted_faults import faults, some
 
 COMPUTATIONS = """HloModule m
 add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
@@ -61,13 +61,15 @@ def module_of(body: str) -> Module:
     return hloom.parse(COMPUTATIONS + "ENTRY e { " + body.format(rows=ROWS, last=LAST, batch=BATCH) + " }")
 
 
+@pytest.mark.parametrize("each", [2, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_they_are_equal_and_mistakes_are_found(name: str) -> None:
+def test_they_are_equal_and_mistakes_are_found(name: str, each: int) -> None:
+    """Up to `each` mistakes of each kind."""
     module = module_of(PROGRAMS[name])
     local = hloom.partition(module)
     verdict = prove(module, local)
     assert verdict.agrees, verdict
-    planted = list(faults(local))
+    planted = some(list(faults(local)), each)
     missed = [f for f in planted if prove(module, f.plant(local)).outcome != "differs"]
     check_harmless(module, local, missed)
     assert len(planted) > len(missed)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hloom.codegen.native.compile_llvm import Native
 
-FLAGS = ("-O2", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w")
+FLAGS = ("-O1", "-ffp-contract=off", "-fwrapv", "-fno-math-errno", "-fno-trapping-math", "-w")
 
 
 @cache
