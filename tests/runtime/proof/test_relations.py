@@ -88,7 +88,9 @@ ENTRY e { x = f32[8,8] parameter(0), sharding={mesh['a'=2,'b'=2], [{'a'}, {'b'}]
     assert [row.relation for row in inside] == ["tile of y [a, b]"]
 
 
-@pytest.mark.parametrize("name", ["mlp_train", "transformer_train", "transformer_scan_train"])
+@pytest.mark.parametrize(
+    "name", ["mlp_train", "transformer_train", pytest.param("transformer_scan_train", marks=pytest.mark.slow)]
+)
 def test_hardly_any_value_of_the_examples_is_unrelated(name: str) -> None:
     module = hloom.load(EXAMPLES / f"{name}.hlo")
     found = relate(module, hloom.partition(module))
