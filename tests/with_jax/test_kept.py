@@ -85,6 +85,8 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
         return partition(*args, **options)
 
     monkeypatch.setattr(api, "partition", counted)
+    kept = importlib.import_module("hloom.jax.kept")
+    monkeypatch.setattr(kept, "USER_BEHAVIOURS", {})  # targets of custom-calls that other tests have registered
     monkeypatch.setenv("HLOOM_CACHE", str(tmp_path / "cache"))
 
     def run(function: Callable[..., Any] = jax.numpy.sin, size: int = 4, **options: Any) -> int:

@@ -283,7 +283,7 @@ def test_a_way_over_the_slow_links_once() -> None:
     x, y = Digit(2, 4), Digit(4, 1)
     machine = Cluster(Links(((1, Link(5e-6, 25e9)), (4, Link(1e-6, 100e9)))))
     plan = plan_reshard(Tiling(((x,), (y,), ())), Tiling(((), (x, y), ())), (32, 32, 32), 8, machine=machine)
-    assert [type(m).__name__ for m in plan.moves] == ["AllToAll", "Permute"]
+    assert [type(m).__name__ for m in plan.moves] == ["AllToAllMove", "Permute"]
     assert plan.received == 2048 + 4096
 
 
@@ -293,4 +293,4 @@ def test_slow_axes_are_avoided() -> None:
     machine = parse_machine(links="1us/400GB;4:10us/10GB")
     source = Tiling(((),), (far, near))
     plan = plan_reshard(source, Tiling(((near,),)), (1 << 20,), 16, machine=machine)
-    assert [type(m).__name__ for m in plan.moves] == ["ReduceScatter", "AllReduce"]
+    assert [type(m).__name__ for m in plan.moves] == ["ReduceScatterMove", "AllReduceMove"]
