@@ -25,6 +25,11 @@ def in_flight_problems(module: Module) -> list[Diagnostic]:
     return [*(d for computation in module for d in _awaited(computation)), *_channels(module)]
 
 
+def transfer_problems(module: Module) -> list[Diagnostic]:
+    """Returns an error for each send or receive of a program at any stage that is not awaited once."""
+    return [d for computation in module for i in computation if _is_transfer(i) for d in _start(i)]
+
+
 def note(message: str, where: Location | None) -> Diagnostic:
     """Returns a note at another place, which belongs to a diagnostic."""
     return Diagnostic(Severity.NOTE, message, where)
@@ -40,8 +45,12 @@ def _error(instruction: Instruction, message: str, *notes: Diagnostic, help: str
 
 def _awaited(computation: Computation) -> Iterator[Diagnostic]:
     for instruction in computation:
-        if instruction.op.interface(Starts) or isinstance(instruction.op, Send | Recv):
+        if instruction.op.interface(Starts) or _is_transfer(instruction):
             yield from _start(instruction)
+
+
+def _is_transfer(instruction: Instruction) -> bool:
+    return isinstance(instruction.op, Send | Recv)
 
 
 def _start(start: Instruction) -> Iterator[Diagnostic]:

@@ -20,6 +20,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.starts import Starts, run_by, starts
+from ...ir.tools.in_flight import transfer_problems
 from ...ir.types.element_type import TOKEN
 from ...ir.types.literal import scalar
 from ...ir.types.shape import Shape
@@ -29,12 +30,15 @@ from .awaited_transfers import await_transfers
 
 @dataclass(frozen=True)
 class Synchronous(Pass):
-    """Replaces starts and their dones by the ops that they wrap."""
+    """Replaces starts and their dones by the ops that they wrap. Raises CompileError for transfers without a done."""
 
     name: ClassVar[str] = "synchronous"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        return sum(_computation(c) for c in module.computations) > 0
+        changed = sum(_computation(c) for c in module.computations) > 0
+        context.diagnostics.found += transfer_problems(module)
+        context.diagnostics.raise_errors()
+        return changed
 
 
 @brief

@@ -108,3 +108,17 @@ def test_the_done_of_a_group_of_transfers_awaits_those_without_one(end: str, don
     if "recv-done" not in end:
         (value,) = local.entry.root.operands if local.entry.root.opcode == "tuple" else [local.entry.root]
         assert value.operands[0].opcode == "recv-done"  # what has arrived, not the context
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_transfer_without_a_done_is_refused(devices: int) -> None:
+    """It would be in flight for ever, and the program of each device would not be readable."""
+    program = parse("""HloModule m
+ENTRY e {
+  t = token[] after-all()
+  x = f32[3] parameter(0)
+  s = (f32[3], u32[], token[]) send(x, t), channel_id=1
+  ROOT r = f32[3] negate(x)
+}""")
+    with pytest.raises(CompileError, match="send s: is never awaited: it has no done"):
+        partition(program, devices)
