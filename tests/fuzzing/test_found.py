@@ -20,6 +20,11 @@ FOUND: dict[str, tuple[str, str, str]] = {
         "text", entry("p = f32[8] parameter(0)", "c = f32[8] call(p), to_apply=f",
                       "ROOT d = f32[8] call(c), to_apply=g", before=PARTS), "serialized",
     ),
+    "token of another order of devices": (
+        "sweep", entry("t = token[] parameter(0)", "x = f32[3] parameter(1), sharding={mesh['x'=2,'y'=4], "
+                       "device_ids=(1,5,7,0,4,6,2,3), [{'y'}], manual={'x'}}",
+                       "ROOT r = token[] outfeed(x, t), outfeed_shape=f32[3]"), "partitioned",
+    ),
     "least elements": ("text", entry(X, "ROOT r = (f32[1], s32[1]) topk(x), k=1, largest=false"), "serialized"),
     "numbers that are no f32": (
         "text", entry("x = f32[2,3] parameter(0)", "s = f32[3] parameter(1)",

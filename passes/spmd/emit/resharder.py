@@ -47,6 +47,8 @@ class Resharder:
             target = Tiling.replicated(value.shape.rank)
         if value.tiling == target:
             return value
+        if not value.shape.is_array:
+            return replace(value, tiling=target)  # a token has no elements that could move
         # One instruction may be the tile of several values: slicing a whole tile emits no instruction.
         key = (value.instruction, value.shape, value.tiling, value.monoid, target)
         if key not in self._done:
