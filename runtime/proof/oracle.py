@@ -17,6 +17,7 @@ import numpy as np
 
 from ...ir.ops.numerics import numpy_type
 from ...ir.types.element_type import ElementType
+from ..fabric.tiles import Poison
 from .embedding import held, is_small
 from .field import (
     GREATEST,
@@ -106,6 +107,11 @@ class Oracle:
         return self._sets[name]
 
     @property
+    def poison(self) -> Poison:
+        """The end of their order at which padding is, where it may be at either."""
+        return "least" if self.is_free else "greatest"
+
+    @property
     def has_made_up(self) -> bool:
         """Whether there are elements of which nothing is known."""
         return self._fresh > 0
@@ -159,7 +165,7 @@ class Oracle:
         In the total order NaN with a sign is at an end. UNDEFINED may be any number: it comes next to one of the ends.
         """
         if total:
-            undefined = ONE if self.is_free else _END - ONE
+            undefined = ONE if self.poison == "least" else _END - ONE
             of_nan = np.where(x == NAN_BELOW, ZERO, np.where(x == NAN_ABOVE, _END, undefined))
             return np.where(is_nan(x), of_nan, np.add(self.keys(x), _BEFORE))
         native = native_field()

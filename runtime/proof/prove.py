@@ -171,7 +171,7 @@ class _Pair:
             return self.verdict(number, problem=f"the original cannot be run: {error.diagnostics[0].message}")
         self.progress.begin(f"trial {number + 1}: the partitioned program", number)
         try:
-            found = self.divided.program.simulate(inputs, poison=True).outputs
+            found = self.divided.program.simulate(inputs, self.oracle.poison).outputs
         except CompileError as error:
             origin = None if self.oracle.exhausted else self._origin(inputs)
             problem, differs = error.diagnostics[0].message, not self.oracle.exhausted

@@ -9,7 +9,7 @@ import pytest
 from hloom import prove
 from hloom.ir.graph.module import Module
 
-ONES = {"f32": 2**32 - 1, "bf16": 2**16 - 1}
+ONES = {"f32": 2**32 - 1, "bf16": 2**16 - 1, "s32": -(2**31)}
 
 
 def top(element: str, batch: str = "", largest: bool = True, size: int = 130) -> tuple[Module, str]:
@@ -23,6 +23,13 @@ ENTRY e {{ p = {shape} parameter(0), sharding={{devices={tiles}<=[4]}}
 
 def outcome(original: Module, local: str) -> str:
     return prove(original, hloom.parse(local), trials=4).outcome
+
+
+def unmasked(local: str) -> str:
+    """A program whose padding stays in place."""
+    wrong = re.sub(r"select\((.*?), (%p), .*?\)", r"select(\1, \2, \2)", local)
+    assert wrong != local
+    return wrong
 
 
 @pytest.mark.parametrize("largest", [True, False])
@@ -40,15 +47,30 @@ def test_masks_of_padding_are_right(element: str, batch: str, largest: bool) -> 
 def test_mistakes_in_masks_are_found(element: str, mistake: str, largest: bool) -> None:
     module, local = top(element, largest=largest)
     if mistake == "none":
-        wrong = re.sub(r"select\((.*?), (%p), .*?\)", r"select(\1, \2, \2)", local)
+        wrong = unmasked(local)
     elif mistake == "late":
         wrong = local.replace("s32[] constant(130)", "s32[] constant(132)")
     else:
-        ends = ONES[element], ONES[element] >> 1
+        ones = ONES[element]  # the least, of which a shift or a complement is the greatest
+        ends = (ones, ~ones) if ones < 0 else (ones, ones >> 1)
         right, other = ends if largest else ends[::-1]
         wrong = local.replace(f"constant({right})", f"constant({other})")
     assert wrong != local
     assert outcome(module, wrong) == "differs"
+
+
+@pytest.mark.parametrize(
+    ("element", "op", "start"),
+    [("s32", "minimum", 2**31 - 1), ("s32", "maximum", -(2**31)), ("pred", "and", "true"), ("pred", "or", "false")],
+)
+def test_padding_of_exact_numbers_is_at_either_end(element: str, op: str, start: object) -> None:
+    module = hloom.parse(f"""HloModule m
+f {{ a = {element}[] parameter(0)  b = {element}[] parameter(1)  ROOT r = {element}[] {op}(a, b) }}
+ENTRY e {{ p = {element}[3] parameter(0), sharding={{devices=[2]<=[2]}}  i = {element}[] constant({start})
+  ROOT t = {element}[] reduce(p, i), dimensions={{0}}, to_apply=f }}""")
+    local = hloom.partition(module).to_text()
+    assert prove(module, hloom.parse(local)).agrees
+    assert prove(module, hloom.parse(unmasked(local))).outcome == "differs"
 
 
 @pytest.mark.parametrize(("bits", "expected"), [(2**32 - 1, "agrees"), (2**31 - 1, "differs")])
@@ -70,4 +92,4 @@ def test_the_sign_of_nan_in_a_result_is_no_difference() -> None:
     text = """HloModule m, num_partitions=1
 ENTRY e { x = f32[2] parameter(0)  n = f32[] constant(nan)  ROOT t = (f32[2], f32[]) tuple(x, n) }"""
     original = hloom.parse(text.replace(", num_partitions=1", ""))
-    assert outcome(original, text.replace("(nan)", "(-nan)")) == outcome(original, text)
+    assert outcome(original, text.replace("(nan)", "(-nan)")) == "unproved"  # as NaN is undefined on both sides
