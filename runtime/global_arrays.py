@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir.tools.placement import Placement
 from ..ir.tools.process_grid import ProcessGrid
-from .fabric.tiles import assemble, common_value, copied_bytes, shards
+from .fabric.tiles import Poison, assemble, common_value, copied_bytes, shards
 from .plan.executable import check_inputs
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.limits import require_memory
@@ -28,7 +28,7 @@ def split_inputs(
     places: Sequence[Placement],
     devices: Sequence[int],
     grid: ProcessGrid,
-    poison: bool = False,
+    poison: bool | Poison = False,
     kernels: KernelProvider = NUMPY,
 ) -> list[list[Array]]:
     """Splits global inputs into the local inputs of each of these devices. Raises CompileError if they do not fit."""
@@ -44,7 +44,9 @@ def split_inputs(
     def parts(array: Array, place: Placement) -> list[Array]:
         if place.tiling is None:
             return [array[device] if array.ndim > place.shape.rank else array for device in devices]
-        return shards(array, place.tiling, [device % grid.partitions for device in devices], poison)
+        element = place.shape.element  # arrays of integers may hold floats
+        own = bool(poison) if element.is_float or element.is_complex else poison
+        return shards(array, place.tiling, [device % grid.partitions for device in devices], own)
 
     of_inputs = [parts(a, p) for a, p in zip(arrays, wanted, strict=True)]
     return [[of_devices[n] for of_devices in of_inputs] for n in range(len(devices))]

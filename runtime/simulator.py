@@ -14,6 +14,7 @@ from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
 from ..ir.tools.process_grid import ProcessGrid
 from .fabric.local import LocalFabric
+from .fabric.tiles import Poison
 from .flat_arrays import packed_inputs, unpacked_outputs
 from .global_arrays import join_outputs, split_inputs
 from .plan.executable import Executable
@@ -47,7 +48,9 @@ class SimulatedProgram:
         self.parameters, self.results = placements(module)
         self.executable = Executable(module, self.grid, kernels)
 
-    def simulate(self, inputs: Sequence[Array], poison: bool = False, observer: Observer | None = None) -> Simulation:
+    def simulate(
+        self, inputs: Sequence[Array], poison: bool | Poison = False, observer: Observer | None = None
+    ) -> Simulation:
         """Takes global arrays and returns global and local results."""
         return self._joined(self._run(self._split(inputs, poison), observer))
 
@@ -65,7 +68,7 @@ class SimulatedProgram:
         per_device, seconds = repeated(lambda last: self._run(local, None, tracer if last else None), times)
         return self._joined(per_device), seconds
 
-    def _split(self, inputs: Sequence[Array], poison: bool) -> list[list[Array]]:
+    def _split(self, inputs: Sequence[Array], poison: bool | Poison) -> list[list[Array]]:
         devices = range(self.grid.size)
         local = split_inputs(inputs, self.parameters, devices, self.grid, poison, self.executable.kernels)
         return packed_inputs(self.module, local)

@@ -19,6 +19,7 @@ class Algebra(Enum):
                of any class that has this
     BILINEAR   sums of products of the first operand with the second
     ORDER      looks at floats by comparing them, and hands them on: its kernel works on the elements of any order
+    TOTAL_ORDER the same by the total order of floats, in which NaN has a place
     CONVERSION the same numbers in another element type
     BITS       the bits of the elements of an array as elements of another type
     TRANSFORM  discrete Fourier transform of rows: sums of products with powers of a root of unity
@@ -34,6 +35,7 @@ class Algebra(Enum):
     FORMULA = "formula"
     BILINEAR = "bilinear"
     ORDER = "order"
+    TOTAL_ORDER = "total order"
     CONVERSION = "conversion"
     BITS = "bits"
     TRANSFORM = "transform"

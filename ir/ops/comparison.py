@@ -106,6 +106,9 @@ class Compare(Op[CompareAttributes], Ranges):
                 wanted[this] = found
         return wanted
 
+    def algebra_of(self, call: OpCall[CompareAttributes]) -> Algebra:
+        return Algebra.TOTAL_ORDER if call.attributes.type is ComparisonType.TOTALORDER else Algebra.ORDER
+
     def kernel(self, call: OpCall[CompareAttributes], compile: Compile) -> Kernel:
         element = call.operands[0].element
         function = _FUNCTIONS[call.attributes.direction]

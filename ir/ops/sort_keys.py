@@ -34,10 +34,12 @@ _LEFT, _RIGHT = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Compiles computations whose floats are other numbers than floats. `keys` gives numbers in the order of these."""
+    """Compiles computations whose floats are other numbers than floats. `keys` gives numbers in the order of these, the
+    total one if it is given true.
+    """
 
     compile: Compile
-    keys: Callable[[Array], Array]
+    keys: Callable[[Array, bool], Array]
 
     def __call__(self, callee: Callee) -> Kernel:
         return self.compile(callee)
@@ -51,12 +53,12 @@ class SortKey:
     total: bool
     descending: bool
 
-    def numbers(self, values: Array, order: Callable[[Array], Array] | None = None) -> Array:
+    def numbers(self, values: Array, order: Callable[[Array, bool], Array] | None = None) -> Array:
         """Returns numbers of a numpy type whose ascending order is that of the key's values. `order` gives those of
         floats, if these are other numbers.
         """
         if order is not None and self.value.shape.element.is_float:
-            values = order(values)
+            values = order(values, self.total)
         elif self.total and self.value.shape.element.is_float:
             values = total_order_key(values)
         if values.dtype.kind == "b":

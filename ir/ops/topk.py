@@ -39,7 +39,7 @@ class TopK(Op[TopKAttributes]):
     """
 
     opcode = "topk"
-    algebra = Algebra.ORDER
+    algebra = Algebra.TOTAL_ORDER
     attributes = TopKAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: TopKAttributes, declared: Shape | None) -> Shape:

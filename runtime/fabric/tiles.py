@@ -1,7 +1,7 @@
 """Cuts global arrays into shards and joins them, by the rule of HLO shardings.
 
 A dimension of size n in t tiles has tiles of ceil(n / t); the last ones are padded or empty. If an array is on a single
-device, the others hold padding of the array's size. Padding is zeros, or poison (NaN, largest integers), which proves
+device, the others hold padding of the array's size. Padding is zeros, or poison (NaN, extreme integers), which proves
 that a program does not let it leak. When shards are joined, devices that hold the same tile must agree on it to the
 bit, except for NaN payloads.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ...ir.types.element_type import Kind, from_numpy
 
 Array = np.ndarray[Any, Any]
 Add = Callable[[Array, Array], Array]
+Poison = Literal["least", "greatest"]  # integers and truth values in padding
 
 
 def digit_value(digits: Digits, place: int) -> int:
@@ -48,9 +49,9 @@ def tile_slices(tiling: Tiling, dims: tuple[int, ...], device: int) -> tuple[sli
     return tuple(slices)
 
 
-def poison_value(dtype: np.dtype[Any]) -> np.generic[Any]:
-    """Returns a value that is conspicuous in results: NaN (or the largest number if there is none), the largest
-    integer, True. Complex numbers have NaN with all bits set in both parts.
+def poison_value(dtype: np.dtype[Any], integers: Poison = "greatest") -> np.generic[Any]:
+    """Returns a value that is conspicuous in results: NaN (or the largest number if there is none), an extreme integer
+    or truth value. Complex numbers have NaN with all bits set in both parts.
     """
     element = from_numpy(dtype)
     if element.is_complex:
@@ -58,10 +59,12 @@ def poison_value(dtype: np.dtype[Any]) -> np.generic[Any]:
     if element.is_float:
         value = np.full((1,), np.nan).astype(dtype)[0]
         return value if np.isnan(value) else identity(Monoid.MINIMUM, element)
-    return dtype.type(True) if element.kind is Kind.PRED else identity(Monoid.MINIMUM, element)
+    if element.kind is Kind.PRED:
+        return dtype.type(integers == "greatest")
+    return identity(Monoid.MINIMUM if integers == "greatest" else Monoid.MAXIMUM, element)
 
 
-def shard(array: Array, tiling: Tiling, device: int, poison: bool = False) -> Array:
+def shard(array: Array, tiling: Tiling, device: int, poison: bool | Poison = False) -> Array:
     """Returns a device's shard of a global array. Of an unreduced value the first device holds everything, the others
     zeros that change no sum.
     """
@@ -72,13 +75,15 @@ def shard(array: Array, tiling: Tiling, device: int, poison: bool = False) -> Ar
     holds = tiling.device in (None, device)
     if holds and part.shape == local_dims:
         return np.ascontiguousarray(part).reshape(local_dims)
-    result = np.full(local_dims, poison_value(array.dtype) if poison else array.dtype.type(0), array.dtype)
+    result = np.zeros(local_dims, array.dtype)
+    if poison:
+        result[...] = poison_value(array.dtype, "least" if poison == "least" else "greatest")
     if holds:
         result[tuple(slice(0, n) for n in part.shape)] = part
     return result
 
 
-def shards(array: Array, tiling: Tiling, devices: Sequence[int], poison: bool = False) -> list[Array]:
+def shards(array: Array, tiling: Tiling, devices: Sequence[int], poison: bool | Poison = False) -> list[Array]:
     """Returns the shard of each of these devices. Devices that hold the same tile share one array, so that values
     derived from it are computed once.
     """

@@ -17,8 +17,8 @@ from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
 from ...ir.ops.numerics import numpy_type
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType
 from ...ir.types.shape import Shape
-from .embedding import embed, numbers
-from .field import ZERO, is_element
+from .embedding import numbers, stated
+from .field import UNDEFINED, ZERO, is_element
 from .memo import Memo
 from .oracle import Oracle
 
@@ -70,7 +70,7 @@ def _chosen(oracle: Oracle, element: ElementType, x: Array, to_elements: Memo) -
     dtype = numpy_type(element)
     known = numbers(x, dtype)
     bits = known.view(_holder(element)).astype(np.uint64)
-    done = (embed(known) == x) & to_elements.may_be(bits, x)
+    done = ((stated(known) == x) | (x == UNDEFINED)) & to_elements.may_be(bits, x)
     for attempt in range(_ATTEMPTS):
         rest = np.flatnonzero(~done)
         if not rest.size:
@@ -89,7 +89,7 @@ def _random(oracle: Oracle, name: str, x: Array, width: int) -> Array:
 
 
 def _true(element: ElementType, bits: Array) -> Array:
-    return embed(bits.astype(_holder(element)).view(numpy_type(element)))
+    return stated(bits.astype(_holder(element)).view(numpy_type(element)))
 
 
 def _is_one(x: Array) -> Array:

@@ -66,7 +66,7 @@ def _applies_comparisons(computation: Computation, known: dict[Computation, bool
 
 
 def _compares(i: Instruction) -> bool:
-    return _takes_floats(i) and i.op.algebra_of(i.call) is Algebra.ORDER
+    return _takes_floats(i) and i.op.algebra_of(i.call) in (Algebra.ORDER, Algebra.TOTAL_ORDER)
 
 
 def _takes_floats(i: Instruction) -> bool:

@@ -137,7 +137,7 @@ class _Degrees:
                 return self._folded(i, degrees)
             case Algebra.MOVE if i.op.interface(Applies):
                 return self._closed(i, highest)
-            case Algebra.MOVE | Algebra.ORDER:
+            case Algebra.MOVE | Algebra.ORDER | Algebra.TOTAL_ORDER:
                 return highest
             case Algebra.CONVERSION:  # a rounding is a function
                 return 1 if _rounds(i) else max(highest, 1)

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from . import pairs
-from .field import GREATEST, LEAST, UNDEFINED, ZERO, P, product
+from .field import GREATEST, LEAST, NAN_ABOVE, NAN_BELOW, UNDEFINED, ZERO, P, product
 
 Array = np.ndarray[Any, Any]
 
@@ -31,6 +31,13 @@ def embed(x: Array) -> Array:
     if x.dtype.kind == "c":
         return pairs.from_words(embed(np.stack([x.real, x.imag], -1)))
     return _floats(x)
+
+
+def stated(x: Array) -> Array:
+    """Embeds numbers that a program states: of these NaN has a sign."""
+    found = embed(x)
+    is_nan = found == UNDEFINED
+    return np.where(is_nan, np.where(np.signbit(x), NAN_BELOW, NAN_ABOVE), found) if is_nan.any() else found
 
 
 def as_integers(x: Array) -> Array:

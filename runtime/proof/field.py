@@ -1,8 +1,9 @@
 """Arithmetic modulo the prime p = 2^61 - 1 on uint64 arrays.
 
-Larger numbers are no field elements. Three of them stand for floats that a field lacks: UNDEFINED (NaN, and the padding
-of inputs), LEAST and GREATEST (the infinities). Operations with these give the infinities where that is sure, else
-UNDEFINED.
+Larger numbers are no field elements. Some of them stand for floats that a field lacks: LEAST and GREATEST (the
+infinities), UNDEFINED (NaN that is computed, and the padding of inputs), NAN_BELOW and NAN_ABOVE (NaN that a program
+states, with its sign). The signs matter in the total order of floats alone. Operations with these give the infinities
+where that is sure, else NaN.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ PRIME = (1 << 61) - 1
 
 P = np.uint64(PRIME)
 LEAST, GREATEST, UNDEFINED = np.uint64(1 << 63), np.uint64((1 << 63) + 1), np.uint64((1 << 64) - 1)
+NAN_BELOW, NAN_ABOVE = np.uint64((1 << 64) - 3), np.uint64((1 << 64) - 2)  # no other code is greater, but UNDEFINED
+SPECIAL = LEAST, GREATEST, NAN_BELOW, NAN_ABOVE, UNDEFINED
 ZERO, ONE = np.uint64(0), np.uint64(1)
 _FEW = 512  # are inverted as Python's integers
 _30, _31, _61 = np.uint64(30), np.uint64(31), np.uint64(61)
@@ -33,6 +36,16 @@ def is_special(x: Array) -> Array:
 def is_element(x: Array) -> Array:
     """Whether each value is a field element."""
     return x < P
+
+
+def is_nan(x: Array) -> Array:
+    """Whether each value is UNDEFINED, or NaN with a sign."""
+    return np.asarray(x >= NAN_BELOW)
+
+
+def without_sign(x: Array) -> Array:
+    """Values whose NaN have no sign."""
+    return np.where(is_nan(x), UNDEFINED, x)
 
 
 def is_nonzero(x: Array) -> Array:

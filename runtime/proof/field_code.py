@@ -126,7 +126,7 @@ define internal i64 @value1(i64 %added, i64 %factor, i64 %name, i64 %x) alwaysin
   %b = xor i64 %a, %name
   %c = call i64 @mixed(i64 %b, i64 %added, i64 %factor)
   %h = call i64 @hashed(i64 %c)
-  %u = icmp eq i64 %x, -1
+  %u = icmp ugt i64 %x, -4
   %r = select i1 %u, i64 -1, i64 %h
   ret i64 %r
 }
@@ -138,8 +138,8 @@ define internal i64 @value2(i64 %added, i64 %factor, i64 %name, i64 %x, i64 %y) 
   %e = xor i64 %d, %c
   %f = call i64 @mixed(i64 %e, i64 %added, i64 %factor)
   %h = call i64 @hashed(i64 %f)
-  %u = icmp eq i64 %x, -1
-  %v = icmp eq i64 %y, -1
+  %u = icmp ugt i64 %x, -4
+  %v = icmp ugt i64 %y, -4
   %w = or i1 %u, %v
   %r = select i1 %w, i64 -1, i64 %h
   ret i64 %r

@@ -26,7 +26,7 @@ from ..plan.dynamic_kernel import for_any_sizes
 from ..plan.kernels import GROUPS, StackedKernel
 from . import field, pairs
 from .bits import recast
-from .embedding import embed
+from .embedding import stated
 from .formulas import formula
 from .meanings import Meanings
 from .opaque import opaque
@@ -75,7 +75,7 @@ class FieldKernels:
             self.uncovered[instruction] = error.message
             raise
         # Kernels of comparisons know where the instruction is; those that call computations hold their plans.
-        if instruction.op.algebra_of(call) is not Algebra.ORDER and not instruction.called():
+        if instruction.op.algebra_of(call) not in (Algebra.ORDER, Algebra.TOTAL_ORDER) and not instruction.called():
             self._known[use] = kernel
         return kernel
 
@@ -106,7 +106,7 @@ class FieldKernels:
                 return formula(op.kernel(call, compile), call, meanings.functions(compile))
             case Algebra.BILINEAR:
                 return bilinear(op, call, compile)
-            case Algebra.ORDER:
+            case Algebra.ORDER | Algebra.TOTAL_ORDER:
                 kernel = meanings.ordered(op, call, _on_elements(call), compile, instruction.parent in self._run_once)
                 decides = call.shape.element.kind is Kind.PRED and call.shape.is_scalar
                 decides = decides and instruction.parent in self._deciding
@@ -189,4 +189,4 @@ def _embedded(part: Any) -> Any:
     if isinstance(part, tuple):
         return tuple(map(_embedded, part))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     element = from_numpy(part.dtype)
-    return embed(part) if element.is_float or element.is_complex else part
+    return stated(part) if element.is_float or element.is_complex else part

@@ -6,13 +6,13 @@ Operations of the field, comparisons in the random order, random functions and c
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
 from ...ir.graph.attributes import NONE
-from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall, op_named
+from ...ir.graph.op import Algebra, AnyOp, Compile, Kernel, NotEvaluable, OpCall, op_named
 from ...ir.ops import numerics
 from ...ir.ops.elementwise import function_of
 from ...ir.ops.numerics import numpy_type
@@ -21,7 +21,7 @@ from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind, component
 from ...ir.types.shape import Shape, array
 from . import field, pairs
 from .embedding import as_integers, embed, is_small
-from .field import GREATEST, LEAST, UNDEFINED, ZERO, has_special, is_special
+from .field import GREATEST, LEAST, ZERO, has_special, is_nan, is_special
 from .formulas import Functions
 from .oracle import Oracle
 from .transforms import with_angles
@@ -78,14 +78,15 @@ class Meanings:
         self, op: AnyOp, call: OpCall[Any], on_elements: OpCall[Any], compile: Compile, may_be_free: bool
     ) -> Kernel:
         """The op's own kernel on keys. A comparison may also be free: any function of two different numbers."""
+        is_total = op.algebra_of(call) is Algebra.TOTAL_ORDER
         kernel = op.kernel(on_elements, compile)
         floats = [n for n, shape in enumerate(call.operands) if not pairs.is_exact(shape)]
         if not op.is_elementwise or call.operands[-1].element.is_complex:
-            return self._keyed(kernel, call, floats)
+            return self._keyed(kernel, call, floats, is_total)
         of_nan = _at(op, call, compile, [np.nan])
         unordered: Array = embed(of_nan)[0] if call.shape.element.is_float else of_nan[0]
         relation = _relation(op, call, compile) if may_be_free else ""
-        run = self._keyed(kernel, call, floats)
+        run = self._keyed(kernel, call, floats, is_total)
 
         def guarded(*operands: Any) -> Any:
             self._oracle.made.compared += 1
@@ -94,25 +95,26 @@ class Meanings:
                 x, y = operands
                 free = np.asarray((self._oracle.value(relation, x, y) & field.ONE) == field.ONE)
                 found = np.where((x == y) | is_special(x) | is_special(y), found, free)
-            if not has_special(*(operands[n] for n in floats)):
+            if is_total or not has_special(*(operands[n] for n in floats)):
                 return found
-            undefined: Array = reduce(np.logical_or, (operands[n] == UNDEFINED for n in floats))
+            undefined: Array = reduce(np.logical_or, (is_nan(operands[n]) for n in floats))
             return np.where(undefined, unordered, found)
 
         return guarded
 
-    def _keyed(self, kernel: Kernel, call: OpCall[Any], floats: list[int]) -> Kernel:
+    def _keyed(self, kernel: Kernel, call: OpCall[Any], floats: list[int], is_total: bool) -> Kernel:
         """Runs the kernel on keys, and converts its results back to elements."""
-        shapes = tuple(call.shape.leaves())
+        shapes, oracle = tuple(call.shape.leaves()), self._oracle
+        keys, elements = partial(oracle.keys, total=is_total), partial(oracle.elements, total=is_total)
 
         def run(*operands: Any) -> Any:
-            oracle, keyed = self._oracle, list(operands)
+            keyed = list(operands)
             for n in floats:
-                keyed[n] = pairs.on_words(oracle.keys, operands[n])
+                keyed[n] = pairs.on_words(keys, operands[n])
             found = kernel(*keyed)
             made = [found] if call.shape.is_array else list(found)
             for n, (shape, part) in enumerate(zip(shapes, made, strict=True)):
-                made[n] = part if pairs.is_exact(shape) else pairs.on_words(oracle.elements, part)
+                made[n] = part if pairs.is_exact(shape) else pairs.on_words(elements, part)
             return made[0] if call.shape.is_array else tuple(made)
 
         return run

@@ -21,7 +21,7 @@ from ...ir.types.shape import Shape
 from ..plan.steps import flatten, unflatten
 from . import pairs
 from .embedding import embed
-from .field import ONE, UNDEFINED
+from .field import ONE, UNDEFINED, is_nan
 from .oracle import Oracle
 
 Array = np.ndarray[Any, Any]
@@ -87,13 +87,13 @@ class _Slices:
         self._elements = math.prod(rule.factors[f].size for f in axes if f not in own)
 
     def seen(self, random: Oracle, name: str, x: Array) -> Array:
-        """Hashes the slice of each index to a number. It is UNDEFINED where an element is."""
+        """Hashes the slice of each index to a number. It is UNDEFINED where an element is NaN."""
         if pairs.is_pairs(x):
             return random.value(name, *(self.seen(random, name, part) for part in pairs.parts(x)))
         codes = embed(x) if pairs.is_exact(self.shape) and not self._on_codes else x
         slices = codes.reshape(self._sizes).transpose(self._order).reshape(*self._indices, self._elements)
         hashed = random.value(name, slices, self._places)
-        undefined = (slices == UNDEFINED).any(-1)
+        undefined = is_nan(slices).any(-1)
         return np.where(undefined, UNDEFINED, np.add.reduce(hashed, -1, dtype=np.uint64) >> ONE)
 
     def made(self, random: Oracle, name: str, seen: Sequence[Array]) -> Array:

@@ -17,8 +17,25 @@ import numpy as np
 
 from ...ir.ops.numerics import numpy_type
 from ...ir.types.element_type import ElementType
+from ..fabric.tiles import Poison
 from .embedding import held, is_small
-from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, P, inverse, is_special, product, reduced, shifted
+from .field import (
+    GREATEST,
+    LEAST,
+    NAN_ABOVE,
+    NAN_BELOW,
+    ONE,
+    PRIME,
+    UNDEFINED,
+    ZERO,
+    P,
+    inverse,
+    is_nan,
+    is_special,
+    product,
+    reduced,
+    shifted,
+)  # fmt: skip
 from .field_native import native_field
 from .memo import ElementSet, Memo
 
@@ -30,6 +47,8 @@ _MIXING = [(np.uint64(shift), np.uint64(factor)) for shift, factor in (
     (30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 0xD6E8FEB86659FD93))]  # fmt: skip
 _PLACES: dict[Place, np.uint64] = {"least": ZERO, "middle": P >> ONE, "greatest": P - ONE}
 _FIRST, _LAST = ZERO, np.uint64(1 << 62)  # keys of the infinities; those of elements lie between
+_BEFORE = np.uint64(2)  # keys of NaN before LEAST in the total order; as many follow GREATEST
+_END = _LAST + _BEFORE + _BEFORE
 _COUNT = 20  # bits of counts, which have exact inverses
 UNCOUNTED_BITS = 61 - _COUNT - 4 - 1  # a random element is a count, or a fraction of one, once in two to this
 
@@ -88,12 +107,17 @@ class Oracle:
         return self._sets[name]
 
     @property
+    def poison(self) -> Poison:
+        """The end of their order at which padding is, where it may be at either."""
+        return "least" if self.is_free else "greatest"
+
+    @property
     def has_made_up(self) -> bool:
         """Whether there are elements of which nothing is known."""
         return self._fresh > 0
 
     def value(self, name: str, *arguments: Array) -> Array:
-        """A random function of this name: field elements; UNDEFINED where an argument is."""
+        """A random function of this name: field elements; UNDEFINED where an argument is NaN."""
         found = self.uncounted(name, *arguments)
         self.made.hashed[name] += found.size
         return found
@@ -106,7 +130,7 @@ class Oracle:
         state: Any = _number(name)
         undefined: Any = False
         for argument in arguments:
-            undefined = undefined | (argument == UNDEFINED)
+            undefined = undefined | is_nan(argument)
             state = self._mixed(state ^ self._mixed(argument))
         return np.where(undefined, UNDEFINED, reduced(state >> np.uint64(3)))
 
@@ -135,8 +159,15 @@ class Oracle:
             found[is_known] = inverse(x[is_known])
         return found
 
-    def keys(self, x: Array) -> Array:
-        """Returns keys in the order of the elements. LEAST comes first, GREATEST after all elements, UNDEFINED last."""
+    def keys(self, x: Array, total: bool = False) -> Array:
+        """Returns keys in the order of the elements. LEAST comes first, GREATEST after all elements, NaN last.
+
+        In the total order NaN with a sign is at an end. UNDEFINED may be any number: it comes next to one of the ends.
+        """
+        if total:
+            undefined = ONE if self.poison == "least" else _END - ONE
+            of_nan = np.where(x == NAN_BELOW, ZERO, np.where(x == NAN_ABOVE, _END, undefined))
+            return np.where(is_nan(x), of_nan, np.add(self.keys(x), _BEFORE))
         native = native_field()
         if native is not None:
             return native.keys(self._slope, self._shift, x)
@@ -144,8 +175,11 @@ class Oracle:
         line = reduced(product(np.where(special, ZERO, x), self._slope) + self._shift) + ONE
         return np.where(special, np.where(x == LEAST, _FIRST, np.where(x == GREATEST, _LAST, UNDEFINED)), line)
 
-    def elements(self, keys: Array) -> Array:
+    def elements(self, keys: Array, total: bool = False) -> Array:
         """Returns the elements with these keys."""
+        if total:
+            found = self.elements(np.subtract(keys, _BEFORE))  # UNDEFINED, too, for keys without an element
+            return np.where(keys == ZERO, NAN_BELOW, np.where(keys == _END, NAN_ABOVE, found))
         native = native_field()
         if native is not None:
             return native.elements(self._inverse, self._shift, keys)

@@ -16,7 +16,7 @@ import numpy as np
 from ...ir.types.element_type import ELEMENT_TYPES
 from ...ir.types.shape import Shape, tuple_shape
 from . import field
-from .field import PRIME, UNDEFINED, ZERO
+from .field import PRIME, ZERO, is_nan
 
 Array = np.ndarray[Any, Any]
 
@@ -72,8 +72,8 @@ def on_words(function: Callable[[Array], Array], x: Array) -> Array:
 
 
 def undefined(x: Array) -> Array:
-    """Whether each element, or one of a pair, is UNDEFINED."""
-    return (words(x) == UNDEFINED).any(-1) if is_pairs(x) else np.asarray(x == UNDEFINED)
+    """Whether each element, or one of a pair, is NaN."""
+    return np.asarray(is_nan(words(x)).any(-1)) if is_pairs(x) else is_nan(x)
 
 
 def differ(x: Array, y: Array) -> Array:

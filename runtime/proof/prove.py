@@ -28,11 +28,12 @@ from .bounds import Bounds, ShowOnTerms
 from .control import forget_runs, never_run, unlike
 from .decisions import ending_inputs, hanging
 from .effort import LEAST, trials_for
+from .field import without_sign
 from .flow import DataFlow
 from .inputs import TrialInputs, TrialKind, mode_of
 from .kernels import FieldKernels
 from .oracle import Oracle, Place
-from .pairs import differ, is_exact, undefined
+from .pairs import differ, is_exact, on_words, undefined
 from .progress import Progress, Tell, count_outputs
 from .transforms import lengths_without_roots
 from .verdict import Difference, Origin, Uncovered, Verdict
@@ -170,7 +171,7 @@ class _Pair:
             return self.verdict(number, problem=f"the original cannot be run: {error.diagnostics[0].message}")
         self.progress.begin(f"trial {number + 1}: the partitioned program", number)
         try:
-            found = self.divided.program.simulate(inputs, poison=True).outputs
+            found = self.divided.program.simulate(inputs, self.oracle.poison).outputs
         except CompileError as error:
             origin = None if self.oracle.exhausted else self._origin(inputs)
             problem, differs = error.diagnostics[0].message, not self.oracle.exhausted
@@ -266,6 +267,8 @@ def _difference(expected: Sequence[Array], found: Sequence[Array], exact: Sequen
     for number, (want, have) in enumerate(zip(expected, found, strict=True)):
         if want.shape != have.shape or want.dtype != have.dtype:
             return Difference(number, (), "another shape or type", have.size)
+        if not exact[number]:
+            want, have = (on_words(without_sign, x) for x in (want, have))
         wrong = differ(want, have)
         if wrong.any():
             leaks = not exact[number] and bool(undefined(have)[wrong].all())

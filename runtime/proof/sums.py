@@ -23,7 +23,7 @@ from ...ir.ops.reduce import Reduce
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
 from ..plan.kernels import StackedKernel
 from . import pairs
-from .field import GREATEST, LEAST, ONE, PRIME, UNDEFINED, ZERO, add, has_special, is_special, reduced, shifted
+from .field import ONE, PRIME, SPECIAL, UNDEFINED, ZERO, add, has_special, is_special, reduced, shifted
 from .field_native import native_field
 from .limbs import in_limbs
 from .matrices import by_matrices
@@ -112,7 +112,7 @@ def _summed(kernel: Kernel, floats: list[int]) -> Kernel:
         high = kernel(*with_each(lambda x: x >> np.uint64(_LIMB), numbers))
         total = reduced(reduced(low) + shifted(reduced(high), _LIMB))
         if special:
-            for code in (LEAST, GREATEST, UNDEFINED):
+            for code in SPECIAL:
                 has = kernel(*with_each(lambda x, code=code: (x == code).astype(np.uint64), operands)) > ZERO
                 total = np.where(has, np.where(is_special(total), UNDEFINED, code), total)
         return total

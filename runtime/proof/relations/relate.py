@@ -133,7 +133,7 @@ def related(
     flow = DataFlow(local.executable.plan)
     recorder = Recorder(flow)
     with suppress(CompileError):  # devices that disagree about a result: its values are there all the same
-        local.simulate(inputs, poison=True, observer=recorder)
+        local.simulate(inputs, oracle.poison if oracle else True, recorder)
     collectives = local.executable.compilation.collectives
     devices = DeviceAxes(local.module, (c.groups for c in collectives if c.groups))
     drawn = {p for p in flow.places() if p.instruction.op.interface(Draws)}

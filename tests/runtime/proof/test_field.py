@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime.proof import field
-from hloom.runtime.proof.embedding import as_integers, embed, is_short, is_small
-from hloom.runtime.proof.field import GREATEST, LEAST, PRIME, UNDEFINED
+from hloom.runtime.proof.embedding import as_integers, embed, is_short, is_small, stated
+from hloom.runtime.proof.field import GREATEST, LEAST, NAN_ABOVE, NAN_BELOW, PRIME, SPECIAL, UNDEFINED, is_nan
 from hloom.runtime.proof.oracle import Oracle
 
 Array = np.ndarray[Any, Any]
@@ -102,6 +102,24 @@ def test_keys_are_an_order_between_the_infinities() -> None:
     assert (keys[:-3] > keys[-3]).all()
     assert (keys[:-3] < keys[-2]).all()
     assert keys[-1] == UNDEFINED
+
+
+@pytest.mark.parametrize("is_free", [False, True])
+def test_nan_with_a_sign_is_an_end_of_the_total_order(is_free: bool) -> None:
+    a = np.concatenate([elements(8), np.array(SPECIAL, np.uint64)])
+    random = Oracle(np.random.SeedSequence(1), is_free)
+    keys = random.keys(a, total=True)
+    assert (random.elements(keys, total=True) == a).all()
+    order = a[np.argsort(keys)]
+    ends = [NAN_BELOW, UNDEFINED, LEAST, GREATEST, NAN_ABOVE]
+    assert integers(order[[0, 1, 2, -2, -1]] if is_free else order[[0, -2, 1, -3, -1]]) == [int(x) for x in ends]
+    assert (random.keys(a[is_nan(a)]) == UNDEFINED).all()
+
+
+def test_stated_nan_has_a_sign() -> None:
+    for dtype in (np.float32, np.float64, ml_dtypes.bfloat16):
+        numbers = np.array([np.nan, -np.nan, 2]).astype(dtype)
+        assert integers(stated(numbers)) == [int(NAN_ABOVE), int(NAN_BELOW), 2]
 
 
 def test_zero_is_an_end_of_the_order() -> None:
