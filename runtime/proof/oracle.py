@@ -17,7 +17,6 @@ import numpy as np
 
 from ...ir.ops.numerics import numpy_type
 from ...ir.types.element_type import ElementType
-from ..fabric.tiles import Poison
 from .embedding import held, is_small
 from .field import (
     GREATEST,
@@ -107,7 +106,7 @@ class Oracle:
         return self._sets[name]
 
     @property
-    def poison(self) -> Poison:
+    def poison(self) -> Literal["least", "greatest"]:
         """The end of their order at which padding is, where it may be at either."""
         return "least" if self.is_free else "greatest"
 
