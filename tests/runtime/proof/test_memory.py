@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import hloom
 import pytest
 from support.command_line import EXAMPLES
+from support.loop_kernels import needs_llvm
 
 BYTES = 8 * 512 * 64  # of x below
 
@@ -43,6 +44,7 @@ def test_memory_returns_after_a_proof(no_collector: None, text: str) -> None:
     assert tracemalloc.get_traced_memory()[0] < 100_000
 
 
+@needs_llvm  # numpy computes over the field with temporary arrays
 def test_a_proof_keeps_few_values(no_collector: None) -> None:
     module = hloom.parse(MANY)
     local = hloom.partition(module)
@@ -52,6 +54,7 @@ def test_a_proof_keeps_few_values(no_collector: None) -> None:
     assert tracemalloc.get_traced_memory()[1] < 40 * BYTES
 
 
+@needs_llvm
 def test_look_ups_in_large_tables_are_shown_without_all_cases(no_collector: None) -> None:
     module = hloom.parse("""HloModule m
 ENTRY e { x = f32[8192,2] parameter(0), sharding={devices=[4,1]<=[4]}  i = s32[4096,1] parameter(1)
