@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...ir.sharding.digit import iota_digits, split
-from ...ir.sharding.mesh import LARGEST_LIST, LARGEST_MESH, AxisRef, IotaOrder, Mesh
+from ...ir.sharding.mesh import LARGEST_LIST, LARGEST_MESH, NOT_IN_NAMES, AxisRef, IotaOrder, Mesh
 from ...ir.sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
 from ...ir.sharding.sharding import (
     AnySharding,
@@ -208,7 +208,11 @@ def _metadata(token: Any) -> str:
 
 
 def _quoted(token: Any) -> str:
-    return unescape(str(token)[1:-1])
+    """Returns the name of an axis. Prints put it between quotes as it is, so it can have no escapes."""
+    name = unescape(str(token)[1:-1])
+    if NOT_IN_NAMES.search(name):
+        raise _error(token, "the name of an axis has no quotes, backslashes and braces")
+    return name
 
 
 def _axes(trees: Iterable[Any]) -> tuple[tuple[str, int], ...]:

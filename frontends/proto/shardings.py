@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 
+from ...ir.sharding.mesh import NOT_IN_NAMES
 from ...ir.sharding.sharding import AnySharding, TupleSharding
 from .metadata import metadata_record, metadata_text
 from .schema import TABLES, new
@@ -106,7 +107,7 @@ def _axes(refs: Iterable[Record], names: list[str]) -> list[str]:
 def _names(mesh: Record) -> list[str]:
     found = [axis.str("name") for axis in mesh.subs("axes")]
     for name in found:
-        if re.search(r"['\"\\{}\s]", name):
+        if NOT_IN_NAMES.search(name):
             raise ProtoError(f"a mesh has an axis {name!r}")
     return found
 

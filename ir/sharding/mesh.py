@@ -9,6 +9,7 @@ number where the order permits (every order except irregular explicit lists). Ot
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -20,6 +21,7 @@ from ..diagnostics import fail
 from ..kept_hash import KeptHash, keep_hash
 from .digit import Digit, Digits, cut, iota_digits, merge, recognise, refine, split
 
+NOT_IN_NAMES = re.compile(r"['\"\\{}]")  # characters that names of axes cannot have
 LARGEST_MESH = 2**31 - 1
 """Device numbers are 32 bits wide in XLA."""
 

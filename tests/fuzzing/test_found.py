@@ -25,6 +25,9 @@ FOUND: dict[str, tuple[str, str, str]] = {
                        "device_ids=(1,5,7,0,4,6,2,3), [{'y'}], manual={'x'}}",
                        "ROOT r = token[] outfeed(x, t), outfeed_shape=f32[3]"), "partitioned",
     ),
+    "axis named by a space": (
+        "sweep", entry("ROOT x = f32[8] parameter(0), sharding={mesh[' '=8], [{' '}]}"), "partitioned",
+    ),
     "least elements": ("text", entry(X, "ROOT r = (f32[1], s32[1]) topk(x), k=1, largest=false"), "serialized"),
     "numbers that are no f32": (
         "text", entry("x = f32[2,3] parameter(0)", "s = f32[3] parameter(1)",
@@ -173,6 +176,9 @@ REFUSED: dict[str, tuple[str, str]] = {
     ),
     "start of what nothing stands for": (
         entry(X, "ROOT s = ((f32[8]), f32[8], opaque[]) abs-start(x)"), "no value can stand for its context",
+    ),
+    "axis with a quote": (
+        entry(r"ROOT x = f32[8] parameter(0), sharding={mesh['it\'s'=8], [{'it\'s'}]}"), "has no quotes, backslashes",
     ),
     "devices of lists": (
         entry("x = f32[14] parameter(0), sharding={devices=[7]4,6,5,1,0,2,8}",
