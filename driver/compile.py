@@ -91,8 +91,9 @@ def compiled(module: Module, context: PassContext, options: Options, during: Dur
     require_values(live_in(module.entry), "to run the program")
     program = Program(unflattened(module), clone_module(module), machine=context.machine)
     local, ranks = program.local, options.ranks
-    to_local(local, context, during)
-    if context.num_devices not in (None, program.devices):
+    if not is_per_device(module):
+        to_local(local, context, during)
+    elif context.num_devices not in (None, program.devices):
         fail(f"the program was partitioned for {program.devices} devices, {context.num_devices} are asked for")
     if options.schedule:
         with during("scheduling"):

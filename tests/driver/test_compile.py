@@ -87,6 +87,15 @@ def test_a_program_per_device_is_taken_as_it_is() -> None:
         hloom.compile(local, 4)
 
 
+def test_replicas_multiply_the_devices_that_are_asked_for() -> None:
+    text = """HloModule m, replica_count=2
+ENTRY e { x = f32[4] parameter(0), sharding={devices=[2]<=[2]}  ROOT r = f32[4] negate(x) }"""
+    program = hloom.compile(hloom.parse(text), 2, backend="reference")
+    assert program.devices == 4
+    x = np.arange(4, dtype=np.float32)
+    np.testing.assert_array_equal(program.simulate([x])[0], -x)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
