@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from ..brief import brief
-from ..graph.attributes import Callee, ParameterAttributes
+from ..graph.attributes import ParameterAttributes
 from ..graph.instruction import Instruction
 from ..graph.interfaces import DeviceNumber, Draws, movement
-from ..graph.op import Kernel, NotEvaluable, Role, ShapeError, Value
+from ..graph.op import NotEvaluable, Role, ShapeError, Value
 from ..ops.control import WhileAttributes, branch_selector
+from ..ops.elementwise import no_computation
 from ..ops.starts import Starts
 from ..ops.structure import element_index
 
@@ -98,7 +99,7 @@ class Known:
         shape = instruction.shape
         if acts or op.interface(Starts) or path or not shape.is_array or shape.num_elements > _MOST_ELEMENTS:
             raise UnknownValue
-        return op.kernel(instruction.call, _no_calls)(*[self.value(o, frame) for o in operands])
+        return op.kernel(instruction.call, no_computation)(*[self.value(o, frame) for o in operands])
 
     def _branch(self, instruction: Instruction, frame: CallFrame) -> int:
         selector = instruction.operands[0]
@@ -125,7 +126,3 @@ class Known:
             runs.append(CallFrame(((attributes.body.root, runs[-1]),)))
         self._loops[key] = runs
         return runs
-
-
-def _no_calls(callee: Callee) -> Kernel:
-    raise NotEvaluable(f"{callee.name} is not looked into")

@@ -21,6 +21,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import Draws, sources_of
 from ...ir.graph.op import Role
 from ...ir.ops.comparison import Select
+from ...ir.ops.elementwise import no_computation
 from ...ir.ops.reduce import Reduce
 from .chain import Chain, Node, is_product
 
@@ -178,7 +179,7 @@ def evaluated(value: Instruction) -> Array | None:
             stack += missing
             continue
         try:
-            kernel = instruction.op.kernel(instruction.call, _no_calls)
+            kernel = instruction.op.kernel(instruction.call, no_computation)
         except NotEvaluable:
             return None
         with np.errstate(all="ignore"):
@@ -192,7 +193,3 @@ def _is_evaluable(instruction: Instruction) -> bool:
     if not shape.is_array or shape.is_dynamic or shape.num_elements > _LARGEST or called_fields(op.attributes):
         return False
     return op.role is Role.CONSTANT or (op.is_fusible and not op.interface(Draws))
-
-
-def _no_calls(callee: Any) -> Any:
-    raise NotEvaluable(str(callee))

@@ -14,6 +14,7 @@ from ....ir.graph.instruction import Instruction
 from ....ir.graph.interfaces import DeviceNumber, Draws, takes_arrays
 from ....ir.graph.module import Module
 from ....ir.graph.op import NotEvaluable, Role
+from ....ir.ops.elementwise import no_computation
 from ....ir.ops.structure import constant_array
 
 Array = np.ndarray[Any, Any]
@@ -59,7 +60,7 @@ class PerDevice:
         if any(v is None for v in values) or not i.shape.element.numpy:
             return None
         try:
-            kernel = i.op.kernel(i.call, _no_calls)
+            kernel = i.op.kernel(i.call, no_computation)
         except NotEvaluable:
             return None
         with np.errstate(all="ignore"):
@@ -69,9 +70,6 @@ class PerDevice:
                    for d in range(self.devices)]  # fmt: skip
         return np.stack(per)
 
-
-def _no_calls(called: Any) -> Any:
-    raise NotEvaluable("computations are not called")
 
 
 def clamped_starts(per: PerDevice, slice_: Instruction, first: int, sizes: tuple[int, ...]) -> Array | None:
