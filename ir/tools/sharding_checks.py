@@ -1,8 +1,10 @@
-"""Checks whether shardings and replica groups fit a value and a number of devices."""
+"""Checks whether shardings, replica groups and source-target pairs fit a value and a number of devices."""
 
 from __future__ import annotations
 
-from ..graph.attributes import Pairs
+from ..graph.instruction import Instruction
+from ..ops.collective_groups import groups_of
+from ..ops.collectives import pairs_of
 from ..sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
 from ..sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
 from ..types.shape import Shape
@@ -51,14 +53,18 @@ def device_problem(sharding: Sharding, devices: int | None) -> str | None:
     return f"sharding names device {greatest}, the module has {devices}" if greatest >= devices else None
 
 
-def pairs_problem(pairs: Pairs, devices: int) -> str | None:
-    """Returns why source-target pairs do not fit this number of devices; None if they do."""
-    greatest = max((device for pair in pairs for device in pair), default=0)
-    return f"source-target pairs name device {greatest}, the module has {devices}" if greatest >= devices else None
+def collective_problem(instruction: Instruction, devices: int) -> str | None:
+    """Returns why the replica groups or source-target pairs of an instruction do not fit this number of devices; None
+    if they do or if it has none.
+    """
+    greatest = max((device for pair in pairs_of(instruction) or () for device in pair), default=0)
+    if greatest >= devices:
+        return f"source-target pairs name device {greatest}, the module has {devices}"
+    groups = groups_of(instruction)
+    return None if groups is None else _groups_problem(groups, devices)
 
 
-def groups_problem(groups: ReplicaGroups, devices: int) -> str | None:
-    """Returns why replica groups do not fit this number of devices; None if they do."""
+def _groups_problem(groups: ReplicaGroups, devices: int) -> str | None:
     if isinstance(groups, ExplicitGroups):
         ids = [i for group in groups.lists for i in group]
         if ids and max(ids) >= devices:

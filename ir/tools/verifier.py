@@ -49,14 +49,12 @@ from ..graph.module import Module, Stage
 from ..graph.op import ShapeError
 from ..ops.async_ops import starts_computation
 from ..ops.calls.custom_call import target_of
-from ..ops.collective_groups import groups_of
-from ..ops.collectives import pairs_of
 from ..types.shape import Shape
 from .control_flow import computations_run
 from .flat_checks import flat_layout_problems
 from .in_flight import in_flight_problems
 from .mixed_precision import computed
-from .sharding_checks import groups_problem, pairs_problem, sharding_problem
+from .sharding_checks import collective_problem, sharding_problem
 
 MOST_BYTES = 2**63 - 1
 
@@ -336,10 +334,7 @@ def _stage(module: Module) -> Iterator[Diagnostic]:
 
 
 def _local(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:
-    groups, pairs, devices = groups_of(instruction), pairs_of(instruction), module.num_partitions * module.replica_count
-    problem = groups_problem(groups, devices) if groups is not None else None
-    problem = problem if pairs is None else pairs_problem(pairs, devices)
-    if problem:
+    if problem := collective_problem(instruction, module.num_partitions * module.replica_count):
         yield _error(f"{instruction.name}: {problem}", instruction.location)
     if target_of(instruction) == "Sharding":
         yield _error(f"{instruction.name}: a Sharding custom-call in a partitioned program", instruction.location)

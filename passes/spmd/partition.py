@@ -30,7 +30,7 @@ from ...ir.sharding.replica_groups import enumerate_groups
 from ...ir.sharding.sharding import leaf_shardings
 from ...ir.sharding.tiling import Tiling
 from ...ir.time_limit import check_time
-from ...ir.tools.sharding_checks import groups_problem
+from ...ir.tools.sharding_checks import collective_problem
 from ...ir.tools.spmd import main_order
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext, refuse_starts
@@ -322,7 +322,7 @@ def _check_groups(instruction: Instruction, module: Module, tilings: list[Tiling
     """Checks that the program's own collectives name existing devices and do not join tiles that the partitioner made.
     """
     pairs, groups = pairs_of(instruction) or (), groups_of(instruction)
-    if groups is not None and (problem := groups_problem(groups, module.num_partitions * module.replica_count)):
+    if problem := collective_problem(instruction, module.num_partitions * module.replica_count):
         fail(f"{instruction.opcode} {instruction.name}: {problem}", instruction.location)
     free = tuple(d for t in tilings for dim in t.dims for d in dim)
     if not free:

@@ -122,6 +122,11 @@ FOUND: dict[str, tuple[str, str, str]] = {
 
 # The program, and what is said about it.
 REFUSED: dict[str, tuple[str, str]] = {
+    "pairs of a manual region that name no device": (
+        "HloModule m, num_partitions=2\nENTRY e { x = s32[] parameter(0), sharding={manual}\n"
+        "  ROOT r = s32[] collective-permute(x), source_target_pairs={{0,7}}, sharding={manual} }",
+        "3:8: error: collective-permute r: source-target pairs name device 7, the module has 2",
+    ),
     "bits beyond 32": (
         entry(X, "ROOT r = f32[8] reduce-precision(x), exponent_bits=4294967297, mantissa_bits=1"), "fit 32 bits",
     ),
