@@ -24,6 +24,7 @@ from ..passes.base import PassContext, run_pipeline
 from ..passes.op_sharding.costs import idle_digits, points
 from ..passes.op_sharding.decide import Decider
 from ..passes.op_sharding.forms import LocalForms
+from ..passes.op_sharding.use import OpUses
 from ..passes.pipelines import PROPAGATE
 from ..passes.propagation.propagate import Propagate, propagation
 from ..passes.propagation.values import Leaf, LeafDigits, ValueGraph
@@ -154,7 +155,7 @@ class Solved:
     @cached_property
     def _work(self) -> dict[Instruction, tuple[int, int]]:
         """The multiply-adds of each contraction on a device, and how many devices compute the same."""
-        decider = Decider(self.module.num_partitions, self.machine, self.forms)
+        decider = Decider(self.module.num_partitions, self.machine, self.forms, OpUses(self.graph.rules))
         found: dict[Instruction, tuple[int, int]] = {}
         for computation in self.module:
             order = main_order(computation)

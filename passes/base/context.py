@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...cost.machine import DEFAULT, Machine
 from ...ir.checked_call import checked
 from ...ir.diagnostics import Diagnostics, Location, fail
-from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.module import Module
-from ...ir.graph.op import OpCall
 from ..op_sharding.forms import LocalForms
+from ..op_sharding.rules import Rules
 from ..resharding.base.record import Resharding
 from ..spmd.local_forms import local_forms
 
@@ -24,10 +23,6 @@ class PassRecord:
     name: str
     seconds: float
     changed: bool
-
-
-Rules = Mapping[str, "str | Callable[[OpCall[Any]], ShardingRule | None]"]
-"""Sharding rules by opcode, as text or as functions of the use."""
 
 
 Verify = Literal["foreign", "each", "end", "none"]
@@ -42,12 +37,12 @@ class PassContext:
     """Options and findings that passes share.
 
     Options: `num_devices` is the number of devices that the user asks for; with None the program decides, and
-    `default_devices` counts if it names none. `rules` replace the sharding rules of built-in ops in propagation
-    (`propagation/rules`). `machine` gives the times of collectives, memory traffic and work. `forms` are the local
-    forms of ops; cost and partitioner read the same ones. They are `local_forms()` with overrides: without the form
-    that an op needs, its tiles would compute other numbers, so CompileError is raised for missing ones. `verify` says
-    when to check the module. `explain` names an instruction: passes that decide about it tell why (`answer`). `after`
-    is called with the name of each pass and the module.
+    `default_devices` counts if it names none. `rules` are sharding rules from outside, which steer propagation and
+    restrict the partitioner (`op_sharding/rules`). `machine` gives the times of collectives, memory traffic and work.
+    `forms` are the local forms of ops; cost and partitioner read the same ones. They are `local_forms()` with
+    overrides: without the form that an op needs, its tiles would compute other numbers, so CompileError is raised for
+    missing ones. `verify` says when to check the module. `explain` names an instruction: passes that decide about it
+    tell why (`answer`). `after` is called with the name of each pass and the module.
 
     Findings: `answers` counts the explanations; passes append remarks, warnings and errors to `diagnostics`, the
     partitioner its plans to `reshardings`, and the pipeline one of the `records` per pass.

@@ -12,6 +12,7 @@ from ...ir.graph.interfaces import Alternatives
 from .assignment import Choice, OpSharding
 from .choose import choose_rule
 from .forms import LocalForms
+from .rules import restricted
 from .use import OpUse, OpUses
 
 
@@ -33,9 +34,12 @@ class Decider:
             form = self.forms.of(use.op.opcode, use.call.attributes)
             op = OpSharding(use, self.devices, self.machine, form, use.rule, use.order)
             more = use.op.interface(Alternatives)
-            others = _no_others if more is None else partial(more.alternative_rules, use.call)
+            others = _no_others if more is None else partial(self._alternatives, use, more)
             choice = self._known[use] = Choice.of(*choose_rule(op, use.groups, others))
         return choice
+
+    def _alternatives(self, use: OpUse, op: Alternatives) -> tuple[ShardingRule, ...]:
+        return tuple(restricted(r, use.call, use.op, self.uses.rules) for r in op.alternative_rules(use.call))
 
 
 def _no_others() -> tuple[ShardingRule, ...]:

@@ -8,11 +8,11 @@ from typing import Any
 from ...ir.brief import brief
 from ...ir.factors.sharding_rule import Monoid, ShardingRule
 from ...ir.graph.op import AnyOp, OpCall
-from ...ir.graph.own_rules import own_rule
 from ...ir.kept_hash import KeptHash, keep_hash
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
 from ...ir.types.shape import Shape
+from .rules import Rules, dividing_rule
 
 
 @keep_hash
@@ -45,18 +45,22 @@ class OpUse(KeptHash):
 @brief
 @dataclass(frozen=True, slots=True)
 class OpUses:
-    """The uses of ops in one program. What follows from a call is found once for all equal calls."""
+    """The uses of ops in one program, with sharding rules from outside. What follows from a call is found once for all
+    equal calls.
+    """
 
+    rules: Rules = field(default_factory=dict[str, Any])
     _known: dict[tuple[AnyOp, OpCall[Any]], OpUse] = field(default_factory=dict[tuple[AnyOp, OpCall[Any]], OpUse])
 
     def of(
         self, op: AnyOp, call: OpCall[Any], tilings: tuple[Tiling, ...], order: Order,
         groups: tuple[frozenset[int], ...] = (), free: frozenset[int] = frozenset(),
     ) -> OpUse:  # fmt: skip
-        """Returns the use that a call of an op is, with the op's own rule."""
+        """Returns the use that a call of an op is, with the rule by which it can be divided."""
         known = self._known.get((op, call))
         if known is None:
             leaves = (leaf for value in (*call.operands, call.shape) for leaf in value.leaves())
             shapes = tuple(leaf.without_layout() for leaf in leaves)
-            known = self._known[op, call] = OpUse(op, call, (), None, rule=own_rule(op, call), shapes=shapes)
+            rule = dividing_rule(op, call, self.rules)
+            known = self._known[op, call] = OpUse(op, call, (), None, rule=rule, shapes=shapes)
         return OpUse(op, known.call, tilings, order, groups, free=free, rule=known.rule, shapes=known.shapes)

@@ -28,7 +28,7 @@ from ..op_sharding.assignment import Choice
 from ..op_sharding.costs import arithmetic, memory_traffic, result_cost
 from ..op_sharding.decide import Decider
 from ..op_sharding.forms import LocalForms
-from ..op_sharding.use import OpUse
+from ..op_sharding.use import OpUse, OpUses
 from ..resharding.plan import plan_reshard
 from .values import Leaf, RuleRelation, ValueGraph
 
@@ -75,7 +75,7 @@ class Traffic:
         self, module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine, forms: LocalForms
     ) -> None:
         self.graph, self.order, self.devices, self.machine = graph, order, devices, machine
-        self.decider = Decider(devices, machine, forms)
+        self.decider = Decider(devices, machine, forms, OpUses(graph.rules))
         self.decisions = 0  # uses of ops divided so far, under any tilings of their values; equal ones count once
         self._runs = runs_of_computations(module)
         self._loops = any(count != 1 for count in self._runs.values())

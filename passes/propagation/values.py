@@ -29,9 +29,8 @@ from ...ir.sharding.digit import Digits
 from ...ir.sharding.sharding import Sharding
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.shape import Shape
-from ..base import Rules
 from ..op_sharding.anywhere import is_made_of_scalars
-from .rules import rule_of
+from ..op_sharding.rules import Rules, rule_of
 
 
 class PropagationDirection(Flag):
@@ -247,10 +246,11 @@ class ValueGraph:
         """Returns the rule and the call of an instruction: the same objects for equal uses of an op."""
         call = instruction.call
         if not instruction.operands:  # a constant: the key would compare its value
-            return rule_of(instruction, self.rules), call
+            return rule_of(instruction.op, call, self.rules, instruction.location), call
         known = self._known_rules.get((instruction.opcode, call))
         if known is None:
-            known = self._known_rules[instruction.opcode, call] = rule_of(instruction, self.rules), call
+            rule = rule_of(instruction.op, call, self.rules, instruction.location)
+            known = self._known_rules[instruction.opcode, call] = rule, call
         return known
 
     def _relate_control(self, instruction: Instruction, operands: list[list[Leaf]], results: list[Leaf]) -> None:

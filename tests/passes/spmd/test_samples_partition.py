@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
+from hloom.ir.factors.sharding_rule import FactorKind, ShardingRule, check_rule
 from hloom.ir.graph.module import Module
-from hloom.ir.graph.op import OPS
+from hloom.ir.graph.op import OPS, OpCall
 from hloom.ir.sharding.mesh import IotaOrder, Mesh
 from hloom.ir.sharding.sharding import TupleSharding
-from hloom.passes.base import PassContext
+from hloom.passes.base import PassContext, Rules
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate, simulate
 from hloom.runtime.inputs.inputs import make_inputs
@@ -59,10 +63,10 @@ def _is_alone(module: Module) -> bool:
     return module.num_partitions == module.replica_count == 1
 
 
-def _partitioned(module: Module) -> Module | None:
+def _partitioned(module: Module, rules: Rules) -> Module | None:
     """The LOCAL module; None if the partitioner says that it cannot do this."""
     try:
-        return partition(module, PassContext(verify="each"))
+        return partition(module, PassContext(verify="each", rules=rules))
     except CompileError as error:
         refusals = ("cannot be partitioned", "not partitioned yet")
         if all(any(r in d.message for r in refusals) for d in error.diagnostics):
@@ -70,7 +74,7 @@ def _partitioned(module: Module) -> Module | None:
         raise
 
 
-def _check(text: str, trials: Iterable[int]) -> None:
+def _check(text: str, trials: Iterable[int], rules: Rules = MappingProxyType({})) -> None:
     whole = parse(text)
     if not _is_alone(whole) or not all(s.is_array for p in whole.entry.parameters for s in p.shape.leaves()):
         return
@@ -83,7 +87,7 @@ def _check(text: str, trials: Iterable[int]) -> None:
         rng = np.random.default_rng([zlib.crc32(text.encode()), trial])
         module = parse(text)
         _annotate(module, MESHES[trial % len(MESHES)], rng)
-        local = _partitioned(module)
+        local = _partitioned(module, rules)
         if local is None:
             continue
         result = compare(simulate(local, inputs, poison=True), expected)
@@ -102,3 +106,22 @@ def test_samples_partitioned(text: str, count: int) -> None:
 def test_samples_partitioned_in_more_ways(opcode: str) -> None:
     for text in SAMPLES[opcode]:
         _check(text, range(TRIALS))
+
+
+def _wrong_rule(call: OpCall[Any], rule: ShardingRule) -> ShardingRule:
+    """The rule of an op with factors of other kinds, as far as they fit the shapes."""
+    rng = np.random.default_rng(zlib.crc32(str(call).encode()))
+    for number, factor in enumerate(rule.factors):
+        kind = list(FactorKind)[rng.integers(len(FactorKind))]
+        factors = (*rule.factors[:number], replace(factor, kind=kind), *rule.factors[number + 1:])
+        changed = replace(rule, factors=factors)
+        rule = rule if check_rule(changed, call.operands, tuple(call.shape.leaves())) else changed
+    return rule
+
+
+@pytest.mark.parametrize("opcode", [opcode for opcode in SAMPLES if not OPS[opcode].is_elementwise])
+def test_wrong_rules_give_right_numbers(opcode: str) -> None:
+    """Rules from outside may forbid ways to divide an op, but none that they allow beyond the op's own is taken."""
+    rules: Rules = {opcode: lambda call: _wrong_rule(call, OPS[opcode].sharding_rule(call))}
+    for text in SAMPLES[opcode][:2]:
+        _check(text, (zlib.crc32(text.encode()) % TRIALS,), rules)
