@@ -6,8 +6,9 @@ reductions completes. A label is dropped if another one of its state dominates i
 best known plan. States are visited by segments, then reductions, then gathers: every action leads onwards in this
 order.
 
-A budget limits the labels that leave each segment: beyond it those with the smallest bounds go on, and the result is
-the best plan found, not proven optimal.
+A window limits how far gathers run ahead, and a beam the labels that leave each segment: those with the smallest
+bounds go on. A search that they limit proves nothing, so both are doubled until a search is not limited or the budget
+of labels is used up. Each search knows the best plan of the one before, and so drops more labels.
 """
 
 from __future__ import annotations
@@ -60,27 +61,38 @@ class ExactOutcome:
 
 
 def exact(
-    problem: SchedulingProblem, known: Outcome | None = None, budget: int = 200_000, window: int = 12
+    problem: SchedulingProblem, known: Outcome | None = None, budget: int = 200_000, window: int = 12, beam: int = 48
 ) -> ExactOutcome:
     """Returns the best plan, or the best within about `budget` labels. `known` is a plan within memory to beat.
 
-    At most `window` tensors are gathered ahead of their segments, and as many wait for their reduction; a search that
-    this limits proves nothing. Where the engines slow each other nothing is searched.
+    At first at most `window` tensors are gathered ahead of their segments, as many wait for their reduction, and `beam`
+    labels leave a segment. Where the engines slow each other nothing is searched.
     """
     if problem.overlap < 1:
         return ExactOutcome(known, False, 0)
-    return _Search(problem, known, budget, window).run()
+    labels = 0
+    while True:
+        search = _Search(problem, known, budget - labels, window, beam)
+        found = search.run()
+        labels, known = labels + found.labels, found.best
+        if found.is_proven or labels >= budget:
+            return ExactOutcome(known, found.is_proven, labels)
+        window, beam = window * (1 + search.is_narrow), beam * (1 + search.is_cut)
 
 
 class _Search:
-    def __init__(self, problem: SchedulingProblem, known: Outcome | None, budget: int, window: int) -> None:
+    def __init__(
+        self, problem: SchedulingProblem, known: Outcome | None, budget: int, window: int, beam: int
+    ) -> None:
         self.p = problem
         self.best = known.seconds if known is not None else float("inf")
         self.known = known
         self.found: _Label | None = None
         self.window = window
+        self.beam = beam
         self.per_segment = max(budget // (len(problem.segments) + 1), 20)
-        self.is_proven = True
+        self.is_cut = False  # by the budget
+        self.is_narrow = False  # by the window
         self.labels = 0
         self.margin = 1e-9 * max(problem.work[-1] + sum(t.seconds for t in problem.gathers), 1e-9)
         self.has_dues = problem.due[-1] > 0
@@ -92,20 +104,18 @@ class _Search:
         for computed in range(len(self.p.segments) + 1):
             states = self._segment(computed, self._cut(states))
         best = simulate(self.p, _plan_of(self.found)) if self.found is not None else self.known
-        return ExactOutcome(best, self.is_proven, self.labels)
+        return ExactOutcome(best, not self.is_cut and not self.is_narrow, self.labels)
 
     def _cut(self, states: dict[_State, list[_Label]]) -> dict[_State, list[_Label]]:
         """Keeps the labels that the budget allows: those with the smallest bounds."""
-        count = sum(map(len, states.values()))
-        most = max(self.per_segment // (4 * self.window), 4)
-        if count <= most:
+        if sum(map(len, states.values())) <= self.beam:
             return states
-        self.is_proven = False
+        self.is_cut = True
         ranked = sorted(
             ((label.bound, label.compute + label.network, state, n)
              for state, labels in states.items() for n, label in enumerate(labels)))  # fmt: skip
         kept: dict[_State, list[_Label]] = {}
-        for _, _, state, number in ranked[:most]:
+        for _, _, state, number in ranked[:self.beam]:
             kept.setdefault(state, []).append(states[state][number])
         return kept
 
@@ -125,7 +135,7 @@ class _Search:
                         for end, new in self._reductions(label, reduced, made):
                             self._push(states, computed, end, gathered, new)
                     else:
-                        self.is_proven = False
+                        self.is_cut = True
                     if computed < len(p.segments):
                         self._step(following, computed, reduced, gathered, label)
         return following
@@ -133,7 +143,7 @@ class _Search:
     def _gathers(self, label: _Label, gathered: int, first: int) -> Iterator[tuple[int, _Label]]:
         total, limit = len(self.p.gathers), first + self.window
         if gathered < total and limit < total:
-            self.is_proven = False
+            self.is_narrow = True
         for end in range(gathered + 1, min(total, limit) + 1):
             done = max(label.network, label.compute) + self.p.gather_seconds(gathered, end)
             arrivals = label.arrivals + (done,) * (end - gathered)
@@ -170,7 +180,7 @@ class _Search:
     ) -> None:
         p = self.p
         if p.made[computed] - reduced > self.window:
-            self.is_proven = False
+            self.is_narrow = True
             return
         if not p.fits(p.held(computed, gathered) + p.unreduced(computed, reduced) + label.in_flight, computed):
             return

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hloom.passes.schedule.search.arrange import arrange
 from hloom.passes.schedule.search.best import best_schedule
+from hloom.passes.schedule.search.bounds import lower_bound
 from hloom.passes.schedule.search.heuristics import XLA_BYTES, capped, in_groups, per_tensor, simplefsdp
 from support.import_graph import ROOT
 
@@ -57,3 +59,16 @@ def test_figures(row: tuple[float, ...]) -> None:
     found = best_schedule(problem, layers, layers, budget=0, trials=200)
     assert bound * 0.999 <= found.bound * 1e3
     assert found.bound * 1e3 <= found.outcome.seconds * 1e3 <= best * 1.01
+
+
+@pytest.mark.parametrize("row", ROWS[2:5])
+def test_two_layers_are_proven(row: tuple[float, ...]) -> None:
+    """21 tensors: gathers of the best plans run further ahead than the search's first window."""
+    devices, latency, bandwidth, tokens = row[:4]
+    llama = _problems()
+    setting = llama.Setting(devices, latency * 1e-6, bandwidth * 1e9, min(tokens, 8192), 3.6e9)
+    problem, layers = llama.backward(replace(llama.MODELS[0], layers=2), setting)
+    found = best_schedule(problem, layers, layers)
+    assert found.is_proven
+    assert lower_bound(problem) <= found.outcome.seconds * (1 + 1e-9)
+    assert found.outcome.seconds <= arrange(problem, in_groups(problem, layers, layers)).seconds
