@@ -86,6 +86,19 @@ def peak_memory(module: Module) -> int:
     return sum(i.shape.byte_size for i in (*module.entry.parameters, *_constants(reached))) + lives.peak
 
 
+def at_peak(module: Module) -> list[Instruction]:
+    """Returns the instruction of the entry that runs at the peak, then the one of its callee that does, and so on."""
+    found: list[Instruction] = []
+    _, lives, _ = _analysed(module)
+    while True:
+        time = lives.bytes.index(lives.peak)
+        found.append(list(lives.computation)[time])
+        inner = [b.inner for b in lives.buffers.at(time) if b.inner is not None and b.instruction is found[-1]]
+        if not inner:
+            return found
+        lives = inner[0]
+
+
 def _constants(reached: Iterable[Computation]) -> list[Instruction]:
     return [i for c in reached for i in c if i.op.role is Role.CONSTANT]
 

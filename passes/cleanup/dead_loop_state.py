@@ -33,7 +33,12 @@ class DeadLoopState(Pass):
     name: ClassVar[str] = "dead-loop-state"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        return _visit(module.entry, shared_computations(module))
+        return remove_dead_state(module)
+
+
+def remove_dead_state(module: Module) -> bool:
+    """Removes elements of loop states that nobody needs, in place; whether there were any."""
+    return _visit(module.entry, shared_computations(module))
 
 
 def _visit(computation: Computation, shared: set[Computation]) -> bool:

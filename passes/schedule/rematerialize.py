@@ -12,7 +12,8 @@ lower. Collectives, control flow and effects are never repeated (`regather` repe
 XLA merges equal expressions, and would keep the value after all. For it, recomputed instructions read through a barrier
 together with another operand of the late reader: they differ from all others, and cannot precede that operand.
 
-The instructions of the program keep their order. The pass works on the entry alone.
+If the peak is in a loop, values of its body are rematerialized as well, and entries of arrays that one loop saves for
+another (`saved`). The instructions of the program keep their order.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...cost.memory import LiveMemory, live_memory
+from ...cost.memory import at_peak, live_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline
 from ...ir.brief import brief
@@ -30,9 +31,11 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage, clone_module
 from ...ir.graph.op import Role
+from ...ir.tools.trip_count import runs_of_computations
 from ..base import Pass, PassContext
 from .regather import divert, readers_of
-from .roles import is_anchored, passes_on
+from .roles import can_repeat, passes_on
+from .saved import recompute_saved
 from .sizes import Bytes, sized, timed
 
 _ROUNDS = 64  # peaks that are lowered one after the other
@@ -69,20 +72,25 @@ class Rematerialize(Pass):
 
 
 def rematerialize(module: Module, clock: Clock, limit: float, barriers: bool = False) -> int:
-    """Rematerializes values of the entry, in place, until the memory peak is at most `limit` or gets no lower; with
-    `barriers`, so that XLA does not merge them. Returns their number. `clock` has the times of the program before.
+    """Rematerializes values of the entry, and entries of stacks (`saved`), in place, until the memory peak is at most
+    `limit` or gets no lower; with `barriers`, so that XLA does not merge values of the entry. Returns their number.
+    `clock` has the times of the program before.
     """
     count, memory = 0, live_memory(module)
     for _ in range(_ROUNDS):
-        if memory.peak <= limit:
+        for of_loops in (True, False) if memory.peak > limit else ():
+            copies: dict[Instruction, Instruction] = {}
+            trial, excess = clone_module(module, copies), memory.peak - limit
+            times, peak = Clock.of(trial, clock.machine), [copies[i] for i in at_peak(module)]
+            chosen = recompute_saved(trial, times, excess) if of_loops else _round(
+                trial, times, peak, excess, memory.peak * _LEAST_BYTES, barriers)
+            lower = live_memory(trial)
+            if chosen and lower.peak < memory.peak:
+                module.take(trial)
+                memory, count = lower, count + chosen
+                break
+        else:
             break
-        trial = clone_module(module)
-        chosen = _round(trial.entry, Clock.of(trial, clock.machine), memory, memory.peak - limit, barriers)
-        lower = live_memory(trial)
-        if not chosen or lower.peak >= memory.peak:
-            break
-        module.take(trial)
-        memory, count = lower, count + chosen
     return count
 
 
@@ -107,18 +115,23 @@ class _Again:
         return self.seconds / self.value.shape.byte_size
 
 
-def _round(computation: Computation, clock: Clock, memory: LiveMemory, excess: float, barriers: bool) -> int:
-    """Rematerializes values that live at the peak, until this many bytes are freed there. Returns their number."""
-    scan = _Scan(computation, clock, memory)
+def _round(
+    module: Module, clock: Clock, peak: list[Instruction], excess: float, least: float, barriers: bool
+) -> int:
+    """Rematerializes values of at least this size that live at the peak, in the entry or in the computations that run
+    then, until this many bytes are freed there. Returns their number.
+    """
+    runs = runs_of_computations(module)
+    scans = [_Scan(i.parent, clock, i, runs[i.parent]) for i in peak if i.parent is not None]
     count = 0
-    for found in sorted(scan.candidates(memory.peak * _LEAST_BYTES), key=lambda f: f.rank):
+    for found, scan in sorted(((f, s) for s in scans for f in s.candidates(least)), key=lambda f: f[0].rank):
         if excess <= 0:
             break
         if found.value in scan.kept or not scan.gone.isdisjoint(found.needed):
             continue  # another one needs it, or it needs another one that is not kept any more
         scan.kept |= found.needed
         scan.gone.add(found.value)
-        _emit(computation, found, scan.place, barriers)
+        _emit(scan.computation, found, scan.place, barriers)
         excess -= found.value.shape.byte_size
         count += 1
     return count
@@ -127,11 +140,14 @@ def _round(computation: Computation, clock: Clock, memory: LiveMemory, excess: f
 @brief
 @dataclass(slots=True)
 class _Scan:
-    """The uses of values. `kept` must stay alive for rematerialized values, `gone` are rematerialized."""
+    """The uses of values of a computation, in which memory is highest `at` an instruction. `kept` must stay alive for
+    rematerialized values, `gone` are rematerialized.
+    """
 
     computation: Computation
     clock: Clock
-    memory: LiveMemory
+    at: Instruction
+    runs: int
     place: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
     readers: dict[Instruction, set[Instruction]] = field(default_factory=dict[Instruction, set[Instruction]])
     kept: set[Instruction] = field(default_factory=set[Instruction])
@@ -143,15 +159,15 @@ class _Scan:
 
     def candidates(self, least: float) -> Iterator[_Again]:
         """Yields values of at least this size that live through the peak and can be rematerialized after it."""
-        peak = next(n for i, n in self.place.items() if i.name == self.memory.at)
+        peak = self.place[self.at]
         for value, place in self.place.items():
-            if place >= peak or not _can_repeat(value) or passes_on(value) or value.shape.byte_size < least:
+            if place >= peak or not can_repeat(value) or passes_on(value) or value.shape.byte_size < least:
                 continue
             late = {r for r in self.readers[value] if self.place[r] > peak}
             if late and not any(self.place[r] == peak for r in self.readers[value]):
                 steps = self._steps(value, min(self.place[r] for r in late))
                 if steps is not None:
-                    yield _Again(value, steps, late, sum(self.clock.parts(s).total for s in steps))
+                    yield _Again(value, steps, late, self.runs * sum(self.clock.parts(s).total for s in steps))
 
     def _steps(self, value: Instruction, place: int) -> list[Instruction] | None:
         """Returns the instructions that recompute a value from values that live at a place; None if there are too many.
@@ -161,7 +177,7 @@ class _Scan:
             for operand in stack.pop().operands:
                 if operand in found or self._lives(operand, place):
                     continue
-                if not _can_repeat(operand) or len(found) == _LONGEST:
+                if not can_repeat(operand) or len(found) == _LONGEST:
                     return None
                 found.add(operand)
                 stack.append(operand)
@@ -171,15 +187,6 @@ class _Scan:
         if value.op.role in _RESIDENT or value is self.computation.root:
             return True
         return max((self.place[r] for r in self.readers[value]), default=-1) >= place
-
-
-def _can_repeat(instruction: Instruction) -> bool:
-    """Whether an instruction is deterministic and local to a device."""
-    op = instruction.op
-    if op.is_collective or op.is_control or op.role in _RESIDENT or instruction.control_predecessors:
-        return False
-    is_root = instruction.parent is not None and instruction is instruction.parent.root
-    return instruction.shape.is_array and not is_root and not is_anchored(instruction)
 
 
 def _behind_barrier(computation: Computation, found: _Again, reader: Instruction) -> dict[Instruction, Instruction]:

@@ -69,6 +69,16 @@ def is_anchored(instruction: Instruction) -> bool:
     return op.interface(Draws) is not None or op.has_side_effect(instruction.attributes)
 
 
+def can_repeat(instruction: Instruction) -> bool:
+    """Whether an instruction is deterministic, local to a device, and neither given nor the root of its computation."""
+    op = instruction.op
+    if op.is_collective or op.is_control or op.role in (Role.PARAMETER, Role.CONSTANT):
+        return False
+    if instruction.control_predecessors or not instruction.shape.is_array or is_anchored(instruction):
+        return False
+    return instruction.parent is None or instruction is not instruction.parent.root
+
+
 def before(instruction: Instruction) -> Sequence[Instruction]:
     """Returns the instructions that must come before an instruction."""
     if not instruction.control_predecessors:
