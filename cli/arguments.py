@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .messages import FEW, SHOWN
 from .parser import Parser
-from .remarks import FEW, SHOWN
 
 Argument = Callable[[Parser], object]
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from . import arguments as a
 from .arguments import JSON, OUT, PARTITIONED, PROGRAM, SCHEDULE, TRACE, Argument, argument, flag
 from .completion import SHELLS
+from .messages import ALL
 from .parser import Parser, Version
-from .remarks import ALL
 
 
 class Command(NamedTuple):
@@ -67,7 +67,7 @@ COMMANDS = {
         ("hloom prove examples/mlp_named.hlo", "hloom prove examples/mlp_named.hlo --mesh x=3,y=5 --trials 8"),
     ),
     "relate": Command(
-        "print which part of which value each value of the partitioned program is", "cli.relate:relate_command",
+        "print which part of which value each value of the partitioned program is", "cli.prove:relate_command",
         (*PARTITIONED,
          argument("only", metavar="PATTERN", nargs="*",
                   help="show only values with these names, in which * matches anything"),
@@ -106,7 +106,7 @@ COMMANDS = {
         ("hloom comm examples/mlp_named.hlo", "hloom comm examples/mlp_named.hlo --mesh x=4,y=2 --json"),
     ),
     "memory": Command(
-        "print the live memory of the partitioned program, and what lives at its peak", "cli.memory:memory",
+        "print the live memory of the partitioned program, and what lives at its peak", "cli.comm:memory",
         (*PARTITIONED,
          argument("--largest", type=a.positive, metavar="N", default=10, help="list the N largest buffers"),
          *a.remarks(), JSON),
@@ -173,7 +173,7 @@ COMMANDS = {
          "hloom picture f32[8,6] '{devices=[4,2]<=[8]}'"),
     ),
     "reshard": Command(
-        "print the cheapest plan from one sharding to another", "cli.reshard:reshard_command",
+        "print the cheapest plan from one sharding to another", "cli.shardings:reshard_command",
         (argument("shape", metavar="SHAPE", help="such as f32[32,32,32]"),
          argument("source", metavar="FROM", help="a sharding as HLO writes it, or [{'x'}, {}] with --mesh"),
          argument("target", metavar="TO", help="likewise"),
@@ -194,7 +194,7 @@ COMMANDS = {
          "hloom from-jax examples/train_step.py:program > step.hlo"),
     ),
     "show": Command(
-        "print the program as Hloom reads it", "cli.parts:show",
+        "print the program as Hloom reads it", "cli.text:show",
         (*PROGRAM,
          argument("--computation", metavar="NAME", help="print only this computation"),
          argument("--as", dest="form", choices=("hlo", "stablehlo"), default="hlo", help="the language to print")),
@@ -202,7 +202,7 @@ COMMANDS = {
          "hloom show examples/mlp_named.hlo --as stablehlo > mlp.mlir"),
     ),
     "isolate": Command(
-        "print a program of one instruction, its inputs as parameters", "cli.parts:isolate_command",
+        "print a program of one instruction, its inputs as parameters", "cli.text:isolate_command",
         (*PROGRAM,
          argument("--inst", required=True, metavar="NAME", help="the instruction"),
          argument("--computation", metavar="NAME", help="the computation it is in, if not the entry"),
@@ -210,7 +210,7 @@ COMMANDS = {
         ("hloom isolate examples/mlp_named.hlo --inst y --depth 2",),
     ),
     "diff": Command(
-        "compare two programs; names, order and spellings of shardings do not count", "cli.parts:diff",
+        "compare two programs; names, order and spellings of shardings do not count", "cli.text:diff",
         (*PROGRAM, argument("other", metavar="OTHER", help="HLO text; - is standard input"), JSON),
         ("hloom diff examples/mlp_named.hlo examples/mlp_named.hlo",),
     ),

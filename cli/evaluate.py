@@ -26,8 +26,7 @@ from ..runtime.outputs import check_outputs, save_outputs
 from ..runtime.plan.call_graph import live_in
 from .exit_codes import EXIT_OK
 from .messages import print_json, tell_found
-from .progress import working
-from .streams import say
+from .streams import say, working
 
 Array = np.ndarray[Any, Any]
 

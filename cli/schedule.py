@@ -25,8 +25,7 @@ from ..report.schedule_trace import schedule_trace
 from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
-from .progress import working
-from .streams import say
+from .streams import say, working
 
 
 def schedule(args: argparse.Namespace) -> int:

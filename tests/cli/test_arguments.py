@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import pytest
 from hloom.__main__ import main
-from hloom.cli import progress
+from hloom.cli import streams
 from hloom.cli.commands import COMMANDS, make_parser
 from support.command_line import EXAMPLES, NAMED, ROOT, environment, hloom
 from support.processes import PATIENCE
@@ -178,9 +178,9 @@ def on_terminal(code: str, **variables: str) -> str:
 
 
 SLOW = """import time
-from hloom.cli import progress
-progress._DELAY_SECONDS, progress._INTERVAL_SECONDS = 0.2, 0.1
-with progress.working("partitioning"):
+from hloom.cli import streams
+streams._DELAY_SECONDS, streams._INTERVAL_SECONDS = 0.2, 0.1
+with streams.working("partitioning"):
     time.sleep({seconds})
 """
 
@@ -193,7 +193,7 @@ def test_progress_on_a_terminal() -> None:
 
 
 def test_no_progress_in_a_pipe(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(streams, "_DELAY_SECONDS", 0.0)
     exec(compile(SLOW.format(seconds=0.3), "slow", "exec"), {})
     assert capfd.readouterr().err == ""
 
