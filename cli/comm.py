@@ -18,8 +18,7 @@ from ..ir.graph.module import Module
 from ..passes.resharding.certificate import ProgramCertificate
 from ..report.collectives import by_kind, collectives_table, summary
 from ..report.memory import buffers_table, curve_text, totals_table
-from ..report.times import times_text
-from ..report.work import work_summary, work_table
+from ..report.work import times_text, work_summary, work_table
 from .common import read_local
 from .exit_codes import EXIT_OK
 from .messages import print_json
@@ -38,8 +37,7 @@ def comm(args: argparse.Namespace) -> int:
         return EXIT_OK
     if found:
         say(collectives_table(found), end="\n\n")
-    devices = module.num_partitions * module.replica_count
-    say(f"{module.name}: {devices} device{'s' * (devices != 1)}; {summary(found)}")
+    say(f"{module.name}: {module.devices} device{'s' * (module.devices != 1)}; {summary(found)}")
     if work:
         say(f"\n{work_table(work)}\n\n{module.name}: {work_summary(work)}")
     if certificate.seconds:
@@ -51,7 +49,7 @@ def collectives_json(module: Module, found: Sequence[Collective]) -> dict[str, o
     """Returns the totals of a program's collectives."""
     return {
         "program": module.name,
-        "devices": module.num_partitions * module.replica_count,
+        "devices": module.devices,
         "sent_bytes": sum(c.sent_bytes for c in found),
         "exact": all(c.exact for c in found),
         "kinds": {t.kind: {k: v for k, v in asdict(t).items() if k != "kind"} for t in by_kind(found)},

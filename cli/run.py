@@ -162,8 +162,7 @@ def check(
         return None
     if problem:
         reference.give_up(problem)
-    count = local.num_partitions * local.replica_count
-    return judge(reference, outputs, in_f64, count, args.tolerance, args.allow_nan)
+    return judge(reference, outputs, in_f64, local.devices, args.tolerance, args.allow_nan)
 
 
 def verdict_json(verdict: CheckVerdict) -> dict[str, Any]:

@@ -20,8 +20,7 @@ from ..report.columns import columns
 from ..report.explain import Explanation, explain, without
 from ..report.picture import picture
 from ..report.shardings import ShardingRow, Solved, solved
-from ..report.times import times_text
-from ..report.work import amount, share
+from ..report.work import amount, share, times_text
 from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json

@@ -334,7 +334,7 @@ def _stage(module: Module) -> Iterator[Diagnostic]:
 
 
 def _local(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:
-    if problem := collective_problem(instruction, module.num_partitions * module.replica_count):
+    if problem := collective_problem(instruction, module.devices):
         yield _error(f"{instruction.name}: {problem}", instruction.location)
     if target_of(instruction) == "Sharding":
         yield _error(f"{instruction.name}: a Sharding custom-call in a partitioned program", instruction.location)
