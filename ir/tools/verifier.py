@@ -51,8 +51,8 @@ from ..ops.async_ops import starts_computation
 from ..ops.calls.custom_call import target_of
 from ..types.shape import Shape
 from .control_flow import computations_run
-from .flat_checks import flat_layout_problems
 from .in_flight import in_flight_problems
+from .interface import flat_layout_problems
 from .mixed_precision import computed
 from .sharding_checks import collective_problem, sharding_problem
 

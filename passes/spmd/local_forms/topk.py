@@ -19,7 +19,7 @@ from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
 from ...op_sharding.forms import Forms
 from ..emit.emitter import Emitter
 from ..emit.local_op import LocalOp
-from .partials import gathered, gathered_time
+from .combine import gathered, gathered_time
 
 _IEEE = ("f16", "bf16", "f32", "f64")
 
