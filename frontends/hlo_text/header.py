@@ -92,28 +92,16 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _set_scheduled(module: Module, text: str) -> None:
-    module.is_scheduled = _bool(text)
-
-
-def _set_alias(module: Module, text: str) -> None:
+def _alias(text: str) -> str:
     if not _ALIAS.fullmatch(text):
         _fail(text, "input_output_alias cannot be read", "for example { {0}: (0, {}, may-alias) }")
-    module.input_output_alias = text
+    return text
 
 
-def _set_donor(module: Module, text: str) -> None:
+def _donor(text: str) -> str:
     if not _DONOR.fullmatch(text):
         _fail(text, "buffer_donor cannot be read", "for example { (1, {}) }")
-    module.buffer_donor = text
-
-
-def _set_alias_passthrough(module: Module, text: str) -> None:
-    module.alias_passthrough_params = _bool(text)
-
-
-def _set_entry_layout(module: Module, text: str) -> None:
-    module.entry_layout = _entry_layout(text)
+    return text
 
 
 def _entry_layout(text: str) -> EntryLayout:
@@ -122,26 +110,10 @@ def _entry_layout(text: str) -> EntryLayout:
     return parse_entry_layout(text)
 
 
-def _set_to_parameters(module: Module, text: str) -> None:
-    module.allow_propagation_to_parameters = _bools(text)
-
-
-def _set_to_output(module: Module, text: str) -> None:
-    module.allow_propagation_to_output = _bools(text)
-
-
-def _set_replicas(module: Module, text: str) -> None:
-    module.replica_count = _count(text)
-
-
-def _set_partitions(module: Module, text: str) -> None:
-    module.num_partitions = _count(text)
-
-
-def _set_recovery_table(module: Module, text: str) -> None:
+def _recovery_table(text: str) -> str:
     if not text.startswith("{"):
         _fail(text, "origin_recovery_table: text in braces expected")
-    module.origin_recovery_table = text
+    return text
 
 
 def _set_frontend_attributes(module: Module, text: str) -> None:
@@ -180,18 +152,23 @@ def _inside(text: str, value: BracedText, parse: Callable[[str], T]) -> T:
         raise error.shifted(text.index(value.text)) from None
 
 
+def _sets(field: str, read: Callable[[str], object]) -> Callable[[Module, str], None]:
+    """Returns a function that sets a field of a module to the value of a text."""
+    return lambda module, text: setattr(module, field, read(text))
+
+
 _SETTERS: dict[str, Callable[[Module, str], None]] = {
-    "is_scheduled": _set_scheduled,
-    "input_output_alias": _set_alias,
-    "buffer_donor": _set_donor,
-    "alias_passthrough_params": _set_alias_passthrough,
-    "entry_computation_layout": _set_entry_layout,
-    "allow_spmd_sharding_propagation_to_parameters": _set_to_parameters,
-    "allow_spmd_sharding_propagation_to_output": _set_to_output,
-    "replica_count": _set_replicas,
-    "num_partitions": _set_partitions,
+    "is_scheduled": _sets("is_scheduled", _bool),
+    "input_output_alias": _sets("input_output_alias", _alias),
+    "buffer_donor": _sets("buffer_donor", _donor),
+    "alias_passthrough_params": _sets("alias_passthrough_params", _bool),
+    "entry_computation_layout": _sets("entry_layout", _entry_layout),
+    "allow_spmd_sharding_propagation_to_parameters": _sets("allow_propagation_to_parameters", _bools),
+    "allow_spmd_sharding_propagation_to_output": _sets("allow_propagation_to_output", _bools),
+    "replica_count": _sets("replica_count", _count),
+    "num_partitions": _sets("num_partitions", _count),
     "frontend_attributes": _set_frontend_attributes,
-    "origin_recovery_table": _set_recovery_table,
+    "origin_recovery_table": _sets("origin_recovery_table", _recovery_table),
 }
 
 
