@@ -1,4 +1,5 @@
-"""Implements `hloom comm FILE`: lists the collectives of the partitioned program and its contractions, largest first.
+"""Implements `hloom comm FILE`: the collectives of the partitioned program and its contractions, largest first; and
+`hloom memory FILE`: its live memory, the peak, and the buffers live at the peak.
 
 An unpartitioned program is partitioned first. A per-device program (Hloom's own output, or XLA's print of a compiled
 program) is used unchanged.
@@ -12,15 +13,16 @@ from dataclasses import asdict
 
 from ..cost.collectives import Collective, collectives
 from ..cost.work import Contraction, contractions
+from ..driver.program import Program
 from ..ir.graph.module import Module
 from ..passes.resharding.certificate import ProgramCertificate
 from ..report.collectives import by_kind, collectives_table, summary
-from ..report.times import times_text
-from ..report.work import work_summary, work_table
+from ..report.memory import buffers_table, curve_text, totals_table
+from ..report.work import times_text, work_summary, work_table
 from .common import read_local
 from .exit_codes import EXIT_OK
 from .messages import print_json
-from .streams import say
+from .streams import say, working
 
 
 def comm(args: argparse.Namespace) -> int:
@@ -35,8 +37,7 @@ def comm(args: argparse.Namespace) -> int:
         return EXIT_OK
     if found:
         say(collectives_table(found), end="\n\n")
-    devices = module.num_partitions * module.replica_count
-    say(f"{module.name}: {devices} device{'s' * (devices != 1)}; {summary(found)}")
+    say(f"{module.name}: {module.devices} device{'s' * (module.devices != 1)}; {summary(found)}")
     if work:
         say(f"\n{work_table(work)}\n\n{module.name}: {work_summary(work)}")
     if certificate.seconds:
@@ -48,7 +49,7 @@ def collectives_json(module: Module, found: Sequence[Collective]) -> dict[str, o
     """Returns the totals of a program's collectives."""
     return {
         "program": module.name,
-        "devices": module.num_partitions * module.replica_count,
+        "devices": module.devices,
         "sent_bytes": sum(c.sent_bytes for c in found),
         "exact": all(c.exact for c in found),
         "kinds": {t.kind: {k: v for k, v in asdict(t).items() if k != "kind"} for t in by_kind(found)},
@@ -76,3 +77,24 @@ def _certificate_json(found: ProgramCertificate) -> dict[str, object]:
 def _record(collective: Collective) -> dict[str, object]:
     fields: dict[str, object] = asdict(collective)
     return fields | {"runs": fields.pop("count"), "sent_bytes": collective.sent_bytes}
+
+
+def memory(args: argparse.Namespace) -> int:
+    """Prints totals, the largest buffers and a curve, or JSON."""
+    module, _ = read_local(args)
+    program = Program(module, module)
+    found = program.memory()
+    with working("compiling native code"):
+        native = program.native_memory()
+    if args.json:
+        said = {"bytes": native.arena, "bound": native.bound, "run": native.run} if native else None
+        print_json({"program": module.name, "devices": program.devices} | asdict(found) | {"native_arena": said})
+        return EXIT_OK
+    say(f"{module.name}: {program.devices} device{'s' * (program.devices != 1)}; bytes of each\n")
+    say(totals_table(found), end="\n\n")
+    say(f"largest at the peak\n{buffers_table(found.buffers, args.largest)}", end="\n\n")
+    say(curve_text(found.curve))
+    if native:
+        say(f"\nnative arena: {native.arena:,} bytes, bound {native.bound:,}")
+        say(f"native run: {native.run:,} bytes, with parameters, constants and results")
+    return EXIT_OK

@@ -1,76 +1,240 @@
-"""Lists the commands: what each is for, which arguments it takes, and the late name of the function that runs it.
+"""Lists the commands: what each is for, its function, its arguments, and examples for its help, which a test runs.
 
 `hloom --help` and `--version` load none of the functions, and a command loads its own alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
-from . import arguments
-from .examples import EXAMPLES
-from .parser import Parser
+from . import arguments as a
+from .arguments import JSON, OUT, PARTITIONED, PROGRAM, SCHEDULE, TRACE, Argument, argument, flag
+from .completion import SHELLS
+from .messages import ALL
+from .parser import Parser, Version
 
 
 class Command(NamedTuple):
-    """A command: a line of help, a function that defines its arguments, the function that runs it."""
+    """A command: a line of help, the late name of its function, its arguments in the order of the help, examples."""
 
     help: str
-    define: Callable[[Parser], None]
     place: str
+    arguments: tuple[Argument, ...]
+    examples: tuple[str, ...]
 
 
 COMMANDS = {
-    "run": Command("partition a program and run it on simulated devices, or on MPI ranks with --ranks",
-                   arguments.run, "cli.run:run"),
-    "bench": Command("run a program repeatedly on simulated devices, or on MPI ranks, and print where the time goes",
-                     arguments.bench, "cli.bench:bench"),
-    "prove": Command("prove that the partitioned program equals the original, over a finite field",
-                     arguments.prove, "cli.prove:prove_command"),
-    "relate": Command("print which part of which value each value of the partitioned program is",
-                      arguments.relate, "cli.relate:relate_command"),
-    "eval": Command("run an unpartitioned program on one device", arguments.evaluate, "cli.evaluate:evaluate_command"),
-    "partition": Command("print the program that each device runs", arguments.partition, "cli.text:partition_command"),
-    "opt": Command("run passes and print the program", arguments.opt, "cli.text:opt"),
-    "comm": Command("print the collectives of the partitioned program, most bytes first",
-                    arguments.comm, "cli.comm:comm"),
-    "memory": Command("print the live memory of the partitioned program, and what lives at its peak",
-                      arguments.memory, "cli.memory:memory"),
-    "schedule": Command("schedule the partitioned program, and print when its collectives run and what hides them",
-                        arguments.schedule, "cli.schedule:schedule"),
-    "machine": Command("list machines, print one as a file, or measure this one",
-                       arguments.machine, "cli.machine:machine"),
-    "shard": Command("print the sharding of every value", arguments.shard, "cli.shardings:shard"),
-    "explain": Command("explain where the sharding of a value comes from",
-                       arguments.explain, "cli.shardings:explain_command"),
-    "rules": Command("print the sharding rule of every op", arguments.rules, "cli.shardings:rules"),
-    "picture": Command("draw which devices hold which tiles of an array",
-                       arguments.picture, "cli.shardings:picture_command"),
-    "reshard": Command("print the cheapest plan from one sharding to another",
-                       arguments.reshard, "cli.reshard:reshard_command"),
-    "from-jax": Command("write the program of a JAX function as HLO", arguments.from_jax,
-                        "cli.from_jax:from_jax_command"),
-    "show": Command("print the program as Hloom reads it", arguments.show, "cli.parts:show"),
-    "isolate": Command("print a program of one instruction, its inputs as parameters",
-                       arguments.isolate, "cli.parts:isolate_command"),
-    "diff": Command("compare two programs; names, order and spellings of shardings do not count",
-                    arguments.diff, "cli.parts:diff"),
-    "verify": Command("check a program", arguments.verify, "cli.text:verify"),
-    "completion": Command("print a script that completes commands and options in a shell",
-                          arguments.completion, "cli.completion:completion_command"),
+    "run": Command(
+        "partition a program and run it on simulated devices, or on MPI ranks with --ranks", "cli.run:run",
+        (*PARTITIONED, a.ranks, a.backend,
+         flag("--check", "compare with the unpartitioned program on one device"),
+         argument("--tolerance", type=a.tolerance, metavar="T",
+                  help="with --check: allow errors of T times the largest magnitude of each result, in place of the "
+                       "allowances for rounding"),
+         argument("--seeds", type=a.positive, metavar="N", default=1,
+                  help="with --check: check N seeds, from --seed"),
+         flag("--allow-nan", "with --check: results may hold NaN and infinities"),
+         argument("--repeat", type=a.positive, metavar="N",
+                  help="run N times on the same inputs, and print the time of the first run and the median"),
+         TRACE, *SCHEDULE, *a.remarks(), a.defaults(keeps=True, is_long=False), a.inputs, OUT, JSON),
+        ("hloom run examples/mlp_named.hlo --check",
+         "hloom run examples/mlp_named.hlo --mesh x=3,y=5 --check --seeds 3",
+         "hloom run examples/transformer_train.hlo --ranks 4 --out results"),
+    ),
+    "bench": Command(
+        "run a program repeatedly on simulated devices, or on MPI ranks, and print where the time goes",
+        "cli.bench:bench",
+        (*PARTITIONED, a.ranks, a.backend,
+         argument("--repeat", type=a.positive, metavar="N", default=10, help="number of runs after the first"),
+         TRACE, a.defaults(check=False, out=None, keeps=False, is_long=True),  # it measures how long compiling takes
+         *SCHEDULE, *a.remarks(), a.inputs, JSON),
+        ("hloom bench examples/mlp_named.hlo --repeat 3", "hloom bench examples/mlp_named.hlo --backend native"),
+    ),
+    "prove": Command(
+        "prove that the partitioned program equals the original, over a finite field", "cli.prove:prove_command",
+        (*PARTITIONED,
+         argument("local", metavar="LOCAL", nargs="?",
+                  help="a program per device that another partitioner made of FILE (default: Hloom makes it)"),
+         flag("--all-inputs",
+              "of a program without a difference, also count the values that are right for all inputs"),
+         argument("--trials", type=a.positive, metavar="N",
+                  help="number of runs (default: as many as the decisions of the program need)"),
+         argument("--seed", type=a.not_negative, metavar="N", default=0, help="seed of the trials"),
+         argument("--timeout", type=a.seconds, metavar="S", default=60.0,
+                  help="seconds after which the proof ends undecided (default: 60)"),
+         *a.remarks(), JSON),
+        ("hloom prove examples/mlp_named.hlo", "hloom prove examples/mlp_named.hlo --mesh x=3,y=5 --trials 8"),
+    ),
+    "relate": Command(
+        "print which part of which value each value of the partitioned program is", "cli.prove:relate_command",
+        (*PARTITIONED,
+         argument("only", metavar="PATTERN", nargs="*",
+                  help="show only values with these names, in which * matches anything"),
+         argument("--seed", type=a.not_negative, metavar="N", default=0, help="seed of the run"),
+         *a.remarks(), JSON),
+        ("hloom relate examples/mlp_named.hlo", "hloom relate examples/mlp_named.hlo 'all-*' --mesh x=3,y=5"),
+    ),
+    "eval": Command(
+        "run an unpartitioned program on one device", "cli.evaluate:evaluate_command",
+        (*PROGRAM, a.backend, a.inputs, OUT, JSON),
+        ("hloom eval examples/mlp_named.hlo --inputs zeros", "hloom eval examples/mlp_named.hlo --seed 7 --out one"),
+    ),
+    "partition": Command(
+        "print the program that each device runs", "cli.text:partition_command",
+        (*PARTITIONED,
+         argument("--form", choices=("local", "manual", "replica"), default="local",
+                  help="local: per device; manual, replica: for XLA to compile for all devices"),
+         *SCHEDULE, *a.remarks()),
+        ("hloom partition examples/mlp_named.hlo",
+         "hloom partition examples/mlp_named.hlo --set 'w*=,y' --form manual"),
+    ),
+    "opt": Command(
+        "run passes and print the program", "cli.text:opt",
+        (*PARTITIONED,
+         argument("--passes", required=True, metavar="P,P{option=value}", help="passes, in order"),
+         argument("--dump-after", metavar="P,P|all", help="print the program after these passes on standard error"),
+         argument("--explain", metavar="NAME", help="tell what the pass fusion decided about this op, and why"),
+         flag("--time", "print the time of each pass on standard error"),
+         *a.remarks(ALL)),
+        ("hloom opt examples/mlp_named.hlo --passes propagate,spmd-partition,cse,dce",
+         "hloom opt examples/mlp_named.hlo --passes propagate --dump-after all --time"),
+    ),
+    "comm": Command(
+        "print the collectives of the partitioned program, most bytes first", "cli.comm:comm",
+        (*PARTITIONED, *a.remarks(), JSON),
+        ("hloom comm examples/mlp_named.hlo", "hloom comm examples/mlp_named.hlo --mesh x=4,y=2 --json"),
+    ),
+    "memory": Command(
+        "print the live memory of the partitioned program, and what lives at its peak", "cli.comm:memory",
+        (*PARTITIONED,
+         argument("--largest", type=a.positive, metavar="N", default=10, help="list the N largest buffers"),
+         *a.remarks(), JSON),
+        ("hloom memory examples/mlp_named.hlo", "hloom memory examples/mlp_named.hlo --mesh x=4,y=2 --largest 5"),
+    ),
+    "schedule": Command(
+        "schedule the partitioned program, and print when its collectives run and what hides them",
+        "cli.schedule:schedule",
+        (*PARTITIONED,
+         argument("--memory", type=a.byte_count, metavar="12GB",
+                  help="the most bytes that the program may take on a device"),
+         a.FLAT,
+         flag("--as-is", "keep the order of the program, and its collectives"),
+         argument("--trace", type=Path, metavar="F.json",
+                  help="write the forecast as a file for Perfetto (ui.perfetto.dev)"),
+         argument("--measured", metavar="TRACE.json",
+                  help="compare with what hloom run --trace wrote of this program"),
+         *a.remarks(ALL), JSON),
+        ("hloom schedule examples/transformer_train.hlo --machine h100",
+         "hloom schedule examples/transformer_scan_train.hlo --machine cpu-cluster --trace forecast.json"),
+    ),
+    "machine": Command(
+        "list machines, print one as a file, or measure this one", "cli.machine:machine",
+        (argument("name", nargs="?", metavar="NAME|FILE.toml|calibrate",
+                  help="the machine to print, or calibrate to measure this one; without it: list all names"),
+         argument("--ranks", type=a.positive, metavar="N", help="calibrate on N MPI ranks, with their collectives"),
+         a.backend,
+         argument("-o", "--out", metavar="FILE.toml", help="write what calibrate finds to this file"),
+         JSON),
+        ("hloom machine", "hloom machine h100 > ours.toml", "hloom machine calibrate --ranks 4 -o ours.toml"),
+    ),
+    "shard": Command(
+        "print the sharding of every value", "cli.shardings:shard",
+        (*PARTITIONED,
+         argument("only", metavar="PATTERN", nargs="*",
+                  help="show only values with these names or JAX paths, in which * matches anything"),
+         flag("--all", "also show values whose names differ only in numbers"),
+         flag("--text", "print HLO text with the shardings instead of a table"),
+         *a.remarks(), JSON),
+        ("hloom shard examples/mlp_named.hlo",
+         "hloom shard examples/transformer_train.hlo \"state['first']*\" '*dot_general*'"),
+    ),
+    "explain": Command(
+        "explain where the sharding of a value comes from", "cli.shardings:explain_command",
+        (*PARTITIONED,
+         argument("value", metavar="VALUE", help="a name, such as dot.3 or tuple.1[2], or a JAX path"),
+         argument("--without", metavar="NAME", action="append", default=[],
+                  help="show what changes if this value is not annotated"),
+         JSON),
+        ("hloom explain examples/mlp_named.hlo square",
+         "hloom explain examples/transformer_train.hlo \"state['first']['embedding']\"",
+         "hloom explain examples/mlp_named.hlo h --without w1"),
+    ),
+    "rules": Command(
+        "print the sharding rule of every op", "cli.shardings:rules",
+        (*PROGRAM, JSON), ("hloom rules examples/mlp_named.hlo",),
+    ),
+    "picture": Command(
+        "draw which devices hold which tiles of an array", "cli.shardings:picture_command",
+        (argument("shape", metavar="SHAPE", help="such as f32[32,32,32]"),
+         argument("sharding", metavar="SHARDING", help="as HLO writes it, or [{'x'}, {}] with --mesh"),
+         argument("--mesh", type=a.mesh_sizes, metavar="x=2,y=4", help="the mesh of a sharding without one")),
+        ("hloom picture f32[8,6] \"[{'y'}, {'x'}]\" --mesh x=2,y=3",
+         "hloom picture f32[8,6] '{devices=[4,2]<=[8]}'"),
+    ),
+    "reshard": Command(
+        "print the cheapest plan from one sharding to another", "cli.shardings:reshard_command",
+        (argument("shape", metavar="SHAPE", help="such as f32[32,32,32]"),
+         argument("source", metavar="FROM", help="a sharding as HLO writes it, or [{'x'}, {}] with --mesh"),
+         argument("target", metavar="TO", help="likewise"),
+         argument("--mesh", type=a.mesh_sizes, metavar="x=2,y=4", help="the mesh of shardings without one"),
+         argument("--memory", type=a.positive, metavar="BYTES", help="limit on the bytes of the array on a device"),
+         a.machine, JSON),
+        ("hloom reshard f32[8,6] \"[{'x'}, {}]\" \"[{}, {'x'}]\" --mesh x=2",
+         "hloom reshard f32[8] '{devices=[4]<=[4]}' '{replicated}' --links 1us/100GB"),
+    ),
+    "from-jax": Command(
+        "write the program of a JAX function as HLO", "cli.from_jax:from_jax_command",
+        (argument("place", metavar="FILE.py:FUNCTION", type=a.python_place,
+                  help="a function without arguments that returns (f, args), or f lowered by JAX; args are arrays or "
+                       "jax.ShapeDtypeStructs"),
+         argument("--out", metavar="F.hlo", help="write the program there (default: standard output)"),
+         argument("--devices", type=a.positive, metavar="N", help="give JAX N virtual CPU devices for its meshes")),
+        ("hloom from-jax examples/train_step.py:program --out step.hlo",
+         "hloom from-jax examples/train_step.py:program > step.hlo"),
+    ),
+    "show": Command(
+        "print the program as Hloom reads it", "cli.text:show",
+        (*PROGRAM,
+         argument("--computation", metavar="NAME", help="print only this computation"),
+         argument("--as", dest="form", choices=("hlo", "stablehlo"), default="hlo", help="the language to print")),
+        ("hloom show examples/mlp_named.hlo", "hloom show examples/mlp_named.hlo --computation sum",
+         "hloom show examples/mlp_named.hlo --as stablehlo > mlp.mlir"),
+    ),
+    "isolate": Command(
+        "print a program of one instruction, its inputs as parameters", "cli.text:isolate_command",
+        (*PROGRAM,
+         argument("--inst", required=True, metavar="NAME", help="the instruction"),
+         argument("--computation", metavar="NAME", help="the computation it is in, if not the entry"),
+         argument("--depth", type=a.not_negative, default=0, metavar="N", help="keep N levels of its operands")),
+        ("hloom isolate examples/mlp_named.hlo --inst y --depth 2",),
+    ),
+    "diff": Command(
+        "compare two programs; names, order and spellings of shardings do not count", "cli.text:diff",
+        (*PROGRAM, argument("other", metavar="OTHER", help="HLO text; - is standard input"), JSON),
+        ("hloom diff examples/mlp_named.hlo examples/mlp_named.hlo",),
+    ),
+    "verify": Command(
+        "check a program", "cli.text:verify",
+        (*PROGRAM, *a.remarks(ALL), JSON), ("hloom verify examples/mlp_named.hlo",),
+    ),
+    "completion": Command(
+        "print a script that completes commands and options in a shell", "cli.completion:completion_command",
+        (argument("shell", choices=SHELLS, help="the shell"),),
+        ('eval "$(hloom completion bash)"', "hloom completion fish > ~/.config/fish/completions/hloom.fish"),
+    ),
 }  # fmt: skip
 """The commands by name, in the order of the help."""
 
 
 def make_parser() -> Parser:
-    """Returns the parser of the command line. Each command defines its arguments when it is chosen."""
+    """Returns the parser of the command line. Each command adds its arguments when it is chosen."""
     parser = Parser(prog="hloom", description="Parse, shard, partition and run XLA HLO programs, without XLA.")
-    parser.define = arguments.version
+    parser.later = (argument("--version", action=Version),)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in COMMANDS.items():
         made = commands.add_parser(name, help=command.help, description=command.help)
-        made.define = command.define
-        made.show_examples(EXAMPLES[name])
+        made.later = command.arguments
+        made.show_examples(command.examples)
     parser.commands = commands.choices
     return parser

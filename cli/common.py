@@ -16,7 +16,7 @@ from ..passes.annotating.strategy import Setting, Strategy, apply_strategy, load
 from ..passes.base import PassContext
 from ..passes.pipelines import remarks
 from .messages import tell_found
-from .progress import working
+from .streams import working
 
 
 def read_program(args: argparse.Namespace, quiet: bool = False) -> Module:

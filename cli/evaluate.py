@@ -5,6 +5,7 @@ run`.
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,7 @@ from ..runtime.outputs import check_outputs, save_outputs
 from ..runtime.plan.call_graph import live_in
 from .exit_codes import EXIT_OK
 from .messages import print_json, tell_found
-from .progress import working
-from .streams import say
+from .streams import say, working
 
 Array = np.ndarray[Any, Any]
 
@@ -82,24 +82,21 @@ def print_outputs(outputs: Sequence[Array], names: Sequence[str], per_device: Se
 def outputs_json(outputs: Sequence[Array], names: Sequence[str]) -> list[dict[str, object]]:
     """Returns a record for each output. Numbers that JSON cannot represent (NaN and infinities) are null."""
     return [
-        {"name": name, "type": from_numpy(array.dtype).name, "dims": list(array.shape), **_range(array)}
+        {"name": name, "type": from_numpy(array.dtype).name, "dims": list(array.shape),
+         **{what: number if math.isfinite(number) else None for what, number in _range(array).items()}}
         for array, name in zip(outputs, names, strict=True)
     ]
 
 
-def _range(array: Array) -> dict[str, float | None]:
+def _range(array: Array) -> dict[str, float]:
+    """Returns least, mean and greatest of real numbers."""
     if array.size == 0 or array.dtype.kind == "c":
         return {}
     values = array.astype(np.float64)
-    found = {"min": values.min(), "mean": values.mean(), "max": values.max()}
-    return {what: float(number) if np.isfinite(number) else None for what, number in found.items()}
+    return {"min": float(values.min()), "mean": float(values.mean()), "max": float(values.max())}
 
 
 def _summary(array: Array) -> str:
-    text = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-    if array.size == 0 or array.dtype.kind == "c":
-        return text
-    values = array.astype(np.float64)
-    if array.size == 1:
-        return f"{text} {values.reshape(-1)[0]:.6g}"
-    return f"{text} min {values.min():.6g} mean {values.mean():.6g} max {values.max():.6g}"
+    text, found = f"{array.dtype}[{','.join(map(str, array.shape))}]", _range(array)
+    shown = [f"{found['min']:.6g}"] if found and array.size == 1 else [f"{k} {v:.6g}" for k, v in found.items()]
+    return " ".join((text, *shown))

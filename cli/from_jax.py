@@ -21,8 +21,7 @@ from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import SourceSpan
 from .exit_codes import EXIT_OK
 from .messages import tell_found
-from .progress import working
-from .streams import say, show_program
+from .streams import say, show_program, working
 
 _DEVICES = "--xla_force_host_platform_device_count"
 

@@ -3,12 +3,19 @@
 The process that starts ranks prepares the run and leaves it to them; under the user's own launcher rank 0 prepares it.
 Either way rank 0 sends it to the others. A program with values that cannot be pickled (their classes are in a file of
 `--import`) is prepared by every rank; that gives the same result, since partitioning is deterministic.
+
+`hloom run` keeps what it has made of a program, so that the next run of it begins at once. The key is the file and the
+files that options name, byte for byte, the options, and the host. Options that come after the program is made, such as
+those of inputs and outputs, are not part of it. Programs that are no files, and those with Python files of their own
+(`--import`), are made anew each time.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import pickle
+import platform
 import socket
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,13 +31,35 @@ from ..ir.diagnostics import Diagnostic, Diagnostics, fail
 from ..ir.gc_pause import paused_collector
 from ..ir.graph import keeping
 from ..ir.graph.module import Module
+from ..ir.user_files import read_bytes
 from ..runtime.outputs import check_outputs
 from ..runtime.ranks.failed import broadcast, on_all_ranks
-from ..runtime.ranks.launch import left_for_ranks, started_by_hloom
+from ..runtime.ranks.launch import inside_launcher, left_for_ranks, started_by_hloom
 from ..runtime.trace import check_trace
 from .evaluate import inputs_for
-from .kept import key_of
 from .messages import tell_found
+
+_LATER = frozenset({
+    "argv", "inputs", "seed", "seeds", "out", "trace", "timeout", "json", "tolerance", "allow_nan", "collectives",
+    "werror", "remarks", "noted",
+})  # fmt: skip
+_FILES = ("machine", "strategy")  # options that may name files
+
+
+def key_of(args: argparse.Namespace, ranks: int | None) -> tuple[str, ...] | None:
+    """Returns the key of a run's program; None if it is not kept."""
+    if not args.keeps or not os.path.isfile(args.file) or args.imports:
+        return None
+    try:
+        contents = [read_bytes(args.file)]
+        named = [getattr(args, option) or "" for option in _FILES]
+        contents += [read_bytes(name) for name in named if os.path.isfile(name)]
+    except OSError:
+        return None
+    options = {name: value for name, value in vars(args).items() if name not in _LATER and not callable(value)}
+    where = repr((ranks, inside_launcher(), platform.node()))
+    return keeping.key_of("run", *contents, repr(sorted(options.items())), where)
+
 
 Array = np.ndarray[Any, Any]
 

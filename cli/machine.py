@@ -18,8 +18,7 @@ from ..ir.diagnostics import fail
 from ..report.columns import columns
 from .exit_codes import EXIT_OK
 from .messages import print_json
-from .progress import working
-from .streams import say, show_program
+from .streams import say, show_program, working
 
 CALIBRATE = "calibrate"
 

@@ -1,15 +1,52 @@
-"""Prints diagnostics on standard error, and the results of `--json` on standard output."""
+"""Prints diagnostics on standard error, and the results of `--json` on standard output. Remarks on a program come after
+its results: those that cost most, equal ones once.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..ir.diagnostics import CompileError, Diagnostic, Severity
-from .remarks import ALL, chosen
 from .streams import message_width, tell
+
+FEW, ALL, NONE = "few", "all", "none"
+SHOWN = (FEW, ALL, NONE)
+_MOST = 3
+_NUMBER = re.compile(r"(?<=\w)\.\d+(?:\.\d+)*\b(?!,)")  # in names, as of layers that are alike
+
+
+def chosen(found: Sequence[Diagnostic], shown: str) -> tuple[list[Diagnostic], int]:
+    """Returns the diagnostics to show, and how many remarks are left out: of equal ones the first with their number,
+    and of remarks, unless all are `shown`, the few that cost most.
+    """
+    if shown == ALL:
+        return list(found), 0
+    if shown == NONE:
+        return [d for d in found if d.severity is not Severity.REMARK], 0
+    groups: dict[tuple[object, ...], list[Diagnostic]] = {}
+    for diagnostic in found:
+        groups.setdefault(_kind(diagnostic), []).append(diagnostic)
+    others = [group for group in groups.values() if group[0].severity is not Severity.REMARK]
+    remarks = [group for group in groups.values() if group[0].severity is Severity.REMARK]
+    remarks.sort(key=lambda group: -sum(d.cost for d in group))
+    left_out = sum(map(len, remarks[_MOST:]))
+    return [_folded(group) for group in (*others, *remarks[:_MOST])], left_out
+
+
+def _kind(diagnostic: Diagnostic) -> tuple[object, ...]:
+    """Returns a key that equal diagnostics share: it ignores the numbers in names, and the location."""
+    message, help = (_NUMBER.sub("", text or "") for text in (diagnostic.message, diagnostic.help))
+    return diagnostic.severity, diagnostic.category, message, help
+
+
+def _folded(group: Sequence[Diagnostic]) -> Diagnostic:
+    first, more = group[0], len(group) - 1
+    return replace(first, message=f"{first.message} (and {more} more like it)") if more else first
+
 
 _NOTED = "noted"  # the name of the findings in the arguments
 

@@ -20,13 +20,13 @@ class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaults
 class Parser(argparse.ArgumentParser):
     """A parser of the command line, or of one command; `commands` are its commands by name.
 
-    `define` adds the arguments, when they are first needed: a command line needs those of one command.
+    `later` are functions that add its arguments when they are first needed: a command line needs those of one command.
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(formatter_class=_Formatter, **options)
         self.commands: Mapping[str, Parser] = {}
-        self.define: Callable[[Parser], None] | None = None
+        self.later: Sequence[Callable[[Parser], object]] = ()
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Parses arguments, as argparse calls it for the chosen command."""
@@ -35,9 +35,9 @@ class Parser(argparse.ArgumentParser):
 
     def complete(self) -> Parser:
         """Adds the arguments that are not yet added, and returns the parser."""
-        define, self.define = self.define, None
-        if define is not None:
-            define(self)
+        later, self.later = self.later, ()
+        for add in later:
+            add(self)
         return self
 
     def print_help(self, file: Any = None) -> None:

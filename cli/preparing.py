@@ -13,7 +13,7 @@ from ..ir.tools.spmd import is_per_device
 from ..runtime.ranks.launch import inside_launcher
 from .common import context_for, read_program, require_schedule
 from .job import Job
-from .progress import timed
+from .streams import timed
 
 
 def made(args: argparse.Namespace, ranks: int | None, quiet: bool) -> tuple[Job, list[Diagnostic]]:

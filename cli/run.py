@@ -7,7 +7,9 @@ rank 0 reports. Under the user's own launcher it does the same.
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +18,26 @@ import numpy as np
 from ..cost.collectives import collectives
 from ..driver.assumptions import unplaced
 from ..driver.devices import Devices, Ranks, Simulated
+from ..ir.diagnostics import CompileError
+from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
 from ..ir.tools.placement import placements
 from ..report.collectives import kinds_text
 from ..runtime.allocator import keep_freed_memory
+from ..runtime.check.check import CheckVerdict, WideRun, judge, wide_program
+from ..runtime.check.errors import LargestError
+from ..runtime.check.reference import Reference
+from ..runtime.evaluator import UnpartitionedProgram
+from ..runtime.inputs.inputs import KINDS
 from ..runtime.outputs import save_outputs
-from ..runtime.ranks.failed import deadline
+from ..runtime.ranks.failed import RankFailed, deadline
 from ..runtime.ranks.launch import inside_launcher, launch, world
 from ..runtime.ranks.mode import chosen_mode
-from .check import check, verdict_json, verify_options
 from .evaluate import inputs_for, outputs_json, print_outputs
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
 from .job import Job, job_on_ranks, prepare
 from .messages import print_json
-from .progress import working
-from .streams import say
+from .streams import say, working
 
 Array = np.ndarray[Any, Any]
 
@@ -127,3 +134,55 @@ def _check(
     elif outputs is not None:
         say("check passed" if passed else "check FAILED")
     return EXIT_OK if passed else EXIT_CHECK_FAILED
+
+
+def verify_options(args: argparse.Namespace) -> None:
+    """Raises argparse.ArgumentTypeError for options of a check that have no effect."""
+    if not args.check:
+        given = {"--tolerance": args.tolerance is not None, "--allow-nan": args.allow_nan, "--seeds": args.seeds > 1}
+        for option in (option for option, is_given in given.items() if is_given):
+            raise argparse.ArgumentTypeError(f"{option} needs --check")
+    if args.seeds > 1 and (args.inputs in KINDS[1:] or Path(args.inputs).exists()):
+        raise argparse.ArgumentTypeError(f"--seeds {args.seeds}: --inputs {args.inputs} are the same for each seed")
+
+
+def check(
+    args: argparse.Namespace, program: UnpartitionedProgram | None, local: Module, inputs: list[Array],
+    outputs: list[Array] | None, devices: Devices,
+) -> CheckVerdict | None:  # fmt: skip
+    """Judges the results of a partitioned run. Returns None on all processes but the first, which has the unpartitioned
+    program.
+    """
+    reference = Reference(program, inputs) if program is not None else None
+    wide = wide_program(reference, local) if reference is not None else None
+    if devices.share(wide is not None):
+        wide = wide or WideRun.of(local, inputs)
+    in_f64, problem = _run_wide(wide, devices)
+    if reference is None or outputs is None:
+        return None
+    if problem:
+        reference.give_up(problem)
+    return judge(reference, outputs, in_f64, local.devices, args.tolerance, args.allow_nan)
+
+
+def verdict_json(verdict: CheckVerdict) -> dict[str, Any]:
+    """Returns a verdict as a record. Infinite errors, which JSON cannot represent, are null."""
+
+    def worst(found: LargestError | None) -> dict[str, Any] | None:
+        return found and {**asdict(found), "error": found.error if math.isfinite(found.error) else None}
+
+    errors = {name: worst(getattr(verdict, name)) for name in ("in_f64", "own", "one_device")}
+    return {"passed": verdict.passed, **asdict(verdict), **errors}
+
+
+def _run_wide(wide: WideRun | None, devices: Devices) -> tuple[list[Array] | None, str]:
+    if wide is None:
+        return None, ""
+    try:
+        return devices.run(wide.program, wide.inputs, poison=True), ""
+    except CompileError as error:
+        return None, error.diagnostics[0].message
+    except RankFailed as error:
+        if not error.reported:
+            raise
+        return None, error.message  # that rank continues as this one does

@@ -25,8 +25,7 @@ from ..report.schedule_trace import schedule_trace
 from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
-from .progress import working
-from .streams import say
+from .streams import say, working
 
 
 def schedule(args: argparse.Namespace) -> int:
@@ -55,8 +54,8 @@ def schedule(args: argparse.Namespace) -> int:
         return EXIT_OK
     if found.collectives:
         say(schedule_table(found.collectives), end="\n\n")
-    devices = module.num_partitions * module.replica_count
-    say(f"{module.name}: {devices} device{'s' * (devices != 1)}; times in ms\n{schedule_summary(found)}")
+    count = f"{module.devices} device{'s' * (module.devices != 1)}"
+    say(f"{module.name}: {count}; times in ms\n{schedule_summary(found)}")
     if before is not None:
         say(f"before: {ms(before.seconds)}, {ms(before.exposed)} of it exposed; peak {before.peak:,} bytes")
     return EXIT_OK
@@ -91,8 +90,7 @@ def _json(module: Module, before: Schedule | None, found: Schedule, compared: Ag
     }
     rows = [asdict(c) for c in found.collectives]
     old = {n: getattr(before, n) for n in ("seconds", "exposed", "peak")} if before is not None else None
-    devices = module.num_partitions * module.replica_count
-    record: dict[str, object] = {"program": module.name, "devices": devices, **whole, "before": old,
+    record: dict[str, object] = {"program": module.name, "devices": module.devices, **whole, "before": old,
                                  "collectives": rows}  # fmt: skip
     if compared is None:
         return record

@@ -1,26 +1,77 @@
 """Implements the commands about shardings: shard (all values), explain (one value), rules (all ops), picture (a
-sharding).
+sharding), reshard (the plan between two).
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import asdict
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 
 from .. import frontends
+from ..cost.presets import parse_machine
 from ..ir.diagnostics import fail
-from ..ir.tools.names import suggestions
+from ..ir.sharding.mesh import Mesh
+from ..ir.sharding.sharding import Sharding
+from ..ir.tools.names import fits, name_pattern, suggestions
+from ..passes.resharding.certificate import reshard
+from ..report.columns import columns
 from ..report.explain import Explanation, explain, without
 from ..report.picture import picture
 from ..report.shardings import ShardingRow, Solved, solved
+from ..report.work import amount, share, times_text
 from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
-from .progress import working
-from .reshard import parse_one_sharding
-from .streams import say, show_program
-from .tables import folded, matching, print_values, state
+from .streams import say, show_program, working
+
+_HEAD = ("value", "shape", "per device", "sharding", "work", "repeated", "because of")
+_RIGHT = (4, 5)
+_STYLES = {"annotation": "1;32", "propagated": "36", "replicated": "2"}
+_DIGITS = re.compile(r"\d+")
+
+
+def matching(rows: Iterable[ShardingRow], patterns: Sequence[str]) -> list[ShardingRow]:
+    """Returns the rows whose name or path matches one of the patterns; all if there are none."""
+    wanted = [name_pattern(text) for text in patterns]
+    names = ((row, (row.name, row.name.partition("[")[0], row.name.rpartition("/")[2], row.path)) for row in rows)
+    return [row for row, called in names if not wanted or any(fits(pattern, called) for pattern in wanted)]
+
+
+def folded(rows: Iterable[ShardingRow]) -> list[tuple[ShardingRow, int]]:
+    """Returns rows in order, each with the number of further rows that it represents: of the same shape and sharding,
+    with names that differ in numbers only.
+    """
+    groups: dict[tuple[str, ...], list[ShardingRow]] = {}
+    for row in rows:
+        key = (_DIGITS.sub("", row.name), row.shape, row.local, row.axes, str(row.annotated))
+        groups.setdefault(key, []).append(row)
+    return [(group[0], len(group) - 1) for group in groups.values()]
+
+
+def state(row: ShardingRow) -> str:
+    """Returns the category under which a row is counted."""
+    return "annotation" if row.annotated else "replicated" if row.axes == "replicated" else "propagated"
+
+
+def print_values(rows: Sequence[tuple[ShardingRow, int]]) -> None:
+    """Prints a table of rows, each with the number of further rows that it represents.
+
+    The columns of work are there if a row has work, that of repeated work if a row repeats some.
+    """
+    kept = [i for i in range(len(_HEAD)) if i not in _RIGHT or any((r.work, r.repeated_work)[i - 4] for r, _ in rows)]
+    cells = [tuple(cells[i] for i in kept) for cells in (_HEAD, *(_cells(row, more) for row, more in rows))]
+    styles = ["", *(_STYLES[state(row)] for row, _ in rows)]
+    for style, line in zip(styles, columns(cells, [i in _RIGHT for i in kept]).splitlines(), strict=True):
+        say(line, styled=style)
+
+
+def _cells(row: ShardingRow, more: int) -> tuple[str, ...]:
+    name = f"{row.name} (+{more})" if more else row.name
+    work = amount(row.work) if row.work else ""
+    return name, row.shape, row.local, row.axes, work, share(row.repeated_work, row.work) if work else "", row.why
+
 
 _MOST_CONFLICTS = 10
 
@@ -168,3 +219,36 @@ def picture_command(args: argparse.Namespace) -> int:
     except (KeyError, ValueError) as error:
         fail(f"bad sharding: {error}")
     return EXIT_OK
+
+
+def reshard_command(args: argparse.Namespace) -> int:
+    """Prints moves, bytes received per device, the lower bound, and peak memory."""
+    shape = frontends.parse_shape(args.shape)
+    if not shape.is_array or shape.is_dynamic:
+        fail(f"{shape} is not the shape of an array with fixed dimensions")
+    source, target = (parse_one_sharding(text, args.mesh) for text in (args.source, args.target))
+    mesh = Mesh(tuple(args.mesh.items())) if args.mesh else next((s.mesh for s in (source, target) if s.mesh), None)
+    source, target = (s if s.mesh else replace(s, mesh=mesh) for s in (source, target))
+    found = reshard(shape, source, target, args.memory, parse_machine(args.machine, args.links, mesh))
+    if args.json:
+        print_json(asdict(found))
+        return EXIT_OK
+    for move in found.moves or ("nothing to do",):
+        say(f"  {move}")
+    ratio = f"{found.ratio:.2f}" if found.bound_bytes else "-"
+    say(f"{found.collectives} collectives; {found.received_bytes} bytes received per device, "
+          f"lower bound {found.bound_bytes}, ratio {ratio}; peak memory {found.peak_bytes} bytes")
+    say(times_text(found))
+    return EXIT_OK
+
+
+def parse_one_sharding(text: str, mesh: dict[str, int] | None) -> Sharding:
+    """Parses a sharding in HLO text; with `--mesh` also just the dimensions, `[{'x'}, {}]`."""
+    if text.lstrip().startswith("["):
+        if mesh is None:
+            fail(f"{text} names axes of a mesh", help="give it with --mesh x=2,y=4")
+        text = f"{{{Mesh(tuple(mesh.items()))}, {text}}}"
+    found = frontends.parse_sharding(text)
+    if not isinstance(found, Sharding):
+        fail(f"{text} is the sharding of a tuple")
+    return found

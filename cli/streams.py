@@ -1,6 +1,7 @@
-"""Handles standard streams that are closed, on a full disk, or whose reader has left.
+"""Writes to standard streams, which may be closed, on a full disk, or without a reader; shows progress on terminals.
 
-These are no errors of Hloom: each ends in one line and an exit code, also where Python notices only at its end.
+A stream that fails is no error of Hloom: it ends in one line and an exit code, also where Python notices only at its
+end.
 """
 
 from __future__ import annotations
@@ -9,6 +10,10 @@ import contextlib
 import os
 import re
 import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import IO, Any
 
 from ..ir.diagnostics import WIDTH
@@ -98,3 +103,48 @@ def colored(text: str, style: str) -> str:
 
 def _styled(match: re.Match[str]) -> str:
     return match["place"] + colored(f"{match['word']}:", _STYLES[match["word"]])
+
+
+_DELAY_SECONDS = 2.0  # seconds before the line appears
+_INTERVAL_SECONDS = 0.5  # seconds between updates
+_ERASE = "\r\x1b[K"
+
+
+@contextmanager
+def working(what: str | Callable[[], str]) -> Generator[None]:
+    """Shows `hloom: WHAT, 7 s` while the block runs; the block itself must not print. A function gives the words of
+    each moment.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    done = threading.Event()
+    ticker = threading.Thread(target=_tick, args=(what, done), name="hloom-progress", daemon=True)
+    ticker.start()
+    try:
+        yield
+    finally:
+        done.set()
+        ticker.join()
+
+
+@contextmanager
+def timed(part: str, seconds: dict[str, float]) -> Generator[None]:
+    """Adds the time of the block to the seconds of this part, and shows `working` with its name."""
+    start = time.perf_counter()
+    with working(part):
+        yield
+    seconds[part] = seconds.get(part, 0.0) + time.perf_counter() - start
+
+
+def _tick(what: str | Callable[[], str], done: threading.Event) -> None:
+    start = time.monotonic()
+    if done.wait(_DELAY_SECONDS):
+        return
+    try:
+        while not done.wait(_INTERVAL_SECONDS):
+            words = visible(what if isinstance(what, str) else what())
+            print(f"{_ERASE}hloom: {words}, {time.monotonic() - start:.0f} s", end="", file=sys.stderr, flush=True)
+        print(_ERASE, end="", file=sys.stderr, flush=True)
+    except OSError:
+        return  # standard error is closed

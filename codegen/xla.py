@@ -23,7 +23,7 @@ from ..ir.graph.clone import clone_computation, clone_instruction
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.interfaces import DeviceNumber
-from ..ir.graph.module import Module, Stage, shell_of
+from ..ir.graph.module import Module, Stage, clone_module, shell_of
 from ..ir.graph.op import Role, op_named
 from ..ir.ops.calls.behaviour import CustomCallAttributes
 from ..ir.ops.structure import GetTupleElementAttributes
@@ -45,16 +45,10 @@ from ..ir.types.shape import Shape
 
 def replica_module(local: Module) -> Module:
     """Returns the program as N replicas: parameters and results are the tiles of each replica. Raises CompileError."""
-    _require_local(local)
-    local = unfused(local)  # XLA fuses anew, and its CPU compiler takes no fusions of others
-    new = shell_of(local)
+    new = _plain_copy(local)
     new.num_partitions, new.replica_count = 1, local.num_partitions
-    _plain_header(new)
-    copies: dict[Computation, Computation] = {}
-    for computation in local:
-        copy = clone_computation(computation, copies.__getitem__)
-        copies[computation] = new.add_computation(copy, entry=computation is local.entry)
-        for instruction in copy:
+    for computation in new:
+        for instruction in computation:
             instruction.sharding = None
             instruction.attributes = _without_channel(instruction.attributes)
             if instruction.op.interface(DeviceNumber):
@@ -107,17 +101,19 @@ def body_module(local: Module) -> Module:
     """Returns the program of one device without shardings and without a number of devices: the body of a manual region
     of another program, which has parameters and results cut already. Raises CompileError.
     """
-    _require_local(local)
-    local = unfused(local)
-    new = shell_of(local)
+    new = _plain_copy(local)
     new.num_partitions, new.input_output_alias, new.buffer_donor = 1, "", ""
-    _plain_header(new)
-    copies: dict[Computation, Computation] = {}
-    for computation in local:
-        copy = clone_computation(computation, copies.__getitem__)
-        copies[computation] = new.add_computation(copy, entry=computation is local.entry)
-        for instruction in copy:
+    for computation in new:
+        for instruction in computation:
             instruction.sharding = instruction.shardy = None
+    return new
+
+
+def _plain_copy(local: Module) -> Module:
+    """Returns a copy with a plain header and without fusions: XLA fuses anew, and its CPU compiler takes no others."""
+    _require_local(local)
+    new = clone_module(unfused(local))
+    _plain_header(new)
     return new
 
 

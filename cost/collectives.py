@@ -56,9 +56,8 @@ class Collective:
 @checked
 def collectives(module: Module) -> list[Collective]:
     """Returns all collectives that the entry reaches, in program order."""
-    devices = module.num_partitions * module.replica_count
     mesh = named_mesh(module)
-    return [collective_of(run, devices, mesh) for run in runs(module) if run.instruction.op.is_collective]
+    return [collective_of(run, module.devices, mesh) for run in runs(module) if run.instruction.op.is_collective]
 
 
 def kind_of(instruction: Instruction) -> Kind:

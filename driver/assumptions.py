@@ -19,12 +19,11 @@ def unplaced(places: Sequence[Placement]) -> list[int]:
 def remark_placements(local: Module, diagnostics: Diagnostics) -> None:
     """Remarks how inputs reach devices, and how results are shown, where the program does not specify it."""
     parameters, results = map(unplaced, placements(local))
-    devices = local.num_partitions * local.replica_count
     if parameters:
         diagnostics.remark(
             f"{_inputs(parameters)}: every device gets the same array",
             local.entry.location,
-            f"an array with a first dimension of {devices} gives each device its own",
+            f"an array with a first dimension of {local.devices} gives each device its own",
         )
     if results:
         diagnostics.remark(f"{_outputs(results)} shown for each device", local.entry.location)

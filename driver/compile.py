@@ -1,33 +1,45 @@
-"""Makes a `Program` of a module: partitions and schedules it, and chooses its backend."""
+"""Makes a `Program` of a module: partitions and schedules it, and chooses its backend.
+
+A program that runs on ranks is scheduled where that is forecast to save more time than it takes. A forecast needs
+a machine: that of `hloom machine calibrate`, or another that the user names. Without a schedule equal collectives of a
+program are combined (`combine_collectives`), and a schedule has to be faster than that. It cannot save more than the
+time for which computation waits for collectives, so a program that runs once, or hardly communicates, is not scheduled
+at all.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from ..cost.host import HOST
 from ..cost.machine import DEFAULT, Machine
 from ..cost.presets import as_machine
+from ..cost.timeline import timeline
 from ..ir.checked_call import checked
 from ..ir.deadlock.find import find_waits
-from ..ir.diagnostics import fail, without_errors
+from ..ir.diagnostics import CompileError, Diagnostics, fail, without_errors
 from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module, clone_module
 from ..ir.tools.interface import unflattened
 from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unknown_values import require_values
-from ..passes.base import PassContext, Rules
+from ..passes.base import PassContext, Rules, run_pipeline
 from ..passes.op_sharding.forms import LocalForms
 from ..passes.pipelines import partition, remarks, schedule
 from ..passes.propagation.one_device import is_undivided
+from ..passes.schedule.combine_collectives import CombineCollectives
 from ..passes.spmd.local_forms import local_forms
 from ..runtime.plan.call_graph import live_in
 from .assumptions import remark_callbacks, remark_placements
 from .backend import AUTO, NATIVE, Backend
-from .host_schedule import schedule_for_ranks
 from .program import Program
+
+_BETTER = 0.99  # share of the time without a schedule that one must stay below
+
 
 During = Callable[[str], AbstractContextManager[None]]  # surrounds each part of the work, given its name
 
@@ -124,3 +136,27 @@ def to_local(module: Module, context: PassContext, during: During = unseen) -> M
         with during("simplifying" if is_undivided(module, context) else "partitioning"):
             partition(module, context)
     return module
+
+
+def schedule_for_ranks(module: Module, context: PassContext, times: float) -> None:
+    """Schedules a LOCAL module in place if `times` runs on the context's machine are forecast to take less time, and
+    remarks on it.
+    """
+    combined = clone_module(module)
+    run_pipeline([CombineCollectives()], combined, PassContext())
+    plain = timeline(combined, context.machine)
+    if plain.exposed * HOST.scheduled_share * times < HOST.scheduling * sum(map(len, module)):
+        return
+    scheduled, unheard = clone_module(module), Diagnostics()
+    try:
+        schedule(scheduled, replace(context, diagnostics=unheard))
+    except CompileError:  # the machine may have less memory than the host that plays it
+        return
+    seconds = timeline(scheduled, context.machine).seconds
+    if seconds < plain.seconds * _BETTER:
+        module.take(scheduled)
+        saved = 1 - seconds / plain.seconds
+        context.diagnostics.remark(
+            f"the program is scheduled, as by --schedule: a run is forecast to take {saved:.0%} less time",
+            help="--no-schedule runs it as it is",
+        )

@@ -57,7 +57,7 @@ class Simulated:
         tracer = Trace() if trace is not None else None
         found, seconds = self._program(local).repeat(inputs, times, tracer)
         if trace is not None and tracer is not None:
-            name = f"{local.num_partitions * local.replica_count} simulated devices"
+            name = f"{local.devices} simulated devices"
             save_trace(trace, [ProcessTrace(0, name, tracer)], trace_facts(local, self.backend, seconds))
         return found.outputs, seconds
 

@@ -61,7 +61,7 @@ class Program:
     @property
     def devices(self) -> int:
         """The number of devices that the program runs on."""
-        return self.local.num_partitions * self.local.replica_count
+        return self.local.devices
 
     @cached_property
     def unpartitioned(self) -> UnpartitionedProgram:

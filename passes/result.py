@@ -8,7 +8,7 @@ from ..cost.machine import DEFAULT, Machine
 from ..ir.diagnostics import Diagnostic, Severity
 from ..ir.graph.module import Module
 from .base import PassContext
-from .resharding.base.record import Resharding
+from .resharding.base.moves import Resharding
 from .resharding.certificate import ProgramCertificate
 
 

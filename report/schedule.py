@@ -90,7 +90,7 @@ def schedule_of(module: Module, machine: Machine) -> Schedule:
     found: dict[str, list[Event]] = {}
     for event in line.collectives:
         found.setdefault(event.name, []).append(event)
-    devices, mesh = module.num_partitions * module.replica_count, named_mesh(module)
+    devices, mesh = module.devices, named_mesh(module)
     rows = tuple(
         _scheduled(events, Execution(events[0].instruction, 1, True), devices, mesh) for events in found.values()
     )

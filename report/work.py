@@ -1,11 +1,21 @@
-"""Contractions as a table for people: multiply-adds per device, and which part of them several devices repeat."""
+"""Contractions and certified times for people: multiply-adds per device, and which part of them several devices repeat.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from ..cost.work import Contraction
+from ..passes.resharding.certificate import Certificate, ProgramCertificate
 from .columns import columns
+
+
+def times_text(found: Certificate | ProgramCertificate) -> str:
+    """Returns the time that plans minimize, on which machine, and how far it is from a lower bound."""
+    ratio = f"{found.time_ratio:.2f}" if found.bound_seconds else "-"
+    return (f"minimized: time on {found.machine}, {found.seconds * 1e6:.3g} us; lower bound "
+            f"{found.bound_seconds * 1e6:.3g} us, ratio {ratio}")  # fmt: skip
+
 
 HEAD = ("contraction", "multiply-adds", "runs", "repeated", "source")
 RIGHT = (False, True, True, True, False)

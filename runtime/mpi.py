@@ -25,8 +25,7 @@ from ..ir.tools.placement import placements
 from ..ir.tools.process_grid import ProcessGrid
 from ..ir.types.element_type import ElementType
 from .fabric.ranks import RanksFabric
-from .flat_arrays import packed_inputs, unpacked_outputs
-from .global_arrays import join_outputs, split_inputs
+from .global_arrays import join_outputs, packed_inputs, split_inputs, unpacked_outputs
 from .plan.executable import Executable
 from .plan.in_flight import in_flight
 from .plan.interpreter import Observer

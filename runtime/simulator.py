@@ -15,8 +15,7 @@ from ..ir.tools.placement import placements
 from ..ir.tools.process_grid import ProcessGrid
 from .fabric.local import LocalFabric
 from .fabric.tiles import Poison
-from .flat_arrays import packed_inputs, unpacked_outputs
-from .global_arrays import join_outputs, split_inputs
+from .global_arrays import join_outputs, packed_inputs, split_inputs, unpacked_outputs
 from .plan.executable import Executable
 from .plan.interpreter import Observer
 from .plan.kernels import NUMPY, KernelProvider

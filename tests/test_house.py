@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ ROOMS: dict[str, set[str]] = {
     "runtime/fabric": {"runtime/ranks"},
     "runtime/plan": {"runtime/fabric", "runtime/ranks"},
     "runtime/inputs": {"runtime/plan"},
-    "runtime/native": {"runtime/plan"},
+    "runtime/native": {"runtime/plan", "runtime/ranks"},
     "runtime": {"runtime/fabric", "runtime/inputs", "runtime/plan", "runtime/ranks"},
     "runtime/check": {"runtime", "runtime/plan"},
     "runtime/proof": {"runtime", "runtime/inputs", "runtime/plan"},
@@ -126,6 +127,8 @@ ANYWHERE = {"numpy", "ml_dtypes"}
 LATE = {"lark", "llvmlite", "mpi4py", "networkx"}
 
 SHARED_NAMES = {"Exchange", "Program", "ReshardPlan", "Rows"}  # of two classes each
+
+MOST_SHARED_STEMS = 10  # names of several files of one part
 
 LONGEST = 400
 LONG_FILES: dict[str, str] = {}  # path: why it is one file all the same
@@ -370,6 +373,16 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
     path = ROOT / page
     for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
         assert (path.parent / target).exists(), target
+
+
+def test_names_of_files_are_used_once_in_a_part() -> None:
+    """A file is found by its name. Two of a name in one part are few, the like in rooms that do the like."""
+    found: dict[str, Counter[str]] = {}
+    for path in SOURCES:
+        if path.stem != "__init__":
+            found.setdefault(path.relative_to(ROOT).parts[0], Counter())[path.stem] += 1
+    shared = {part: sorted(stem for stem, count in stems.items() if count > 1) for part, stems in found.items()}
+    assert {part: stems for part, stems in shared.items() if len(stems) > MOST_SHARED_STEMS} == {}
 
 
 def test_names_of_classes_are_used_once() -> None:

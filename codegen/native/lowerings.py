@@ -11,8 +11,8 @@ from typing import TypeVar
 from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
 from ...ir.tools.content import content
-from .kernel_step import step_of
 from .lower import LoweredKernel, lower
+from .native import step_of
 from .step import NativeStep, StridedLayout
 
 _Made = TypeVar("_Made")

@@ -1,6 +1,8 @@
-"""Machine code of control flow over tables, with copies of arrays and in-place updates of slices.
+"""Machine code that runs tables of native steps, so that a step costs a few nanoseconds, and control flow over tables,
+with copies of arrays and in-place updates of slices.
 
-All functions take the address of a block of 64-bit words.
+All functions take the address of a block of 64-bit words. A table is an array of pairs of such words: a function's
+address, and that of its block.
 """
 
 from __future__ import annotations
@@ -13,7 +15,37 @@ import numpy as np
 from .compile_llvm import Loaded, kept_code
 from .products.assembly import Assembly
 from .run_control import control_flow
-from .run_table import RUN
+
+RUN = """
+define void @run(ptr %table) {
+entry:
+  %count = load i64, ptr %table
+  %first = getelementptr i64, ptr %table, i64 1
+  br label %head
+head:
+  %n = phi i64 [0, %entry], [%next, %body]
+  %more = icmp ult i64 %n, %count
+  br i1 %more, label %body, label %exit
+body:
+  %at = shl i64 %n, 1
+  %pair = getelementptr i64, ptr %first, i64 %at
+  %function = load ptr, ptr %pair
+  %second = getelementptr i64, ptr %pair, i64 1
+  %block = load ptr, ptr %second
+  call void %function(ptr %block)
+  %next = add i64 %n, 1
+  br label %head
+exit:
+  ret void
+}
+"""
+
+
+@cache
+def table_loop() -> Loaded:
+    """Returns the function that runs a table. It takes the table's address; the first word counts the pairs."""
+    return Loaded(kept_code(RUN), "run")
+
 
 SIGNED, UNSIGNED, LONG = range(3)  # how an index is stored: as s32, u32, or in 64 bits
 INDICES = {np.dtype(np.int32): SIGNED, np.dtype(np.uint32): UNSIGNED, np.dtype(np.int64): LONG}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NoReturn, cast
 
 import numpy as np
@@ -17,6 +18,21 @@ from . import indexing
 from .contraction import matmul
 from .tracing import current, public
 from .values import ArrayLike, Axes, NumpyArray, Value, lifted
+
+Operator = Callable[["Array", ArrayLike], "Array"]
+
+
+def _operator(name: str, apply: Callable[[ArrayLike, ArrayLike], Instruction]) -> Operator:
+    def operator(self: Array, other: ArrayLike) -> Array:
+        return wrap(apply(self, other))
+
+    operator.__name__ = f"__{name}__"
+    return public(operator)
+
+
+def _operators(name: str, apply: Callable[[ArrayLike, ArrayLike], Instruction]) -> tuple[Operator, Operator]:
+    """Returns an operator, and that of an array on its right."""
+    return _operator(name, apply), _operator(f"r{name}", lambda x, y: apply(y, x))
 
 
 class Array(Value):
@@ -61,101 +77,26 @@ class Array(Value):
 
     # -- operators
 
-    @public
-    def __add__(self, other: ArrayLike) -> Array:
-        return wrap(m.binary("add", self, other))
+    __add__, __radd__ = _operators("add", partial(m.binary, "add"))
+    __sub__, __rsub__ = _operators("sub", partial(m.binary, "subtract"))
+    __mul__, __rmul__ = _operators("mul", partial(m.binary, "multiply"))
+    __truediv__, __rtruediv__ = _operators("truediv", m.divide)
+    __floordiv__, __rfloordiv__ = _operators("floordiv", lambda x, y: m.floor_divmod("floor_divide", x, y)[0])
+    __mod__, __rmod__ = _operators("mod", lambda x, y: m.floor_divmod("remainder", x, y)[1])
+    __pow__, __rpow__ = _operators("pow", m.power)
+    __matmul__, __rmatmul__ = _operators("matmul", matmul)
+    __and__, __rand__ = _operators("and", partial(m.binary, "and"))
+    __or__, __ror__ = _operators("or", partial(m.binary, "or"))
+    __xor__, __rxor__ = _operators("xor", partial(m.binary, "xor"))
+    __lshift__ = _operator("lshift", partial(m.binary, "shift-left"))
+    __rshift__ = _operator("rshift", m.right_shift)
 
-    @public
-    def __radd__(self, other: ArrayLike) -> Array:
-        return wrap(m.binary("add", other, self))
-
-    @public
-    def __sub__(self, other: ArrayLike) -> Array:
-        return wrap(m.binary("subtract", self, other))
-
-    @public
-    def __rsub__(self, other: ArrayLike) -> Array:
-        return wrap(m.binary("subtract", other, self))
-
-    @public
-    def __mul__(self, other: ArrayLike) -> Array:
-        return wrap(m.binary("multiply", self, other))
-
-    @public
-    def __rmul__(self, other: ArrayLike) -> Array:
-        return wrap(m.binary("multiply", other, self))
-
-    @public
-    def __truediv__(self, other: ArrayLike) -> Array:
-        return wrap(m.divide(self, other))
-
-    @public
-    def __rtruediv__(self, other: ArrayLike) -> Array:
-        return wrap(m.divide(other, self))
-
-    @public
-    def __floordiv__(self, other: ArrayLike) -> Array:
-        return wrap(m.floor_divmod("floor_divide", self, other)[0])
-
-    @public
-    def __rfloordiv__(self, other: ArrayLike) -> Array:
-        return wrap(m.floor_divmod("floor_divide", other, self)[0])
-
-    @public
-    def __mod__(self, other: ArrayLike) -> Array:
-        return wrap(m.floor_divmod("remainder", self, other)[1])
-
-    @public
-    def __rmod__(self, other: ArrayLike) -> Array:
-        return wrap(m.floor_divmod("remainder", other, self)[1])
-
-    @public
-    def __pow__(self, other: ArrayLike) -> Array:
-        return wrap(m.power(self, other))
-
-    @public
-    def __rpow__(self, other: ArrayLike) -> Array:
-        return wrap(m.power(other, self))
-
-    @public
-    def __matmul__(self, other: ArrayLike) -> Array:
-        return wrap(matmul(self, other))
-
-    @public
-    def __rmatmul__(self, other: ArrayLike) -> Array:
-        return wrap(matmul(other, self))
-
-    @public
-    def __and__(self, other: ArrayLike) -> Array:
-        return wrap(m.binary("and", self, other))
-
-    @public
-    def __rand__(self, other: ArrayLike) -> Array:
-        return wrap(m.binary("and", other, self))
-
-    @public
-    def __or__(self, other: ArrayLike) -> Array:
-        return wrap(m.binary("or", self, other))
-
-    @public
-    def __ror__(self, other: ArrayLike) -> Array:
-        return wrap(m.binary("or", other, self))
-
-    @public
-    def __xor__(self, other: ArrayLike) -> Array:
-        return wrap(m.binary("xor", self, other))
-
-    @public
-    def __rxor__(self, other: ArrayLike) -> Array:
-        return wrap(m.binary("xor", other, self))
-
-    @public
-    def __lshift__(self, other: ArrayLike) -> Array:
-        return wrap(m.binary("shift-left", self, other))
-
-    @public
-    def __rshift__(self, other: ArrayLike) -> Array:
-        return wrap(m.right_shift(self, other))
+    __eq__ = _operator("eq", partial(m.comparison, "EQ"))  # type: ignore[override]
+    __ne__ = _operator("ne", partial(m.comparison, "NE"))  # type: ignore[override]
+    __lt__ = _operator("lt", partial(m.comparison, "LT"))
+    __le__ = _operator("le", partial(m.comparison, "LE"))
+    __gt__ = _operator("gt", partial(m.comparison, "GT"))
+    __ge__ = _operator("ge", partial(m.comparison, "GE"))
 
     @public
     def __neg__(self) -> Array:
@@ -172,30 +113,6 @@ class Array(Value):
     @public
     def __invert__(self) -> Array:
         return wrap(m.unary("not", self))
-
-    @public
-    def __eq__(self, other: ArrayLike) -> Array:  # type: ignore[override]
-        return wrap(m.comparison("EQ", self, other))
-
-    @public
-    def __ne__(self, other: ArrayLike) -> Array:  # type: ignore[override]
-        return wrap(m.comparison("NE", self, other))
-
-    @public
-    def __lt__(self, other: ArrayLike) -> Array:
-        return wrap(m.comparison("LT", self, other))
-
-    @public
-    def __le__(self, other: ArrayLike) -> Array:
-        return wrap(m.comparison("LE", self, other))
-
-    @public
-    def __gt__(self, other: ArrayLike) -> Array:
-        return wrap(m.comparison("GT", self, other))
-
-    @public
-    def __ge__(self, other: ArrayLike) -> Array:
-        return wrap(m.comparison("GE", self, other))
 
     # -- indices and methods
 

@@ -1,4 +1,7 @@
-"""Reads the header of a module, `HloModule name, attribute=value, ..`, by a table of its attributes."""
+"""Reads the header of a module, `HloModule name, attribute=value, ..`, by a table of its attributes.
+
+One of them is the layout of arrays that are kept inside of others (`ir/graph/flat_layout` describes the text).
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,18 @@ import re
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
+from ...ir.graph.flat_layout import FlatLayout, FlatMember, Member
 from ...ir.graph.instruction import NO_FRONTEND_ATTRIBUTES
 from ...ir.graph.module import EntryLayout, Module, Stage
-from ...ir.strings import BracedText
+from ...ir.sharding.sharding import Sharding
+from ...ir.strings import BracedText, unescape
 from ...ir.tools.printer import FLAT_LAYOUT_KEY, GLOBAL_LAYOUT_KEY, STAGE_KEY
 from .attribute_reader import parse_frontend_attributes
 from .cursor import Cursor
 from .errors import TextError, did_you_mean
-from .flat_layout import parse_flat_layout
 from .scan import IDENT, blank_comments, skip_space, value_end
-from .shapes import parse_entry_layout
-from .shardings import parse_meshes
+from .shapes import parse_entry_layout, parse_shape
+from .shardings import parse_meshes, parse_sharding
 
 MESHES_KEY = "xla.sdy.meshes"
 T = TypeVar("T")
@@ -88,28 +92,16 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _set_scheduled(module: Module, text: str) -> None:
-    module.is_scheduled = _bool(text)
-
-
-def _set_alias(module: Module, text: str) -> None:
+def _alias(text: str) -> str:
     if not _ALIAS.fullmatch(text):
         _fail(text, "input_output_alias cannot be read", "for example { {0}: (0, {}, may-alias) }")
-    module.input_output_alias = text
+    return text
 
 
-def _set_donor(module: Module, text: str) -> None:
+def _donor(text: str) -> str:
     if not _DONOR.fullmatch(text):
         _fail(text, "buffer_donor cannot be read", "for example { (1, {}) }")
-    module.buffer_donor = text
-
-
-def _set_alias_passthrough(module: Module, text: str) -> None:
-    module.alias_passthrough_params = _bool(text)
-
-
-def _set_entry_layout(module: Module, text: str) -> None:
-    module.entry_layout = _entry_layout(text)
+    return text
 
 
 def _entry_layout(text: str) -> EntryLayout:
@@ -118,26 +110,10 @@ def _entry_layout(text: str) -> EntryLayout:
     return parse_entry_layout(text)
 
 
-def _set_to_parameters(module: Module, text: str) -> None:
-    module.allow_propagation_to_parameters = _bools(text)
-
-
-def _set_to_output(module: Module, text: str) -> None:
-    module.allow_propagation_to_output = _bools(text)
-
-
-def _set_replicas(module: Module, text: str) -> None:
-    module.replica_count = _count(text)
-
-
-def _set_partitions(module: Module, text: str) -> None:
-    module.num_partitions = _count(text)
-
-
-def _set_recovery_table(module: Module, text: str) -> None:
+def _recovery_table(text: str) -> str:
     if not text.startswith("{"):
         _fail(text, "origin_recovery_table: text in braces expected")
-    module.origin_recovery_table = text
+    return text
 
 
 def _set_frontend_attributes(module: Module, text: str) -> None:
@@ -176,16 +152,74 @@ def _inside(text: str, value: BracedText, parse: Callable[[str], T]) -> T:
         raise error.shifted(text.index(value.text)) from None
 
 
+def _sets(field: str, read: Callable[[str], object]) -> Callable[[Module, str], None]:
+    """Returns a function that sets a field of a module to the value of a text."""
+    return lambda module, text: setattr(module, field, read(text))
+
+
 _SETTERS: dict[str, Callable[[Module, str], None]] = {
-    "is_scheduled": _set_scheduled,
-    "input_output_alias": _set_alias,
-    "buffer_donor": _set_donor,
-    "alias_passthrough_params": _set_alias_passthrough,
-    "entry_computation_layout": _set_entry_layout,
-    "allow_spmd_sharding_propagation_to_parameters": _set_to_parameters,
-    "allow_spmd_sharding_propagation_to_output": _set_to_output,
-    "replica_count": _set_replicas,
-    "num_partitions": _set_partitions,
+    "is_scheduled": _sets("is_scheduled", _bool),
+    "input_output_alias": _sets("input_output_alias", _alias),
+    "buffer_donor": _sets("buffer_donor", _donor),
+    "alias_passthrough_params": _sets("alias_passthrough_params", _bool),
+    "entry_computation_layout": _sets("entry_layout", _entry_layout),
+    "allow_spmd_sharding_propagation_to_parameters": _sets("allow_propagation_to_parameters", _bools),
+    "allow_spmd_sharding_propagation_to_output": _sets("allow_propagation_to_output", _bools),
+    "replica_count": _sets("replica_count", _count),
+    "num_partitions": _sets("num_partitions", _count),
     "frontend_attributes": _set_frontend_attributes,
-    "origin_recovery_table": _set_recovery_table,
+    "origin_recovery_table": _sets("origin_recovery_table", _recovery_table),
 }
+
+
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_PLACE = re.compile(
+    rf"(?:(?P<name>[\w.\-]+)=(?P<of>\d+)\[(?P<start>\d+)\] (?P<shape>\S+) (?P<whole>\S+) (?P<sharding>\{{.*?\}})"
+    rf"(?: (?P<path>{_QUOTED}))?|(?P<own>\d+))\s*(?=[;)])"
+)
+
+
+def parse_flat_layout(text: str) -> FlatLayout:
+    """Parses `{(place; place)->(place)}`. Raises TextError."""
+    parameters, place = _places(text, 1)
+    if not text.startswith("->", place):
+        raise TextError("flat layout: '->' expected", place)
+    results, place = _places(text, place + 2)
+    if place != len(text) - 1:
+        raise TextError("flat layout: '}' expected", place)
+    return FlatLayout(parameters, results)
+
+
+def _places(text: str, start: int) -> tuple[tuple[FlatMember, ...], int]:
+    """Reads places in parentheses; returns them, and the place after them."""
+    if not text.startswith("(", start):
+        raise TextError("flat layout: '(' expected", start)
+    found: list[FlatMember] = []
+    place = skip_space(text, start + 1)
+    while not text.startswith(")", place):
+        match = _PLACE.match(text, place)
+        if match is None:
+            raise TextError("flat layout: a number or a member of an array expected", place,
+                            help="for example w=0[32] f32[4,8] f32[8,8] {devices=[2,1]<=[2]}")
+        found.append(_place(match))
+        place = match.end()
+        place = skip_space(text, place + text.startswith(";", place))
+    return tuple(found), place + 1
+
+
+def _place(match: re.Match[str]) -> FlatMember:
+    if match["own"]:
+        return FlatMember(int(match["own"]))
+    sharding = _read(match, "sharding", parse_sharding) if match["sharding"] != "{}" else None
+    if sharding is not None and not isinstance(sharding, Sharding):
+        raise TextError("flat layout: the sharding of an array expected", match.start("sharding"))
+    shape, whole = (_read(match, key, parse_shape) for key in ("shape", "whole"))
+    path = unescape(match["path"][1:-1]) if match["path"] else ""
+    return FlatMember(int(match["of"]), Member(match["name"], int(match["start"]), shape, whole, sharding, path))
+
+
+def _read(match: re.Match[str], key: str, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(match[key])
+    except TextError as error:
+        raise error.shifted(match.start(key)) from None

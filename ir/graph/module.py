@@ -96,6 +96,11 @@ class Module:
         """Whether the order of the instructions is the schedule of an execution, Hloom's or another compiler's."""
         return self.is_scheduled or self.stage is Stage.SCHEDULED
 
+    @property
+    def devices(self) -> int:
+        """The number of devices that the program runs on: all partitions of all replicas."""
+        return self.num_partitions * self.replica_count
+
     def add_computation(self, computation: Computation, entry: bool = False) -> Computation:
         """Appends a computation; `entry` makes it the entry."""
         computation.parent = self

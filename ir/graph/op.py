@@ -158,10 +158,9 @@ class Op(Generic[A]):
         return self.algebra
 
     def sharding_rule(self, call: OpCall[A]) -> ShardingRule:
-        """Returns the sharding rule of this use. Tuple results have one entry per leaf; operands are arrays."""
-        if self.is_elementwise:
-            return elementwise_rule(call.operands, tuple(call.shape.leaves()))
-        return replicated_rule(call.operands, tuple(call.shape.leaves()))
+        """Returns the sharding rule of this use, with one entry per leaf of tuples."""
+        rule = elementwise_rule if self.is_elementwise else replicated_rule
+        return rule([leaf for shape in call.operands for leaf in shape.leaves()], tuple(call.shape.leaves()))
 
     def localize(self, call: OpCall[A], operands: Sequence[Shape], shape: Shape) -> A:
         """Returns the attributes of the per-device op, given the global use and the local operand and result shapes.

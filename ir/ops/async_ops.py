@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..factors.sharding_rule import ShardingRule, replicated_rule
+from ..factors.sharding_rule import ShardingRule
 from ..graph.attributes import Attributes, attribute_fields, inline_field
 from ..graph.dynamic_sizes import result_shape
 from ..graph.interfaces import (
@@ -26,7 +26,6 @@ from ..graph.interfaces import (
     Dynamic,
     FloatTypes,
     Memory,
-    Movement,
     PassesOn,
     Placed,
     Ranges,
@@ -57,7 +56,7 @@ from . import conversion as conversion
 from .checks import text
 from .control import CallAttributes
 from .starts import COPIED, GATHERED, PLAIN, WRAPPED, StartLayout, Starts, form_of
-from .structure import leaf_rule, leaves_of, unchanged
+from .structure import Forwards, leaf_rule, leaves_of, unchanged
 
 if TYPE_CHECKING:
     from ..graph.computation import Computation
@@ -112,9 +111,6 @@ class AsyncStart(Op[Any], Starts, TextForm, FloatTypes, Dynamic, Ranges):
     def has_side_effect(self, attributes: Any) -> bool:
         op, inner = self.unwrap(attributes)
         return op.has_side_effect(inner)
-
-    def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
-        return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
 
     def demands(
         self, call: OpCall[Any], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
@@ -190,19 +186,12 @@ def execution_thread(use: Use) -> str:
     return getattr(use.call.attributes, "async_execution_thread", "")
 
 
-class AsyncUpdate(_Link, PassesOn, Memory, Movement):
+class AsyncUpdate(Forwards, _Link, PassesOn, Memory):
     """Forwards the value of its start."""
 
     opcode = "async-update"
     role = Role.UPDATE
-    forwards_leaves = True
     shares_memory = True
-
-    def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
-        return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
-
-    def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
-        return unchanged
 
     def variant(self, op: AnyOp) -> AnyOp | None:
         return _link(AsyncUpdate, op, AsyncLinkAttributes) if _can_wrap(op) else None

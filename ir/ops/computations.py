@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..graph.attributes import Dims
-from ..graph.op import Kernel, NotEvaluable, ShapeError
+from ..graph.interfaces import Applies, Call, Ranges
+from ..graph.op import Algebra, Kernel, NotEvaluable, ShapeError
 from ..graph.value_range import Demand, Fact, Visitor, meet_demands
 from ..types.element_type import ElementType
 from ..types.shape import Shape
@@ -83,20 +84,45 @@ def combined_demands(
     return found[: len(results)], found[len(results) :]
 
 
-def reduced_demands(computation: Computation, results: Sequence[Demand], visitor: Visitor) -> list[Demand]:
-    """Returns the demands of a reduction by this computation on its arrays, then on its initial values."""
-    old, new = combined_demands(computation, results, visitor)
-    both = [meet_demands(a, b) for a, b in zip(old, new, strict=True)]
-    return both + both
+class Reduces(Applies, Ranges):
+    """An op that reduces n arrays, whose n initial values follow as operands, by a computation."""
+
+    algebra = Algebra.FOLD
+    arity = (2, None)
+
+    def facts(self, call: Call, operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        """Returns the bounds of the operands that combining preserves."""
+        count = len(operands) // 2
+        before = [Fact(a.range.hull(b.range)) for a, b in zip(operands[:count], operands[count:], strict=True)]
+        others = [Fact(fact.range) for fact in before]
+        after = visitor.facts(call.attributes.to_apply, [*before, *others])
+        return [Fact(a.range.widened(b.range)) for a, b in zip(before, after, strict=True)]
+
+    def demands(
+        self, call: Call, operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        """Returns the demands of the computation on the arrays, then on the initial values."""
+        old, new = combined_demands(call.attributes.to_apply, results, visitor)
+        both = [meet_demands(a, b) for a, b in zip(old, new, strict=True)]
+        return both + both
 
 
-def reduced_facts(computation: Computation, operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
-    """Returns the facts of a reduction's results: the bounds of its operands that combining preserves."""
-    count = len(operands) // 2
-    before = [Fact(a.range.hull(b.range)) for a, b in zip(operands[:count], operands[count:], strict=True)]
-    others = [Fact(fact.range) for fact in before]
-    after = visitor.facts(computation, [*before, *others])
-    return [Fact(a.range.widened(b.range)) for a, b in zip(before, after, strict=True)]
+def arrays_and_initial_values(
+    opcode: str, operands: Sequence[Shape], noun: str
+) -> tuple[Sequence[Shape], Sequence[Shape]]:
+    """Splits the operands of a reduction. Requires arrays of equal dimensions and a scalar for each."""
+    check_arrays(opcode, operands)
+    count, odd = divmod(len(operands), 2)
+    if odd:
+        raise ShapeError(f"{opcode} needs as many initial values as arrays, it has {len(operands)} operands")
+    arrays, inits = operands[:count], operands[count:]
+    dims = arrays[0].dims
+    for number, (operand, init) in enumerate(zip(arrays, inits, strict=True)):
+        if operand.dims != dims:
+            raise ShapeError(f"{opcode}: {noun} {number} has dimensions {list(operand.dims)}, not {list(dims)}")
+        if init.dims:
+            raise ShapeError(f"{opcode}: initial value {number} must be a scalar, it is {text(init)}")
+    return arrays, inits
 
 
 def check_signature(what: str, computation: Computation, parameters: Sequence[Shape], result: Shape | None) -> None:

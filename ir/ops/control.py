@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..factors.sharding_rule import ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, Dims
 from ..graph.interfaces import Applies, Ranges
 from ..graph.monoid import elementwise_kernel
@@ -24,7 +23,7 @@ from ..types.element_type import PRED, S32
 from ..types.shape import Shape, array
 from .checks import text
 from .computations import check_arrays, check_signature, numpy_type
-from .structure import GetTupleElementAttributes, Tuple, leaves_of
+from .structure import GetTupleElementAttributes, Tuple
 
 if TYPE_CHECKING:
     from ..graph.computation import Computation
@@ -34,8 +33,28 @@ class _Control(Op[Any], Ranges):
     is_control = True
     knows_columns = True
 
-    def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
-        return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
+
+class _Called(Ranges):
+    """An op that returns the result of the computation in its attribute `applied`."""
+
+    applied: ClassVar[str] = "to_apply"
+    arity = (0, None)
+
+    def infer_shape(self: Any, operands: Sequence[Shape], attributes: Any, declared: Shape | None) -> Shape:
+        computation = getattr(attributes, self.applied)
+        check_signature(f"{self.opcode}: the", computation, operands, None)
+        return computation.root.shape
+
+    def facts(self, call: OpCall[Any], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
+        return visitor.facts(getattr(call.attributes, self.applied), operands)
+
+    def demands(
+        self, call: OpCall[Any], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
+    ) -> list[Demand]:
+        return visitor.demands(getattr(call.attributes, self.applied), operands, results)
+
+    def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
+        return compile(getattr(call.attributes, self.applied))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +64,12 @@ class CallAttributes(Attributes):
 
 
 @register
-class Call(_Control):
+class Call(_Called, _Control):
     """Calls a computation with these arguments."""
 
     opcode = "call"
     role = Role.CALL
     attributes = CallAttributes
-    arity = (0, None)
-
-    def infer_shape(self, operands: Sequence[Shape], attributes: CallAttributes, declared: Shape | None) -> Shape:
-        check_signature("call: the", attributes.to_apply, operands, None)
-        return attributes.to_apply.root.shape
-
-    def facts(self, call: OpCall[CallAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
-        return visitor.facts(call.attributes.to_apply, operands)
-
-    def demands(
-        self, call: OpCall[CallAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
-    ) -> list[Demand]:
-        return visitor.demands(call.attributes.to_apply, operands, results)
-
-    def kernel(self, call: OpCall[CallAttributes], compile: Compile) -> Kernel:
-        return compile(call.attributes.to_apply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,32 +241,14 @@ class FusionAttributes(Attributes):
 
 
 @register
-class Fusion(Op[FusionAttributes], Ranges):
+class Fusion(_Called, Op[FusionAttributes]):
     """Calls a computation that a back end compiles into one kernel. It contains no collectives."""
 
     opcode = "fusion"
     role = Role.FUSION
     knows_columns = True
     attributes = FusionAttributes
-    arity = (0, None)
-
-    def infer_shape(self, operands: Sequence[Shape], attributes: FusionAttributes, declared: Shape | None) -> Shape:
-        check_signature("fusion: the", attributes.calls, operands, None)
-        return attributes.calls.root.shape
-
-    def sharding_rule(self, call: OpCall[FusionAttributes]) -> ShardingRule:
-        return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
-
-    def facts(self, call: OpCall[FusionAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
-        return visitor.facts(call.attributes.calls, operands)
-
-    def demands(
-        self, call: OpCall[FusionAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
-    ) -> list[Demand]:
-        return visitor.demands(call.attributes.calls, operands, results)
-
-    def kernel(self, call: OpCall[FusionAttributes], compile: Compile) -> Kernel:
-        return compile(call.attributes.calls)
+    applied = "calls"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,7 +258,7 @@ class MapAttributes(Attributes):
 
 
 @register
-class Map(Op[MapAttributes], Applies, Ranges):
+class Map(_Called, Op[MapAttributes], Applies):
     """Applies a computation on scalars to the elements of arrays of equal dimensions."""
 
     opcode = "map"
@@ -295,14 +280,6 @@ class Map(Op[MapAttributes], Applies, Ranges):
         if not result.is_scalar:
             raise ShapeError(f"map: {attributes.to_apply.name} must return a scalar, not {text(result)}")
         return array(result.element, dims)
-
-    def facts(self, call: OpCall[MapAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
-        return visitor.facts(call.attributes.to_apply, operands)
-
-    def demands(
-        self, call: OpCall[MapAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
-    ) -> list[Demand]:
-        return visitor.demands(call.attributes.to_apply, operands, results)
 
     def kernel(self, call: OpCall[MapAttributes], compile: Compile) -> Kernel:
         function = elementwise_kernel(call.attributes.to_apply, compile)

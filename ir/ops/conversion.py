@@ -17,7 +17,7 @@ from ..types.element_type import Kind
 from ..types.shape import Shape
 from . import numerics
 from .checks import require_array, require_declared, require_kind, require_static, text
-from .structure import leaf_rule, leaves_of, unchanged
+from .structure import Forwards
 
 
 @register
@@ -131,23 +131,16 @@ class BitcastConvert(Op[Attributes], TextForm, MapsScalars, FloatTypes, Ranges):
 
 
 @register
-class Copy(Op[Attributes], Movement, Additive):
+class Copy(Forwards, Op[Attributes], Additive):
     """Copies a value, possibly to another memory space or layout."""
 
     opcode = "copy"
     algebra = Algebra.MOVE
-    forwards_leaves = True
     is_elementwise = True
     is_fusible = True
 
-    def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
-        return leaf_rule(leaves_of(call.operands), leaves_of([call.shape]))
-
     def additive(self, call: OpCall[Attributes]) -> tuple[frozenset[int], ...]:
         return (frozenset({0}),) if call.shape.is_array else ()
-
-    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
-        return unchanged
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..factors.sharding_rule import ShardingRule
 from ..graph.attributes import Attributes
-from ..graph.interfaces import FloatTypes, Memory, Movement
-from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.interfaces import FloatTypes, Memory
+from ..graph.op import Algebra, Op, ShapeError, register
 from ..strings import BracedText
 from ..types.shape import Shape
-from .structure import leaf_rule, leaves_of, unchanged
+from .structure import Forwards
 
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _SIDES = rf"(?:entry=\s*{_BRACES}\s*,\s*exit|exit=\s*{_BRACES}\s*,\s*entry)=\s*{_BRACES}"
@@ -27,13 +26,12 @@ class DomainAttributes(Attributes):
 
 
 @register
-class Domain(Op[DomainAttributes], Memory, Movement, FloatTypes):
+class Domain(Forwards, Op[DomainAttributes], Memory, FloatTypes):
     """Returns its operand unchanged."""
 
     opcode = "domain"
     algebra = Algebra.MOVE
     keeps_types = True
-    forwards_leaves = True
     shares_memory = True
     attributes = DomainAttributes
 
@@ -41,9 +39,3 @@ class Domain(Op[DomainAttributes], Memory, Movement, FloatTypes):
         if not _TEXT.fullmatch(attributes.domain.text):
             raise ShapeError('domain: expected {kind="sharding", entry={..}, exit={..}}')
         return operands[0]
-
-    def sharding_rule(self, call: OpCall[DomainAttributes]) -> ShardingRule:
-        return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
-
-    def kernel(self, call: OpCall[DomainAttributes], compile: Compile) -> Kernel:
-        return unchanged

@@ -99,8 +99,8 @@ class Dot(Op[DotAttributes], Stackable, FloatTypes):
         a = attributes
         check_dims("dot: lhs", a.lhs_batch_dims + a.lhs_contracting_dims, lhs.rank)
         check_dims("dot: rhs", a.rhs_batch_dims + a.rhs_contracting_dims, rhs.rank)
-        _check_pairs("batch", lhs, rhs, a.lhs_batch_dims, a.rhs_batch_dims)
-        _check_pairs("contracting", lhs, rhs, a.lhs_contracting_dims, a.rhs_contracting_dims)
+        check_pairs("dot", "batch", lhs, rhs, a.lhs_batch_dims, a.rhs_batch_dims)
+        check_pairs("dot", "contracting", lhs, rhs, a.lhs_contracting_dims, a.rhs_contracting_dims)
         left, right = _sides(operands, a)
         dims = [lhs.dims[d] for d in left.batch + left.free] + [rhs.dims[d] for d in right.free]
         return array(result_element("dot", lhs.element, rhs.element, declared), tuple(dims))
@@ -153,13 +153,14 @@ class Dot(Op[DotAttributes], Stackable, FloatTypes):
         return run
 
 
-def _check_pairs(what: str, lhs: Shape, rhs: Shape, lhs_dims: Dims, rhs_dims: Dims) -> None:
+def check_pairs(opcode: str, what: str, lhs: Shape, rhs: Shape, lhs_dims: Dims, rhs_dims: Dims) -> None:
+    """Requires as many dimensions of lhs as of rhs, of the same sizes in pairs."""
     if len(lhs_dims) != len(rhs_dims):
-        raise ShapeError(f"dot: lhs has {len(lhs_dims)} {what} dimensions, rhs has {len(rhs_dims)}")
+        raise ShapeError(f"{opcode}: lhs has {len(lhs_dims)} {what} dimensions, rhs has {len(rhs_dims)}")
     for left, right in zip(lhs_dims, rhs_dims, strict=True):
         if lhs.dims[left] != rhs.dims[right]:
             raise ShapeError(
-                f"dot: {what} dimensions differ: "
+                f"{opcode}: {what} dimensions differ: "
                 f"lhs dimension {left} is {lhs.dims[left]}, rhs dimension {right} is {rhs.dims[right]}"
             )
 

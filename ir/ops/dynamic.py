@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
+from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
 from ..graph.interfaces import Dynamic, Ranges, TextForm
 from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
@@ -100,9 +100,6 @@ class SetDimensionSize(Op[DimensionSizeAttributes], Dynamic, Ranges):
         dynamic[own] = not is_static
         return replace(operand, dynamic=tuple(dynamic) if any(dynamic) else ())
 
-    def sharding_rule(self, call: OpCall[DimensionSizeAttributes]) -> ShardingRule:
-        return replicated_rule(call.operands, (call.shape,))
-
     def demands(
         self,
         call: OpCall[DimensionSizeAttributes],
@@ -151,9 +148,6 @@ class DynamicReshape(Op[Attributes], TextForm, Dynamic):
                 f"{text(result)} {result.num_elements}"
             )
         return Shape(operand.element, result.dims, None, (), result.dynamic)
-
-    def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
-        return replicated_rule(call.operands, (call.shape,))
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         result = call.shape

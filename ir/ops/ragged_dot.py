@@ -29,7 +29,7 @@ from ..graph.value_range import Demand, Fact, Range, Visitor
 from ..types.shape import Shape, array
 from .checks import require_static, text
 from .computations import check_arrays, check_dims, rounded
-from .dot import Precisions, conversions, result_element, summed
+from .dot import Precisions, check_pairs, conversions, result_element, summed
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,8 @@ class RaggedDot(Op[RaggedDotAttributes], FloatTypes, Ranges):
         check_dims("ragged-dot: lhs_ragged_dims", a.lhs_ragged_dims, lhs.rank)
         check_dims("ragged-dot: lhs", a.lhs_batch_dims + a.lhs_contracting_dims, lhs.rank)
         check_dims("ragged-dot: rhs", a.rhs_batch_dims + a.rhs_contracting_dims + a.rhs_group_dims, rhs.rank)
-        _check_pairs("batch", lhs, rhs, a.lhs_batch_dims, a.rhs_batch_dims)
-        _check_pairs("contracting", lhs, rhs, a.lhs_contracting_dims, a.rhs_contracting_dims)
+        check_pairs("ragged-dot", "batch", lhs, rhs, a.lhs_batch_dims, a.rhs_batch_dims)
+        check_pairs("ragged-dot", "contracting", lhs, rhs, a.lhs_contracting_dims, a.rhs_contracting_dims)
         roles = _Roles.of(operands, a)
         _check_sizes(operands, a, roles)
         dims = [lhs.dims[d] for d in a.lhs_batch_dims + roles.lhs_free] + [rhs.dims[d] for d in roles.rhs_free]
@@ -225,17 +225,6 @@ def _by_batch(x: Any, y: Any, parts: list[Part]) -> Any:
 
 
 _PRODUCTS = {_Mode.FREE: _by_rows, _Mode.CONTRACTING: _by_depth, _Mode.BATCH: _by_batch}
-
-
-def _check_pairs(what: str, lhs: Shape, rhs: Shape, lhs_dims: Dims, rhs_dims: Dims) -> None:
-    if len(lhs_dims) != len(rhs_dims):
-        raise ShapeError(f"ragged-dot: lhs has {len(lhs_dims)} {what} dimensions, rhs has {len(rhs_dims)}")
-    for left, right in zip(lhs_dims, rhs_dims, strict=True):
-        if lhs.dims[left] != rhs.dims[right]:
-            raise ShapeError(
-                f"ragged-dot: {what} dimensions differ: "
-                f"lhs dimension {left} is {lhs.dims[left]}, rhs dimension {right} is {rhs.dims[right]}"
-            )
 
 
 def _check_sizes(operands: Sequence[Shape], a: RaggedDotAttributes, roles: _Roles) -> None:

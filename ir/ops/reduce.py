@@ -15,20 +15,17 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims
-from ..graph.interfaces import Additive, Applies, Ranges
+from ..graph.interfaces import Additive
 from ..graph.monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
-from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
-from ..graph.value_range import Demand, Fact, Visitor
+from ..graph.op import Compile, Kernel, Op, OpCall, register
 from ..types.shape import Shape, array, tuple_shape
-from .checks import text
 from .computations import (
+    Reduces,
     accumulator,
-    check_arrays,
+    arrays_and_initial_values,
     check_dims,
     check_reducer,
     numpy_type,
-    reduced_demands,
-    reduced_facts,
     rounded,
 )
 
@@ -43,32 +40,21 @@ class ReduceAttributes(Attributes):
 
 
 @register
-class Reduce(Op[ReduceAttributes], Applies, Additive, Ranges):
+class Reduce(Reduces, Op[ReduceAttributes], Additive):
     """Reduces n arrays of equal dimensions. Their n initial values follow as operands; n > 1 gives a tuple."""
 
     opcode = "reduce"
     is_fusible = True
-    algebra = Algebra.FOLD
     attributes = ReduceAttributes
-    arity = (2, None)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: ReduceAttributes, declared: Shape | None) -> Shape:
-        check_arrays("reduce", operands)
-        count, odd = divmod(len(operands), 2)
-        if odd:
-            raise ShapeError(f"reduce needs as many initial values as arrays, it has {len(operands)} operands")
-        arrays, inits = operands[:count], operands[count:]
+        arrays, inits = arrays_and_initial_values("reduce", operands, "operand")
         dims = arrays[0].dims
-        for number, (operand, init) in enumerate(zip(arrays, inits, strict=True)):
-            if operand.dims != dims:
-                raise ShapeError(f"reduce: operand {number} has dimensions {list(operand.dims)}, not {list(dims)}")
-            if init.dims:
-                raise ShapeError(f"reduce: initial value {number} must be a scalar, it is {text(init)}")
         check_dims("reduce", attributes.dimensions, len(dims))
         check_reducer("reduce", attributes.to_apply, [array(s.element) for s in inits])
         kept = tuple(n for d, n in enumerate(dims) if d not in attributes.dimensions)
         results = tuple(array(leaf.element, kept) for leaf in attributes.to_apply.root.shape.leaves())
-        return results[0] if count == 1 else tuple_shape(results)
+        return results[0] if len(arrays) == 1 else tuple_shape(results)
 
     def sharding_rule(self, call: OpCall[ReduceAttributes]) -> ShardingRule:
         count = len(call.operands) // 2
@@ -83,14 +69,6 @@ class Reduce(Op[ReduceAttributes], Applies, Additive, Ranges):
 
     def additive(self, call: OpCall[ReduceAttributes]) -> tuple[frozenset[int], ...]:
         return (frozenset({0, 1}),) if reduction_monoid(call.attributes.to_apply) is Monoid.ADD else ()
-
-    def facts(self, call: OpCall[ReduceAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
-        return reduced_facts(call.attributes.to_apply, operands, visitor)
-
-    def demands(
-        self, call: OpCall[ReduceAttributes], operands: Sequence[Fact], results: Sequence[Demand], visitor: Visitor
-    ) -> list[Demand]:
-        return reduced_demands(call.attributes.to_apply, results, visitor)
 
     def kernel(self, call: OpCall[ReduceAttributes], compile: Compile) -> Kernel:
         monoid = reduction_monoid(call.attributes.to_apply)

@@ -17,7 +17,7 @@ import numpy as np
 from ..factors.sharding_rule import RuleBuilder, ShardingRule
 from ..graph.attributes import INLINE, Attributes
 from ..graph.attributes import ParameterAttributes as ParameterAttributes
-from ..graph.interfaces import DeviceNumber, FloatTypes, Memory, Movement, PassesOn, Ranges, TextForm
+from ..graph.interfaces import Call, DeviceNumber, FloatTypes, Memory, Movement, PassesOn, Ranges, TextForm
 from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, Role, ShapeError, register
 from ..graph.value_range import Demand, Fact, Range, Visitor
 from ..types.element_type import TOKEN, U32
@@ -42,6 +42,20 @@ def leaf_rule(operands: Sequence[Shape], results: Sequence[Shape], first: int = 
     chosen = range(first, first + len(results))
     dims = [passed[n - first] if n in chosen else b.dims(leaf) for n, leaf in enumerate(operands)]
     return b.rule(dims, passed)
+
+
+class Forwards(Movement):
+    """An op that returns the leaves of its operands, by default those of its only array or tuple."""
+
+    forwards_leaves = True
+
+    def sharding_rule(self, call: Call) -> ShardingRule:
+        """Returns the rule by which each leaf is that of the operands."""
+        return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
+
+    def kernel(self, call: Call, compile: Compile) -> Kernel:
+        """Returns the first operand."""
+        return unchanged
 
 
 @register
@@ -142,21 +156,17 @@ def _free_rule(shape: Shape) -> ShardingRule:
 
 
 @register
-class Tuple(Op[Attributes], PassesOn, Memory, Movement, FloatTypes):
+class Tuple(Forwards, Op[Attributes], PassesOn, Memory, FloatTypes):
     """Returns its operands as one tuple."""
 
     opcode = "tuple"
     role = Role.TUPLE
     keeps_types = True
-    forwards_leaves = True
     shares_memory = True
     arity = (0, None)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         return tuple_shape(tuple(operands))
-
-    def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
-        return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
 
     def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
         return lambda *values: values
@@ -217,19 +227,12 @@ def element_index(instruction: Instruction) -> int | None:
 
 
 @register
-class OptimizationBarrier(Op[Attributes], PassesOn, Memory, Movement, FloatTypes):
+class OptimizationBarrier(Forwards, Op[Attributes], PassesOn, Memory, FloatTypes):
     """Returns its operand. No instruction may be moved across it."""
 
     opcode = "opt-barrier"
     keeps_types = True
-    forwards_leaves = True
     shares_memory = True
-
-    def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
-        return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
-
-    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
-        return unchanged
 
 
 @register
@@ -253,12 +256,11 @@ class AfterAll(Op[Attributes]):
 
 
 @register
-class AddDependency(Op[Attributes], PassesOn, Memory, Movement, FloatTypes):
+class AddDependency(Forwards, Op[Attributes], PassesOn, Memory, FloatTypes):
     """Returns its first operand once its second operand, a token, is available."""
 
     opcode = "add-dependency"
     keeps_types = True
-    forwards_leaves = True
     shares_memory = True
     arity = (2, 2)
 
@@ -266,12 +268,6 @@ class AddDependency(Op[Attributes], PassesOn, Memory, Movement, FloatTypes):
         if operands[1].element is not TOKEN:
             raise ShapeError(f"add-dependency: operand 1 must be a token, it is {text(operands[1])}")
         return operands[0]
-
-    def sharding_rule(self, call: OpCall[Attributes]) -> ShardingRule:
-        return leaf_rule(leaves_of(call.operands), tuple(call.shape.leaves()))
-
-    def kernel(self, call: OpCall[Attributes], compile: Compile) -> Kernel:
-        return unchanged
 
 
 def unchanged(value: Any, *others: Any) -> Any:

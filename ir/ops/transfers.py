@@ -10,14 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..factors.sharding_rule import ShardingRule, replicated_rule
 from ..graph.attributes import Attributes
 from ..graph.interfaces import FloatTypes, TextForm
 from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, Role, ShapeError, register
 from ..types.element_type import TOKEN, U32
 from ..types.shape import Shape, array, tuple_shape
 from .checks import text
-from .structure import leaves_of
 
 _TOKEN = array(TOKEN)
 
@@ -27,9 +25,6 @@ class _Transfer(Op[Any], FloatTypes):
 
     side_effect = True
     keeps_types = True
-
-    def sharding_rule(self, call: OpCall[Any]) -> ShardingRule:
-        return replicated_rule(leaves_of(call.operands), leaves_of([call.shape]))
 
     def kernel(self, call: OpCall[Any], compile: Compile) -> Kernel:
         raise NotEvaluable(f"{self.opcode} exchanges data with the program's environment, so it cannot be evaluated")

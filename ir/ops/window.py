@@ -20,21 +20,17 @@ from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Window, WindowDim
 from ..graph.extremes import ArrayFold
-from ..graph.interfaces import Applies, Ranges
 from ..graph.monoid import MONOID_OPS, elementwise_kernel, exact_identity, reduction_monoid
-from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
-from ..graph.value_range import Demand, Fact, Visitor
+from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import from_numpy
 from ..types.shape import Shape, array, tuple_shape
-from .checks import text
 from .computations import (
+    Reduces,
     accumulator,
     always,
-    check_arrays,
+    arrays_and_initial_values,
     check_reducer,
     numpy_type,
-    reduced_demands,
-    reduced_facts,
     rounded,
 )
 from .reduce import skipping, tree
@@ -82,30 +78,19 @@ class ReduceWindowAttributes(Attributes):
 
 
 @register
-class ReduceWindow(Op[ReduceWindowAttributes], Applies, Ranges):
+class ReduceWindow(Reduces, Op[ReduceWindowAttributes]):
     """Reduces every window of n arrays of equal dimensions. Their n initial values follow as operands and count once
     per window; n > 1 gives a tuple. Positions of a window outside the arrays are skipped.
     """
 
     opcode = "reduce-window"
-    algebra = Algebra.FOLD
     attributes = ReduceWindowAttributes
-    arity = (2, None)
 
     def infer_shape(
         self, operands: Sequence[Shape], attributes: ReduceWindowAttributes, declared: Shape | None
     ) -> Shape:
-        check_arrays("reduce-window", operands)
-        count, odd = divmod(len(operands), 2)
-        if odd:
-            raise ShapeError(f"reduce-window needs as many initial values as arrays, it has {len(operands)} operands")
-        arrays, inits = operands[:count], operands[count:]
+        arrays, inits = arrays_and_initial_values("reduce-window", operands, "array")
         dims = arrays[0].dims
-        for number, (operand, init) in enumerate(zip(arrays, inits, strict=True)):
-            if operand.dims != dims:
-                raise ShapeError(f"reduce-window: array {number} has dimensions {list(operand.dims)}, not {list(dims)}")
-            if init.dims:
-                raise ShapeError(f"reduce-window: initial value {number} must be a scalar, it is {text(init)}")
         window = attributes.window.dims
         if len(window) != len(dims):
             raise ShapeError(f"reduce-window: the window has {len(window)} dimensions, the operand {len(dims)}")
@@ -117,7 +102,7 @@ class ReduceWindow(Op[ReduceWindowAttributes], Applies, Ranges):
         # Where a text omits the shape, XLA infers the types of the initial values.
         typed = inits if declared is None else attributes.to_apply.root.shape.leaves()
         results = tuple(array(s.element, sizes) for s in typed)
-        return results[0] if count == 1 else tuple_shape(results)
+        return results[0] if len(arrays) == 1 else tuple_shape(results)
 
     def sharding_rule(self, call: OpCall[ReduceWindowAttributes]) -> ShardingRule:
         count = len(call.operands) // 2
@@ -149,18 +134,6 @@ class ReduceWindow(Op[ReduceWindowAttributes], Applies, Ranges):
         whole = zip(call.operands[0].dims, operands[0].dims, call.attributes.window.dims, strict=True)
         window = tuple(replace(w, size=m) if is_total(n, w) else w for n, m, w in whole)
         return replace(call.attributes, window=Window(window))
-
-    def facts(self, call: OpCall[ReduceWindowAttributes], operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
-        return reduced_facts(call.attributes.to_apply, operands, visitor)
-
-    def demands(
-        self,
-        call: OpCall[ReduceWindowAttributes],
-        operands: Sequence[Fact],
-        results: Sequence[Demand],
-        visitor: Visitor,
-    ) -> list[Demand]:
-        return reduced_demands(call.attributes.to_apply, results, visitor)
 
     def kernel(self, call: OpCall[ReduceWindowAttributes], compile: Compile) -> Kernel:
         window = call.attributes.window.dims

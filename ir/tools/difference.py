@@ -64,7 +64,7 @@ Visit = tuple[Instruction, Instruction, tuple[Instruction, Instruction, str] | N
 
 class _Comparison:
     def __init__(self, left: Module, right: Module) -> None:
-        self.devices = max(left.num_partitions * left.replica_count, 1)
+        self.devices = max(left.devices, 1)
         self.scheduled = left.is_scheduled and right.is_scheduled
         self.pending: list[tuple[Computation, Computation]] = [(left.entry, right.entry)]
         self.seen = set(self.pending)

@@ -3,6 +3,9 @@
 `unflattened` gives a program that keeps arrays inside of others (`ir/graph/flat_layout`) the parameters and results
 that it had before: it takes each array by itself, joins them, and cuts the results apart. So whatever compares programs
 or makes inputs for them need not know of layouts.
+
+`flat_layout_problems` checks that the layout of joined arrays fits the program: every array once, members side by side,
+tiles of their global shapes.
 """
 
 from __future__ import annotations
@@ -10,21 +13,23 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import NamedTuple
 
 from ..graph.attributes import ParameterAttributes, SliceDim
 from ..graph.computation import Computation
 from ..graph.flat_layout import FlatMember, Member
 from ..graph.instruction import Instruction, Metadata
-from ..graph.module import EntryLayout, Module, clone_module
+from ..graph.module import EntryLayout, Module, Stage, clone_module
 from ..graph.op import Role
 from ..ops.shaping import ConcatenateAttributes
 from ..ops.slicing import SliceAttributes
 from ..sharding.sharding import REPLICATED, Sharding, TupleSharding, leaf_shardings
 from ..types.shape import Shape, tuple_shape
 from .aliases import donors
+from .sharding_checks import sharding_problem
 
 _ENTRY = re.compile(
     r"\{([\d,\s]*)\}\s*:\s*\(\s*(\d+)\s*(?:,\s*\{([\d,\s]*)\})?\s*(?:,\s*((?:may|must)-alias))?\s*\)"
@@ -207,3 +212,46 @@ def _parameter(entry: Computation, number: int, member: Member) -> Port:
     if member.op_name:
         made.metadata = Metadata.named(member.op_name)
     return Port(made, member.whole, member.sharding, member.shape)
+
+
+def flat_layout_problems(module: Module) -> Iterator[str]:
+    """Yields the violations of a module's flat layout; nothing if it has none."""
+    layout = module.flat_layout
+    if layout is None:
+        return
+    interface = Interface.of(module) if module.stage in (Stage.LOCAL, Stage.SCHEDULED) else None
+    if interface is None:
+        yield "flat layout: only programs per device whose parameters and results are arrays have one"
+        return
+    for what, places, ports in (("parameter", layout.parameters, interface.parameters),
+                                ("result", layout.results, interface.results)):  # fmt: skip
+        if sorted({p.number for p in places}) != list(range(len(ports))):
+            yield f"flat layout: it names other {what}s than the {len(ports)} of the program"
+            continue
+        for number, group in groupby(sorted(places, key=lambda p: p.number), key=lambda p: p.number):
+            yield from (f"flat layout: {what} {number}: {problem}"
+                        for problem in _problems(list(group), ports[number].value.shape, module.num_partitions))
+    pairs = [{p.number: p.member is not None for p in places} for places in (layout.parameters, layout.results)]
+    for alias in interface.aliases if all(pairs) else ():
+        if pairs[1].get(alias.result) != pairs[0].get(alias.parameter):
+            yield f"flat layout: only one of result {alias.result} and its parameter {alias.parameter} is joined"
+
+
+def _problems(places: Sequence[FlatMember], shape: Shape, devices: int) -> Iterator[str]:
+    members = sorted((p.member for p in places if p.member is not None), key=lambda m: m.start)
+    if len(members) != len(places):
+        if len(places) > 1:
+            yield "it is an array by itself and a member"
+        return
+    end = 0
+    for m in members:
+        if m.start != end or m.shape.element is not shape.element:
+            yield f"{m.name} is not {shape.element} from {end} on"
+        end += m.shape.num_elements
+        problem = sharding_problem(m.sharding, m.whole, devices) if m.sharding is not None else None
+        if problem:
+            yield f"{m.name}: {problem}"
+        elif (m.sharding.tiling(m.whole.rank).local_dims(m.whole.dims) if m.sharding else m.whole.dims) != m.shape.dims:
+            yield f"{m.name}: the tiles of {m.whole.without_layout()} are not {m.shape.without_layout()}"
+    if shape.dims != (1, end):
+        yield f"its members are [1,{end}], it is {shape.without_layout()}"

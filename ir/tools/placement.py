@@ -65,7 +65,7 @@ def _tiling(sharding: Sharding | None, rank: int) -> Tiling:
 def _placements(module: Module, instruction: Instruction, whole: Shape | None) -> list[Placement]:
     local = list(instruction.shape.leaves())
     shapes = list(whole.leaves()) if whole is not None else [None] * len(local)
-    is_foreign = module.stage is Stage.GLOBAL and module.num_partitions * module.replica_count > 1
+    is_foreign = module.stage is Stage.GLOBAL and module.devices > 1
     found: list[Placement] = []
     for sharding, part, shape in zip(leaf_shardings(instruction.annotation, len(local)), local, shapes, strict=True):
         if is_foreign and (sharding is None or sharding.has_manual):

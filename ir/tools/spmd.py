@@ -84,7 +84,7 @@ def is_per_device(module: Module) -> bool:
     """
     if module.stage in (Stage.LOCAL, Stage.SCHEDULED):
         return True
-    if module.is_scheduled and module.num_partitions * module.replica_count > 1:
+    if module.is_scheduled and module.devices > 1:
         return True
     instructions = [i for computation in module for i in computation]
     if any(is_region_boundary(i) or any(s.has_manual for s in parts(i.annotation)) for i in instructions):

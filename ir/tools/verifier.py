@@ -51,8 +51,8 @@ from ..ops.async_ops import starts_computation
 from ..ops.calls.custom_call import target_of
 from ..types.shape import Shape
 from .control_flow import computations_run
-from .flat_checks import flat_layout_problems
 from .in_flight import in_flight_problems
+from .interface import flat_layout_problems
 from .mixed_precision import computed
 from .sharding_checks import collective_problem, sharding_problem
 
@@ -334,7 +334,7 @@ def _stage(module: Module) -> Iterator[Diagnostic]:
 
 
 def _local(instruction: Instruction, module: Module) -> Iterator[Diagnostic]:
-    if problem := collective_problem(instruction, module.num_partitions * module.replica_count):
+    if problem := collective_problem(instruction, module.devices):
         yield _error(f"{instruction.name}: {problem}", instruction.location)
     if target_of(instruction) == "Sharding":
         yield _error(f"{instruction.name}: a Sharding custom-call in a partitioned program", instruction.location)

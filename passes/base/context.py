@@ -12,7 +12,7 @@ from ...ir.diagnostics import Diagnostics, Location, fail
 from ...ir.graph.module import Module
 from ..op_sharding.forms import LocalForms
 from ..op_sharding.rules import Rules
-from ..resharding.base.record import Resharding
+from ..resharding.base.moves import Resharding
 from ..spmd.local_forms import local_forms
 
 

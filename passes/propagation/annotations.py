@@ -3,19 +3,25 @@
 A sharding in a device order other than the module's, or on a single device, does not change: its value takes no part in
 propagation (`Leaf.fixed_sharding`), and the partitioner reshards around it. Dimensions with a priority wait for their
 round. Propagation does not divide a value further by its unreduced, manual and explicitly replicated axes.
+
+Sharding groups tie values: HLO shardings spell them `shard_as N` or `shard_like N`, Shardy spells them as
+`xla.sdy.ShardingGroup` custom-calls. All values of a group form one relation, like the values of an element-wise op.
+Barriers restrict directions; they are custom-calls that compute nothing.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...ir.diagnostics import Diagnostics
-from ...ir.factors.sharding_rule import Monoid
+from ...ir.diagnostics import Diagnostics, fail
+from ...ir.factors.sharding_rule import Monoid, elementwise_rule
 from ...ir.factors.shardy_rule import KEY as RULE_KEY
 from ...ir.graph.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.monoid import choice_monoid
+from ...ir.ops.calls.custom_call import target_of
 from ...ir.sharding.digit import Digit, Digits, merge
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import Sharding, ShardingKind, TupleSharding, leaf_shardings
@@ -23,10 +29,9 @@ from ...ir.sharding.tiling import Tiling
 from ...ir.tools.sharding_checks import device_problem
 from ...ir.tools.spmd import Order, main_order, parts
 from ..base import PassContext
-from .constraints import apply_constraints
 from .devices import anonymous_mesh, main_mesh, num_devices
 from .regions import mark_regions
-from .values import Gain, Leaf, ValueGraph
+from .values import Gain, Leaf, PropagationDirection, RuleRelation, ValueGraph
 
 
 @dataclass
@@ -183,3 +188,62 @@ def _fix_boundary(module: Module, graph: ValueGraph) -> None:
         for leaf, free in zip(leaves, flags, strict=False):
             if not free and not leaf.annotated:
                 leaf.closed = (True,) * leaf.shape.rank
+
+
+Group = tuple[str, int]
+
+_DIRECTIONS = (
+    PropagationDirection.NONE, PropagationDirection.FORWARD, PropagationDirection.BACKWARD, PropagationDirection.BOTH,
+)  # fmt: skip
+_BARRIERS = {"ShardBarrierFrom": PropagationDirection.BACKWARD, "ShardBarrierTo": PropagationDirection.FORWARD}
+
+
+def apply_constraints(graph: ValueGraph, diagnostics: Diagnostics) -> None:
+    """Adds the relations of groups and sets the directions that barriers allow. Reports errors as diagnostics."""
+    for relation in graph.relations:
+        target = target_of(relation.instruction)
+        if target is not None:
+            relation.allowed = _allowed(target, relation.instruction)
+    groups: dict[Group, dict[Leaf, Instruction]] = {}
+    for group, leaf, instruction in _members(graph):
+        groups.setdefault(group, {}).setdefault(leaf, instruction)
+    for (kind, number), members in groups.items():
+        leaves = list(members)
+        odd = next((x for x in leaves if x.shape.dims != leaves[0].shape.dims), None)
+        if odd is not None:
+            diagnostics.error(
+                f"{members[odd].name} in {kind} {number} is {odd.shape.without_layout()}, "
+                f"{members[leaves[0]].name} is {leaves[0].shape.without_layout()}", members[odd].location,
+                help="values of one sharding group must have the same dimensions")
+        elif len(leaves) > 1:
+            shapes = [x.shape for x in leaves]
+            depth = max(graph.depths[i] for i in members.values())
+            graph.relate(RuleRelation(elementwise_rule(shapes[:1], shapes[1:]), leaves, members[leaves[0]], depth))
+
+
+def _members(graph: ValueGraph) -> Iterator[tuple[Group, Leaf, Instruction]]:
+    for instruction, leaves in graph.leaves.items():
+        if "xla.sdy.sharding_group_id" in instruction.frontend_attributes:
+            number = _number(instruction, "xla.sdy.sharding_group_id", "")
+            for operand in instruction.operands:
+                yield from ((("sharding group", number), leaf, instruction) for leaf in graph.leaves[operand])
+        for place, sharding in enumerate(parts(instruction.annotation)):
+            if sharding.group is not None:
+                yield from (((sharding.group.kind, sharding.group.number), leaf, instruction)
+                            for leaf in leaves[place : place + 1])
+
+
+def _allowed(target: str, instruction: Instruction) -> PropagationDirection:
+    """Returns the directions in which shardings may pass a custom-call."""
+    if target == "xla.sdy.PropagationBarrier":
+        return _DIRECTIONS[_number(instruction, "xla.sdy.allowed_direction", "0") % 4]
+    return _BARRIERS.get(target, PropagationDirection.BOTH)
+
+
+def _number(instruction: Instruction, key: str, default: str) -> int:
+    """Reads the number in an attribute such as `"2 : i64"`. Raises CompileError."""
+    text = str(instruction.frontend_attributes.get(key, default))
+    match = re.match(r"\s*(\d+)\s*(:|$)", text)
+    if match is None:
+        fail(f"{instruction.name}: {key} is '{text}', a number is expected", instruction.location)
+    return int(match[1])

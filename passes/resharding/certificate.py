@@ -28,11 +28,11 @@ from .base.moves import (
     Move,
     Permute,
     ReduceScatterMove,
+    Resharding,
     ReshardPlan,
     SliceMove,
     Spread,
 )
-from .base.record import Resharding
 from .exchange.pieces import lower_bound
 from .exchange.plan import plan_exchange
 from .exchange.quotient import quotient

@@ -22,8 +22,6 @@ from .rewrites.sink_all_reduces import SinkAllReduces
 from .schedule import ScheduleCollectives
 from .sizes import timed
 
-_WORTH = 0.99  # share of the time that an alternative must stay below to take more memory than others
-
 REWRITES: tuple[tuple[Pass, ...], ...] = (
     (SinkAllReduces(),),
     (PrefetchGathers(),),
@@ -57,7 +55,7 @@ class Fastest(Pass):
             one.schedule(self.final, context)
         best = min(tries, key=lambda t: t.rank)
         if not self.final.memory:  # unasked, nothing takes more memory for next to nothing
-            near = [t for t in tries if t.seconds * _WORTH < best.seconds]
+            near = [t for t in tries if t.seconds * self.final.limits.worth < best.seconds]
             best = min(near, key=lambda t: (t.peak, t.seconds), default=best)
         if best.error is not None:
             raise best.error

@@ -41,17 +41,23 @@ from .search.problem import Outcome
 from .sizes import Bytes, sized, timed
 
 ATTRIBUTE = "hloom.schedule"
-_GROWTH = 1.25  # of the peak, which is no reason to look for another order
-_MOST = 2.0  # of the peak, where neither user nor machine gives a limit
-_WORTH = 0.99  # share of the time that an order must stay below to take more memory than that unasked
-_BETTER = 1 - 1e-3  # a new order must take less than this share of the time of the old one
-_ATTEMPTS = 4  # at plans within memory
-_FULL = 0.95  # share of the limit from which on no plan for more memory is tried
-_REGATHERED = (0.5, 1.0)  # shares of the bytes of gathers that are gathered again where memory is short
-_LABELLED = 100  # tensors of which layers suggest buckets; of more, limits of size do as well
-_STEPS = 20_000  # segments simulated in all trials of a large computation
 _NO_LIMIT = Bytes()
 _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a schedule is searched, and what makes one better."""
+
+    growth: float = 1.25  # of the peak, which is no reason to look for another order
+    most: float = 2.0  # of the peak, where neither user nor machine gives a limit
+    worth: float = 0.99  # share of the time that an order must stay below to take more memory than that unasked
+    better: float = 1 - 1e-3  # a new order must take less than this share of the time of the old one
+    attempts: int = 4  # at plans within memory
+    full: float = 0.95  # share of the limit from which on no plan for more memory is tried
+    regathered: tuple[float, ...] = (0.5, 1.0)  # shares of the gathered bytes to gather again where memory is short
+    labelled: int = 100  # tensors of which layers suggest buckets; of more, limits of size do as well
+    steps: int = 20_000  # segments simulated in all trials of a large computation
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class ScheduleCollectives(Pass):
     """Combines collectives and orders the program. `memory` is the limit on a device; without one that of the machine,
     or else twice what the program takes before, and an order that takes more memory must be faster by a hundredth.
     `form` is variadic, flat, or what XLA runs (`xla`). `trials` limits the plans that are tried per computation,
-    `budget` the labels of the exact search.
+    `budget` the labels of the exact search; `limits` has the rest.
     """
 
     name: ClassVar[str] = "schedule"
@@ -69,18 +75,19 @@ class ScheduleCollectives(Pass):
     form: str = CombinedForm.VARIADIC.value
     trials: int = 200
     budget: int = 20_000
+    limits: Limits = field(default_factory=Limits)
 
     def run(self, module: Module, context: PassContext) -> bool:
         refuse_starts(module, self.name)
 
         def planner(problem: Extract) -> tuple[Extract, Outcome]:
-            few = len(problem.gathers) + len(problem.reductions) <= _LABELLED
+            few = len(problem.gathers) + len(problem.reductions) <= self.limits.labelled
             labels = labels_of(problem.gathers, problem.reductions) if few else ((), ())
-            trials = max(min(self.trials, _STEPS // len(problem.segments)), 20)
+            trials = max(min(self.trials, self.limits.steps // len(problem.segments)), 20)
             return problem, best_schedule(problem.problem, *labels, self.budget, trials).outcome
 
         planning = Planning(planner, context.machine, form_named(self.form))
-        return _Choice(self.name, planning, self.memory, module, context, regathers=True).run()
+        return _Choice(self.name, planning, self.memory, module, context, self.limits, True).run()
 
 
 @dataclass(frozen=True)
@@ -127,6 +134,7 @@ class _Choice:
     memory: int
     module: Module
     context: PassContext
+    limits: Limits = field(default_factory=Limits)
     regathers: bool = False
     is_tight: bool = False  # the plan without a limit does not fit
 
@@ -137,13 +145,13 @@ class _Choice:
         limit = float(self.memory or self.planning.machine.capacity)
         is_hard = math.isfinite(limit)
         if not is_hard:
-            limit = old.peak * _MOST
+            limit = old.peak * self.limits.most
         self.module.is_scheduled = True
         if old.peak <= limit and _recorded(self.module) == _figures(old):
             self.context.diagnostics.remark(f"{self.name}: the program is scheduled for this machine already")
             return False
         plans = _Plans(self.planning, old, clock)
-        usual = old.peak * _GROWTH
+        usual = old.peak * self.limits.growth
         best = self._best(plans, limit) if self.memory or limit <= usual else self._unasked(plans, usual, limit)
         if self.is_tight and is_hard and self.regathers:
             for new in self._computed_again(best.module, limit):
@@ -163,17 +171,17 @@ class _Choice:
         if plans.fits(limit, usual) and (best := self._best(plans, limit)).peak <= usual:
             return best
         frugal = self._best(plans, usual)
-        if frugal.peak <= usual and frugal.exposed <= 1 - _WORTH:
+        if frugal.peak <= usual and frugal.exposed <= 1 - self.limits.worth:
             return frugal  # with more memory, no more could be hidden
         best = self._best(plans, limit)
-        share = _WORTH if best.peak > usual else 1.0
+        share = self.limits.worth if best.peak > usual else 1.0
         return frugal if frugal.peak <= usual and frugal.seconds * share < best.seconds else best
 
     def _best(self, plans: _Plans, limit: float) -> Candidate:
         """Returns the best program within a limit, or the closest to it."""
         best = plans.old
         for new in self._candidates(plans, limit):
-            faster = new.seconds < best.seconds * _BETTER or best.peak > limit
+            faster = new.seconds < best.seconds * self.limits.better or best.peak > limit
             if faster and new.rank(limit) < best.rank(limit):
                 best = new
         return best
@@ -183,16 +191,16 @@ class _Choice:
         same with repeated gathers, and memory orders.
         """
         old, self.is_tight = plans.old, False
-        if limit < (free := old.peak * _GROWTH):  # the plan without a limit may need less than it is allowed
+        if limit < (free := old.peak * self.limits.growth):  # the plan without a limit may need less than it is allowed
             new = plans.within(free)
             if new is not None:
                 yield new
                 if new.peak <= limit:
                     return
-        for share in (0.0, *(_REGATHERED if self.regathers else ())):
+        for share in (0.0, *(self.limits.regathered if self.regathers else ())):
             aim, low, high = limit, 0.0, limit
             self.is_tight = True
-            for _ in range(_ATTEMPTS):
+            for _ in range(self.limits.attempts):
                 new = plans.within(aim, share)
                 if new is None:
                     break
@@ -202,7 +210,7 @@ class _Choice:
                     if not share and aim == limit:
                         self.is_tight = False
                         return
-                    if new.peak >= _FULL * limit or aim == limit:
+                    if new.peak >= self.limits.full * limit or aim == limit:
                         break
                 else:
                     high = aim

@@ -324,7 +324,7 @@ def _check_groups(instruction: Instruction, module: Module, tilings: list[Tiling
     """Checks that the program's own collectives name existing devices and do not join tiles that the partitioner made.
     """
     pairs, groups = pairs_of(instruction) or (), groups_of(instruction)
-    if problem := collective_problem(instruction, module.num_partitions * module.replica_count):
+    if problem := collective_problem(instruction, module.devices):
         fail(f"{instruction.opcode} {instruction.name}: {problem}", instruction.location)
     free = tuple(d for t in tilings for dim in t.dims for d in dim)
     if not free:

@@ -38,7 +38,7 @@ def input_leaves(module: Module) -> list[InputLeaf]:
     are left out. `number` counts all leaves, tokens too. Raises CompileError if shapes and shardings disagree.
     """
     placed = placements(module)[0] if is_per_device(module) else None
-    devices = module.num_partitions * module.replica_count
+    devices = module.devices
     found: list[InputLeaf] = []
     leaves = ((p, shape, places) for p in module.entry.parameters for shape, places in _places(p.shape))
     for number, (parameter, shape, places) in enumerate(leaves):

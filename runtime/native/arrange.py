@@ -23,7 +23,7 @@ from ..plan.interpreter import Step, StepPlan, find_last_uses
 from ..plan.steps import ComputeStep, StartStep, TupleComputeStep, WaitStep, WhileStep
 from .arena import Life, arena_of
 from .loop import native_loop
-from .loop_kernel import LoopKernel
+from .native_kernel import NativeKernel
 from .native_steps import Parts, native_parts, product_in
 from .table import ARENA, ArrayPlace, Entry, GuardedStep, Outside, PlanMemory, TableStep
 
@@ -139,8 +139,9 @@ class _Arranged:
         return True
 
     def _native_parts(self, step: ComputeStep | TupleComputeStep, layouts: Sequence[StridedLayout]) -> Parts | None:
-        kernels = step.kernel.kernels if isinstance(step.kernel, LoopKernel) else None
-        return native_parts(step.instruction, layouts, self.lowerings, kernels)
+        if isinstance(step.kernel, NativeKernel):
+            return step.kernel.parts(layouts)
+        return native_parts(step.instruction, layouts, self.lowerings)
 
     def _temporary(self, shape: Shape, time: int) -> ArrayPlace:
         dtype = shape.element.numpy

@@ -17,15 +17,13 @@ from ...cost.host import HOST
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import movement, takes_arrays
 from ...ir.graph.monoid import reduction_monoid
-from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
+from ...ir.graph.op import Compile, Kernel, NotEvaluable, Role
 from ...ir.ops.reduce import Reduce
 from ...ir.types.element_type import ElementType
-from ...ir.types.shape import Shape
 from ..plan.interpreter import StepPlan
 from .arrange import arranged
-from .loop_kernel import LoopKernel
-from .native_steps import alone, conversion
-from .products import product_kernel
+from .native_kernel import NativeKernel, numpy_kernel
+from .native_steps import loops_of
 
 Array = np.ndarray[Any, Any]
 
@@ -38,7 +36,6 @@ class NativeKernels:
         self.by_numpy = not is_available() if by_numpy is None else by_numpy
         self.native: dict[Instruction, bool] = {}
         self._lowerings = Lowerings()
-        self._products: dict[tuple[AnyOp, OpCall[Any]], Kernel | None] = {}
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
         found = self._kernel(instruction)
@@ -46,29 +43,16 @@ class NativeKernels:
         return found
 
     def _kernel(self, instruction: Instruction) -> Kernel | None:
-        op = instruction.op
-        if op.role is Role.FUSION:
-            computation = instruction.called()[0]
-        elif not self.by_numpy and (product := self._product(instruction)):
-            return product
-        elif self._is_single(instruction):
-            computation = alone(instruction)
-        else:
+        """Returns the kernel of a fusion, of a product, or of another op that is worth one of its own."""
+        has_product = is_product(instruction.op) and not self.by_numpy
+        if instruction.op.role is not Role.FUSION and not has_product and not self._is_single(instruction):
             return None
         try:
-            return LoopKernel(self._lowerings.of(computation), instruction.shape.is_tuple, self.by_numpy)
+            if not self.by_numpy:
+                return NativeKernel(instruction, self._lowerings)
+            return numpy_kernel(loops_of(instruction, self._lowerings).lowered(), instruction.shape.is_tuple)
         except NotEvaluable:
             return None
-
-    def _product(self, instruction: Instruction) -> Kernel | None:
-        """Returns the kernel of a product, which equal uses share; None for other instructions."""
-        op = instruction.op
-        if not is_product(op):
-            return None
-        key = op, instruction.call
-        if key not in self._products:
-            self._products[key] = product_kernel(*key, self._conversion)
-        return self._products[key]
 
     def _is_single(self, instruction: Instruction) -> bool:
         """Whether an op is worth a kernel of its own: moves are mostly views. Scalar ops may be those of a reducer,
@@ -88,10 +72,6 @@ class NativeKernels:
         if isinstance(op, Reduce):
             return not self.by_numpy or reduction_monoid(call.attributes.to_apply) is not None  # else as updates
         return takes_arrays(op, call)
-
-    def _conversion(self, shape: Shape, element: ElementType) -> Kernel:
-        """Returns a kernel that converts an array. Raises NotEvaluable for types that kernels do not have."""
-        return LoopKernel(self._lowerings.of(conversion(shape, element)), is_tuple=False)
 
     def arranged(self, plan: StepPlan) -> StepPlan:
         return plan if self.by_numpy else arranged(plan, self._lowerings)

@@ -35,21 +35,41 @@ def native_parts(
     """Returns the machine code of an instruction whose operands have these layouts, and whose results are dense; None
     if it has none. `kernels` are its loop kernels, if they are known.
     """
-    found = native_step(instruction, operands, lowerings, kernels)
-    if found is not None:
-        return Parts(((found, tuple(range(len(operands) + instruction.shape.num_leaves))),))
+    op, call = instruction.op, instruction.call
     try:
-        return _widened(instruction, operands, lowerings)
+        if is_product(op):
+            return _product(op, call, operands, lowerings)
+        if kernels is None:
+            moves = movement(op)
+            is_loops = op.role is Role.FUSION or op.is_fusible or moves.sources(call) is not None
+            if not is_loops and moves.updates(call) is None:
+                return None
+            kernels = loops_of(instruction, lowerings)
+        return Parts(((kernels.step(operands), tuple(range(len(operands) + instruction.shape.num_leaves))),))
     except NotEvaluable:
         return None
 
 
-def _widened(instruction: Instruction, operands: Sequence[StridedLayout], lowerings: Lowerings) -> Parts | None:
-    """Returns the steps of a product that convert narrow operands before it and the result after; None for other ops.
+def loops_of(instruction: Instruction, lowerings: Lowerings) -> Alike:
+    """Returns the loop kernels of a fusion, or of another instruction alone. Constant scalar operands become constants
+    there. Raises NotEvaluable as `lower` does.
     """
-    op, call = instruction.op, instruction.call
-    wide = widened_call(op, call)
-    if wide is None or wide == call:
+    if instruction.op.role is Role.FUSION:
+        return lowerings.of(instruction.called()[0])
+    alone = Computation("alone")
+    operands: list[Instruction] = []
+    for operand in instruction.operands:
+        operands.append(alone.add("parameter", [], ParameterAttributes(len(operands)), operand.shape))
+        if operand.op.role is Role.CONSTANT and operand.shape.is_scalar:
+            operands[-1] = alone.add(operand.opcode, [], operand.attributes, operand.shape)
+    alone.root = alone.add(instruction.opcode, operands, instruction.attributes, instruction.shape)
+    return lowerings.of(alone)
+
+
+def _product(op: AnyOp, call: OpCall[Any], operands: Sequence[StridedLayout], lowerings: Lowerings) -> Parts | None:
+    """Returns the steps of a product, with conversions of narrow operands before it and of the result after."""
+    wide = _widened(op, call)
+    if wide is None:
         return None
     steps: list[tuple[NativeStep, tuple[int, ...]]] = []
     layouts, numbers, temporaries = list(operands), [0, 1, 2], list[Shape]()
@@ -57,7 +77,7 @@ def _widened(instruction: Instruction, operands: Sequence[StridedLayout], loweri
         if narrow.element.bits != shape.element.bits:
             layouts[n], numbers[n] = StridedLayout.dense(shape.dims), 3 + len(temporaries)
             temporaries.append(shape)
-            steps.append((lowerings.of(conversion(narrow, shape.element)).step([operands[n]]), (n, numbers[n])))
+            steps.append((_conversion(narrow, shape, lowerings).step([operands[n]]), (n, numbers[n])))
     is_narrow = call.shape.element.bits != wide.shape.element.bits
     if is_narrow:
         numbers[2] = 3 + len(temporaries)
@@ -68,11 +88,23 @@ def _widened(instruction: Instruction, operands: Sequence[StridedLayout], loweri
         return None
     steps.append((product, tuple(numbers)))
     if is_narrow:
-        steps.append((lowerings.of(conversion(wide.shape, call.shape.element)).step([dense]), (numbers[2], 2)))
+        steps.append((_conversion(wide.shape, call.shape, lowerings).step([dense]), (numbers[2], 2)))
     return Parts(tuple(steps), tuple(temporaries))
 
 
-def widened_call(op: AnyOp, call: OpCall[Any]) -> OpCall[Any] | None:
+def require_product(op: AnyOp, call: OpCall[Any], lowerings: Lowerings) -> None:
+    """Raises NotEvaluable for a product that has no machine code for dense operands. Compiles none."""
+    wide = _widened(op, call)
+    dense = [StridedLayout.dense(shape.dims) for shape in (*call.operands, call.shape)]
+    if wide is None or product_step(op, wide, dense[:-1], dense[-1]) is None:
+        raise NotEvaluable("there is no native product of these types and sizes")
+    pairs = [*zip(call.operands, wide.operands, strict=True), (wide.shape, call.shape)]
+    for source, target in pairs:
+        if source.element.bits != target.element.bits:
+            _conversion(source, target, lowerings).lowered()
+
+
+def _widened(op: AnyOp, call: OpCall[Any]) -> OpCall[Any] | None:
     """Returns the product in the type that native code computes in; operands and result of another type are converted.
     None for other ops and types, and without BLAS or a compiler.
     """
@@ -102,12 +134,12 @@ def _computed_in(elements: Sequence[ElementType]) -> ElementType | None:
     return F32 if all(e is highest for e in elements[:2]) else None
 
 
-def conversion(shape: Shape, element: ElementType) -> Computation:
-    """Returns a computation that converts an array."""
+def _conversion(source: Shape, target: Shape, lowerings: Lowerings) -> Alike:
+    """Returns the kernels that convert an array to another type."""
     result = Computation("conversion")
-    operand = result.add("parameter", [], ParameterAttributes(0), shape)
-    result.root = result.add("convert", [operand], shape=replace(shape, element=element))
-    return result
+    operand = result.add("parameter", [], ParameterAttributes(0), source)
+    result.root = result.add("convert", [operand], shape=replace(source, element=target.element))
+    return lowerings.of(result)
 
 
 def product_in(instruction: Instruction, operands: Sequence[StridedLayout], wanted: StridedLayout) -> NativeStep | None:
@@ -120,36 +152,3 @@ def product_in(instruction: Instruction, operands: Sequence[StridedLayout], want
     if found is None or dense is None or sum(found.scratch) > sum(dense.scratch):
         return None
     return found
-
-
-def native_step(
-    instruction: Instruction, operands: Sequence[StridedLayout], lowerings: Lowerings, kernels: Alike | None = None
-) -> NativeStep | None:
-    """Returns the machine code of an instruction whose operands have these layouts, and whose results are dense; None
-    if it has none. `kernels` are its loop kernels, if they are known.
-    """
-    try:
-        if kernels is None:
-            op, call = instruction.op, instruction.call
-            if is_product(op):
-                return product_step(op, call, operands, StridedLayout.dense(call.shape.dims))
-            is_fusion = op.role is Role.FUSION
-            is_loops = is_fusion or op.is_fusible or movement(op).sources(call) is not None
-            if not is_loops and movement(op).updates(call) is None:
-                return None
-            kernels = lowerings.of(instruction.called()[0] if is_fusion else alone(instruction))
-        return kernels.step(operands)
-    except NotEvaluable:
-        return None
-
-
-def alone(instruction: Instruction) -> Computation:
-    """Returns a computation of this instruction alone. Constant scalar operands become constants there."""
-    result = Computation("alone")
-    operands: list[Instruction] = []
-    for operand in instruction.operands:
-        operands.append(result.add("parameter", [], ParameterAttributes(len(operands)), operand.shape))
-        if operand.op.role is Role.CONSTANT and operand.shape.is_scalar:
-            operands[-1] = result.add(operand.opcode, [], operand.attributes, operand.shape)
-    result.root = result.add(instruction.opcode, operands, instruction.attributes, instruction.shape)
-    return result

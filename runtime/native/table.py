@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.native.run_table import table_loop
+from ...codegen.native.run_loop import table_loop
 from ...codegen.native.step import NativeStep, StridedLayout
 from ...cost.host import HOST
 from ...ir.brief import brief

@@ -6,7 +6,6 @@ that devices do not wait for each other's.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,11 +13,12 @@ from functools import cache
 
 from ...codegen.native.products.blas import blas
 from ...cost.host import HOST
+from ..ranks.cores import core_count
 
 
 def run_all(run: Callable[[int], None], tables: Sequence[int], touched: int) -> None:
     """Runs independent tables, given by their addresses. `touched` are the bytes that they read and write."""
-    workers = min(cores(), len(tables))
+    workers = min(core_count(), len(tables))
     if workers < 2 or touched < HOST.threads:
         for table in tables:
             run(table)
@@ -28,17 +28,8 @@ def run_all(run: Callable[[int], None], tables: Sequence[int], touched: int) -> 
 
 
 @cache
-def cores() -> int:
-    """Returns the number of cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on all systems
-        return os.cpu_count() or 1
-
-
-@cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(cores(), "hloom-devices")
+    return ThreadPoolExecutor(core_count(), "hloom-devices")
 
 
 @contextmanager

@@ -69,7 +69,7 @@ class _Degrees:
 
     def __init__(self, module: Module) -> None:
         self.largest = 1
-        self._devices = module.num_partitions * module.replica_count
+        self._devices = module.devices
         self._steps = 0
 
     def of(self, computation: Computation, arguments: Sequence[Degrees]) -> Degrees:

@@ -3,12 +3,16 @@
 Two rational functions that differ are equal at a random point with probability degree / 2^61 at most, and functions
 that the field does not have are random ones. So a trial that finds no difference shows, up to a tiny chance, that all
 results are the same expressions of all inputs. Comparisons, integers and the order of elements are drawn instead:
-results that depend on these are tested only, unless they are shown on terms (`relations/shown`).
+results that depend on these are tested only, unless they are shown on terms (`relations/located`).
+
+The results of a program may depend on decisions. A trial of a small program sees few of them and costs little; one of a
+large program sees many. So trials go on until they have taken about as much work in all, which is counted: the same
+program always takes the same number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,7 +31,6 @@ from ..simulator import SimulatedProgram
 from .bounds import Bounds, ShowOnTerms
 from .control import forget_runs, never_run, unlike
 from .decisions import ending_inputs, hanging
-from .effort import LEAST, trials_for
 from .field import without_sign
 from .flow import DataFlow
 from .inputs import TrialInputs, TrialKind, mode_of
@@ -37,6 +40,34 @@ from .pairs import differ, is_exact, on_words, undefined
 from .progress import Progress, Tell, count_outputs
 from .transforms import lengths_without_roots
 from .verdict import Difference, Origin, Uncovered, Verdict
+
+LEAST, _MOST = 4, 64
+_WORK = 300_000  # steps in all trials, a step being some 10 us
+_ELEMENTS = 500  # that take as long as a step
+_COMPARISON = 5  # steps that take as long as a comparison, as a sort makes them
+
+
+def trials_for(plans: Sequence[StepPlan], comparisons: int, done: int) -> int:
+    """Returns the total number of trials, given that these plans have run in `done` ones, each with so many comparisons
+    of floats.
+    """
+    steps = sum(_work(plan) for top in plans for plan in _all(top, set())) / done
+    return max(LEAST, min(_MOST, int(_WORK / (steps + comparisons * _COMPARISON + 1))))
+
+
+def _work(plan: StepPlan) -> float:
+    steps = sum(1 + step.instruction.shape.num_elements / _ELEMENTS for step in plan.steps)
+    return plan.runs.total() * steps
+
+
+def _all(plan: StepPlan, seen: set[int]) -> Iterator[StepPlan]:
+    if id(plan) not in seen:
+        seen.add(id(plan))
+        yield plan
+        for step in plan.steps:
+            for callee in step.plans():
+                yield from _all(callee, seen)
+
 
 Array = np.ndarray[Any, Any]
 

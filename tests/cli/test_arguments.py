@@ -15,12 +15,12 @@ from typing import Any, cast
 
 import pytest
 from hloom.__main__ import main
-from hloom.cli import examples, progress
-from hloom.cli.commands import make_parser
+from hloom.cli import streams
+from hloom.cli.commands import COMMANDS, make_parser
 from support.command_line import EXAMPLES, NAMED, ROOT, environment, hloom
 from support.processes import PATIENCE
 
-COMMANDS = make_parser().commands
+PARSERS = make_parser().commands
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,15 +35,15 @@ def test_help_has_examples_and_defaults(name: str, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         main([name, "--help"])
     shown = capsys.readouterr().out
-    assert COMMANDS[name].description
-    for example in examples.EXAMPLES[name]:
+    assert PARSERS[name].description
+    for example in COMMANDS[name].examples:
         assert f"\n  {example}\n" in shown
-    for action in COMMANDS[name].options():
+    for action in PARSERS[name].options():
         if isinstance(action.default, str | int) and action.nargs != 0 and action.default and action.dest != "help":
             assert f"(default: {action.default})" in " ".join(shown.split()), action.dest
 
 
-RUNNABLE = [e for lines in examples.EXAMPLES.values() for e in lines if "--ranks" not in e and e[:6] == "hloom "]
+RUNNABLE = [e for c in COMMANDS.values() for e in c.examples if "--ranks" not in e and e[:6] == "hloom "]
 
 
 @pytest.mark.parametrize("line", [e for e in RUNNABLE if ">" not in e or "'" in e])
@@ -178,9 +178,9 @@ def on_terminal(code: str, **variables: str) -> str:
 
 
 SLOW = """import time
-from hloom.cli import progress
-progress._DELAY_SECONDS, progress._INTERVAL_SECONDS = 0.2, 0.1
-with progress.working("partitioning"):
+from hloom.cli import streams
+streams._DELAY_SECONDS, streams._INTERVAL_SECONDS = 0.2, 0.1
+with streams.working("partitioning"):
     time.sleep({seconds})
 """
 
@@ -193,7 +193,7 @@ def test_progress_on_a_terminal() -> None:
 
 
 def test_no_progress_in_a_pipe(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(streams, "_DELAY_SECONDS", 0.0)
     exec(compile(SLOW.format(seconds=0.3), "slow", "exec"), {})
     assert capfd.readouterr().err == ""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hloom import load, partition
-from hloom.cli import progress
+from hloom.cli import streams
 from support.command_line import NAMED, hloom
 
 KEYS = {
@@ -125,13 +125,13 @@ def test_progress_is_shown_on_terminals_alone(is_terminal: bool, monkeypatch: py
 
     screen, trial = Screen(), threading.Event()
     monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(progress, "_DELAY_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "_INTERVAL_SECONDS", 0.001)
+    monkeypatch.setattr(streams, "_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(streams, "_INTERVAL_SECONDS", 0.001)
 
     def words() -> str:
         trial.set()
         return "proving, trial 2 of 4"
 
-    with progress.working(words):
+    with streams.working(words):
         assert trial.wait(10) if is_terminal else not trial.wait(0.05)
     assert ("hloom: proving, trial 2 of 4, 0 s" in screen.getvalue()) is is_terminal

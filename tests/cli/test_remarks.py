@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hloom.cli.remarks import ALL, FEW, NONE, chosen
+from hloom.cli.messages import ALL, FEW, NONE, chosen
 from hloom.ir.diagnostics import Diagnostic, Severity
 from support.command_line import EXAMPLES, ROOT, environment
 from support.command_line import hloom as command_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hloom.cost.fitting import fit_line
+from hloom.cost.calibrated import fit_line
 
 SIZES = (1e3, 1e5, 1e7)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hloom
 import pytest
 from hloom.cost.presets import PRESETS
-from hloom.driver.host_schedule import schedule_for_ranks
+from hloom.driver.compile import schedule_for_ranks
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext
 from hloom.runtime.inputs.inputs import inputs_for_module

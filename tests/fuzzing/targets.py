@@ -30,7 +30,7 @@ from fuzzing.schedules import problem_after, scheduled_program
 from fuzzing.shardings import sharded
 from fuzzing.strings import command, string
 from hloom.__main__ import main
-from hloom.cli.values import mesh_sizes
+from hloom.cli.arguments import mesh_sizes
 from hloom.codegen import manual_module, replica_module
 from hloom.cost.links import parse_links
 from hloom.frontends import parse_replica_groups, parse_shape, parse_sharding

@@ -12,7 +12,7 @@ from hloom.ir.graph.attributes import Callee
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.monoid import elementwise_kernel
 from hloom.ir.graph.op import ShapeError
-from hloom.ir.ops.merge_order import merged_order
+from hloom.ir.ops.sort import merged_order
 from hloom.ir.ops.sort_keys import Comparator
 from hloom.ir.types.shape import tuple_shape
 from hypothesis import given

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hloom.cli.bench_ranks import Waits, waits_of
+from hloom.cli.bench import Waits, waits_of
 from hloom.runtime.trace import COMMUNICATION, COMPUTE, ProcessTrace, Trace, TraceEvent
 
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from hloom.codegen.native import compile_llvm
 from hloom.codegen.native.builder import Builder
-from hloom.codegen.native.expand import expand
 from hloom.codegen.native.llvm_text import llvm_text
 from hloom.codegen.native.loops import Access, Function, Kernel, Lane, Node
+from hloom.codegen.native.native import expand
 from hloom.codegen.native.numpy_run import run_by_numpy
 from support.c_kernels import compile_c
 from support.c_kernels.c_text import c_text

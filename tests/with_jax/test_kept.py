@@ -85,7 +85,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
         return partition(*args, **options)
 
     monkeypatch.setattr(api, "partition", counted)
-    kept = importlib.import_module("hloom.jax.kept")
+    kept = importlib.import_module("hloom.jax.program")
     monkeypatch.setattr(kept, "USER_BEHAVIOURS", {})  # targets of custom-calls that other tests have registered
     monkeypatch.setenv("HLOOM_CACHE", str(tmp_path / "cache"))
 

@@ -11,8 +11,7 @@ from collections.abc import Callable
 
 from ..loops import Function, Lane, Node
 from .arctangent import atan2
-from .error_function import erf_f32, erf_f64
-from .exponential import exp, expm1, logistic, tanh_f32, tanh_f64
+from .exponential import erf_f32, erf_f64, exp, expm1, logistic, tanh_f32, tanh_f64
 from .formats import F32, F64, wide
 from .hyperbolic import acos, acosh, asin, asinh, atanh, cosh, sinh
 from .logarithm import log1p, log_f32, log_f64

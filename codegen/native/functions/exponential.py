@@ -1,8 +1,10 @@
-"""exp, exp - 1, logistic and tanh.
+"""exp, exp - 1, logistic, tanh and erf.
 
 exp(x) is 2^n exp(r) with r = x - n ln 2, at most ln 2 / 2 in size, subtracted in two parts (Cody and Waite, "Software
 Manual for the Elementary Functions", 1980). Two multiplications scale by 2^n, so that subnormal results are rounded
 once and large ones become infinite at the right place. exp(x) - 1 is 2^n (exp(r) - 1) + (2^n - 1).
+
+erf is a polynomial up to 1; beyond it 1 minus the complement, whose exponential shrinks its own errors.
 """
 
 from __future__ import annotations
@@ -127,3 +129,24 @@ def tanh_f64(b: Builder, x: Node) -> Node:
     e = exp(F64)(b, b.add(size, size))
     far = b.sub(b.like(x, 1.0), b.div(b.like(x, 2.0), b.add(e, 1.0)))
     return b.with_sign(b.select(b.lt(size, 0.6), near, far), b.sign_bit(x))
+
+
+def erf_f32(b: Builder, x: Node) -> Node:
+    """Returns erf; its complement beyond 1 is the exponential of a polynomial."""
+    size = b.abs(x)
+    size = b.select(b.lt(b.like(x, 4.0), size), b.like(x, 4.0), size)
+    square = b.mul(size, size)
+    near = b.fma(size, b.polynomial(square, c.ERF_F32), size)
+    far = b.sub(b.like(x, 1.0), exp(F32)(b, b.polynomial(size, c.LOG_ERFC_F32)))
+    return b.with_sign(b.select(b.lt(b.like(x, 1.0), size), far, near), b.sign_bit(x))
+
+
+def erf_f64(b: Builder, x: Node) -> Node:
+    """Returns erf; its complement beyond 1 is exp(-x²) times a polynomial."""
+    size = b.abs(x)
+    size = b.select(b.lt(b.like(x, 6.0), size), b.like(x, 6.0), size)
+    square = b.mul(size, size)
+    near = b.fma(size, b.polynomial(square, c.ERF_F64), size)
+    scaled = b.polynomial(b.fma(size, 0.4, -1.4), c.ERFC_F64)
+    far = b.sub(b.like(x, 1.0), b.mul(exp(F64)(b, b.negate(square)), scaled))
+    return b.with_sign(b.select(b.lt(b.like(x, 1.0), size), far, near), b.sign_bit(x))

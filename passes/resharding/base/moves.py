@@ -1,4 +1,4 @@
-"""The moves of a resharding plan, and the plan.
+"""The moves of a resharding plan, the plan, and the record of a resharding in a program.
 
 Digits are those of `ir.sharding.digit`; dimensions count from 0. A move contains all that its emission needs except the
 array. `kind` is the opcode of its collectives, None for moves without communication.
@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 from ....ir.sharding.digit import Digits, product
 from ....ir.sharding.tiling import Tiling
+from ....ir.types.shape import Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +155,14 @@ class ReshardPlan:
     cost: float
     peak: float = 0.0
     may_replicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resharding:
+    """A value of this global shape that moved from one tiling to another; `cause` as its collectives carry it."""
+
+    cause: str
+    shape: Shape
+    source: Tiling
+    target: Tiling
+    plan: ReshardPlan

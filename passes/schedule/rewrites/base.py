@@ -54,7 +54,7 @@ class RewriteProgram:
 
     @property
     def devices(self) -> int:
-        return self.module.replica_count * self.module.num_partitions
+        return self.module.devices
 
     def reducer(self, monoid: Monoid, element: ElementType) -> Computation:
         """Returns a computation that combines two scalars of this type, one per module and type."""

@@ -16,8 +16,9 @@ constants; otherwise zeros are reduced, and written to where the first trip will
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from ....cost.collectives import kind_of
 from ....ir.brief import brief
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.computation import Computation
@@ -93,7 +94,7 @@ class CarryReduceScatters(Rewrite):
         if not found:
             return False
         peeled = _emit(program, computation, loop, foreseen, found, self.peel)
-        time = sum(program.time(_kind(u.collective), max(u.carried.shape.byte_size, u.collective.shape.byte_size),
+        time = sum(program.time(kind_of(u.collective), max(u.carried.shape.byte_size, u.collective.shape.byte_size),
                                 device_groups(u.collective, program.module)) for u in found)  # fmt: skip
         how = "the first trip runs before the loop" if peeled else "the first trip reduces zeros"
         program.remark(
@@ -126,7 +127,7 @@ def _match(loop: Instruction, collective: Instruction, foreseen: Foreseen) -> _U
     body = attributes.body
     if not is_plain_collective(collective):
         return "it has several arrays, or an annotation"
-    if reduction_monoid(_attributes(collective).to_apply) is not Monoid.ADD:
+    if reduction_monoid(collective.called()[0]) is not Monoid.ADD:
         return "it is not a sum"
     value, user = collective, only_user(collective)
     while user is not None and (keeps_order(user) or is_conversion(user) or isinstance(user.op, Transpose)):
@@ -152,14 +153,6 @@ def _match(loop: Instruction, collective: Instruction, foreseen: Foreseen) -> _U
     if any(s not in foreseen.values for s in starts):
         return "where it is written depends on more than the counter"
     return _Update(collective, places[0], user, starts)
-
-
-def _attributes(collective: Instruction) -> Any:
-    return collective.attributes
-
-
-def _kind(collective: Instruction) -> Any:
-    return collective.opcode
 
 
 def _emit(

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
-from ....cost.formulas import Kind
+from ....cost.collectives import kind_of
 from ....ir.graph.attributes import Dims, PadDim, PaddingConfig, SliceDim
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
@@ -102,7 +102,7 @@ def _best(program: RewriteProgram, collective: Instruction) -> _Levels | str | N
         if not found:
             return "the order of its groups mixes hosts"
     size = max(collective.shape.byte_size, collective.operands[0].shape.byte_size)
-    before = program.time(_kind(collective), size, groups)
+    before = program.time(kind_of(collective), size, groups)
     best = min(found, key=lambda levels: _time(program, collective, levels, size))
     after = _time(program, collective, best, size)
     if after >= before:
@@ -112,10 +112,6 @@ def _best(program: RewriteProgram, collective: Instruction) -> _Levels | str | N
         f"{microseconds(before)}",
     )  # fmt: skip
     return best
-
-
-def _kind(collective: Instruction) -> Kind:
-    return cast(Kind, collective.opcode)
 
 
 def _levels(groups: Groups, border: int) -> _Levels | None:

@@ -1,7 +1,7 @@
 """Rejects unsupported programs, reporting all errors at once, before anything is divided.
 
 A side effect outside the program must happen as often as in the program, but partitioned ops run on every device; only
-custom-calls that the program places on one device can stay there (`structure.effects`). A device knows the size of a
+custom-calls that the program places on one device can stay there (`structure.handlers`). A device knows the size of a
 dynamic dimension only for its own part. Control flow never has state on a single device, because its results are right
 only if every device has the state: such state is replicated, with a remark.
 """

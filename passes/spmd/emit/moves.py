@@ -6,6 +6,7 @@ frontend attribute `hloom.cause`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -232,7 +233,7 @@ class MoveEmitter:
         )
         array = emitter.add("all-to-all", (array,), attributes, cause=self.cause)
         array = emitter.transpose(emitter.reshape(array, dims), tuple(axes.index(a) for part in joined for a in part))
-        array = emitter.reshape(array, tuple(_total(size_of, part) for part in joined))
+        array = emitter.reshape(array, tuple(math.prod(size_of[axis] for axis in part) for part in joined))
         for dim, size in enumerate(move.sizes):
             array = emitter.pad_to(array, dim, size)
         return array
@@ -265,10 +266,3 @@ def _holder(element: ElementType) -> ElementType:
     width.
     """
     return element if f"u{element.bits}" in ELEMENT_TYPES else ELEMENT_TYPES["f16"]
-
-
-def _total(sizes: Sequence[int], axes: Sequence[int]) -> int:
-    total = 1
-    for axis in axes:
-        total *= sizes[axis]
-    return total

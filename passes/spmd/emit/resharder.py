@@ -17,7 +17,7 @@ from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.monoid import choice_monoid
 from ....ir.sharding.digit import product
 from ....ir.sharding.tiling import Tiling
-from ...resharding.base.record import Resharding
+from ...resharding.base.moves import Resharding
 from ...resharding.plan import plan_reshard, with_manual
 from .channels import Channels
 from .emitter import Emitter, LocalValue, splat_scalar

@@ -24,8 +24,25 @@ from ....ir.sharding.tiling import Tiling
 from ....ir.types.element_type import PRED
 from ....ir.types.shape import Shape, array, tuple_shape
 from ...op_sharding.assignment import Assignment, OpSharding
+from ..emit.emitter import LocalValue
 from ..emit.local_op import LocalOp
-from .partials import gathered, gathered_time
+
+
+def replicated_along(tiling: Tiling, dims: set[int]) -> Tiling:
+    """Returns the tiling without the digits of some dimensions."""
+    kept = tuple(() if d in dims else digits for d, digits in enumerate(tiling.dims))
+    return replace(tiling, dims=kept).canonical()
+
+
+def gathered_time(op: OpSharding, shape: Shape, tiling: Tiling, dims: set[int]) -> float:
+    """Returns the time to gather dimensions of an array."""
+    return op.plan(tiling, replicated_along(tiling, dims), shape).cost
+
+
+def gathered(local: LocalOp, value: Instruction, shape: Shape, tiling: Tiling, dims: set[int]) -> Instruction:
+    """Gathers these dimensions of an array of global shape `shape`, of which `value` is the tile."""
+    target = replicated_along(tiling, dims)
+    return local.resharder.reshard(LocalValue(value, shape, tiling), target, f"merge of {local.why}").instruction
 
 
 def combined_time(op: OpSharding, assignment: Assignment) -> float:

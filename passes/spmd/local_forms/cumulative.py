@@ -25,7 +25,7 @@ from ...op_sharding.assignment import Assignment, OpSharding
 from ..emit.emitter import is_array_of
 from ..emit.halo import sliced
 from ..emit.local_op import LocalOp
-from .partials import gathered, gathered_time
+from .combine import gathered, gathered_time
 
 
 def cumulative_dims(

@@ -19,13 +19,12 @@ from ....ir.ops.gather import GatherAttributes, batch_dims
 from ....ir.ops.scatter import ScatterAttributes
 from ....ir.ops.shaping import BroadcastAttributes, ConcatenateAttributes
 from ....ir.ops.slicing import SliceAttributes
-from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.types.element_type import S64, ElementType
 from ....ir.types.shape import tuple_shape
 from ...op_sharding.assignment import LocalForm
 from ...op_sharding.forms import Forms
 from ..emit.emitter import Emitter, LocalValue, places_type
-from ..emit.local_op import LocalOp
+from ..emit.local_op import LocalOp, elements
 from .dynamic import surrounded
 
 
@@ -92,10 +91,8 @@ def scatter(local: LocalOp) -> Instruction:
     if not margins:
         return made
     cut = tuple(SliceDim(m := margins.get(d, 0), m + n) for d, n in enumerate(operand.instruction.shape.dims))
-    if count == 1:
-        return emitter.add("slice", (made,), SliceAttributes(cut))
-    parts = (emitter.add("get-tuple-element", (made,), GetTupleElementAttributes(n)) for n in range(count))
-    return emitter.add("tuple", [emitter.add("slice", (p,), SliceAttributes(cut)) for p in parts])
+    parts = [emitter.add("slice", (p,), SliceAttributes(cut)) for p in elements(emitter, made, shape)]
+    return parts[0] if count == 1 else emitter.add("tuple", parts)
 
 
 def _divided(operand: LocalValue, index_map: Sequence[int], sizes: Sequence[int]) -> dict[int, int]:

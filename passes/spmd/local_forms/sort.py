@@ -25,7 +25,7 @@ from ....ir.graph.instruction import Instruction
 from ....ir.ops.comparison import CompareAttributes, ComparisonDirection, ComparisonType
 from ....ir.ops.shaping import ConcatenateAttributes, IotaAttributes
 from ....ir.ops.sort import SortAttributes
-from ....ir.ops.structure import ConstantAttributes, GetTupleElementAttributes, ParameterAttributes
+from ....ir.ops.structure import ConstantAttributes, ParameterAttributes
 from ....ir.sharding.digit import Digits, product
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.element_type import S32
@@ -36,7 +36,7 @@ from ...op_sharding.forms import Forms
 from ...resharding.halo_plan import TiledDim, plan_halo
 from ..emit.emitter import LocalValue
 from ..emit.halo import HaloExchange, Interval, padded, sliced
-from ..emit.local_op import LocalOp
+from ..emit.local_op import LocalOp, elements
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +192,8 @@ class _Columnsort:
 
     def _sorted(self, values: list[Instruction]) -> list[Instruction]:
         emitter, attributes = self.emitter, SortAttributes(dimensions=(self.dim,), to_apply=self.order)
-        if len(values) == 1:
-            return [emitter.add("sort", values, attributes, values[0].shape)]
-        made = emitter.add("sort", values, attributes, tuple_shape(tuple(v.shape for v in values)))
-        return [emitter.add("get-tuple-element", (made,), GetTupleElementAttributes(n)) for n in range(len(values))]
+        shape = tuple_shape(tuple(v.shape for v in values)) if len(values) > 1 else values[0].shape
+        return elements(emitter, emitter.add("sort", values, attributes, shape), shape)
 
     def _moved(self, values: list[Instruction], shape: Shape, source: Tiling, target: Tiling) -> list[Instruction]:
         """Sends every column its share of each other column."""

@@ -10,7 +10,6 @@ from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import identity
 from ....ir.ops.gather import GatherAttributes
-from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.ops.topk import TopKAttributes
 from ....ir.sharding.digit import Digits, product
 from ....ir.types.element_type import ELEMENT_TYPES, S32, ElementType
@@ -18,8 +17,8 @@ from ....ir.types.shape import Shape, array, tuple_shape
 from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
 from ...op_sharding.forms import Forms
 from ..emit.emitter import Emitter
-from ..emit.local_op import LocalOp
-from .partials import gathered, gathered_time
+from ..emit.local_op import LocalOp, elements
+from .combine import gathered, gathered_time
 
 _IEEE = ("f16", "bf16", "f32", "f64")
 
@@ -67,7 +66,7 @@ def _topk(local: LocalOp, value: Instruction, k: int) -> tuple[Instruction, Inst
     dims = (*value.shape.dims[:-1], k)
     shape = tuple_shape((value.shape.with_dims(dims), array(S32, dims)))
     pair = emitter.add(op.opcode, (value,), op.localize(local.instruction.call, [value.shape], shape), shape)
-    values, places = (emitter.add("get-tuple-element", (pair,), GetTupleElementAttributes(n)) for n in range(2))
+    values, places = elements(emitter, pair, shape)
     return values, places
 
 

@@ -1,4 +1,13 @@
-"""Handlers of structure: parameters, tuples, control flow, annotations. These ops move values and compute nothing."""
+"""Handlers of structure: parameters, tuples, control flow, annotations. These ops move values and compute nothing.
+
+A custom-call that the program places on one device happens there, and nowhere else; JAX places its callbacks this way
+(`jax.debug.print`). All devices run one program: the call is in a branch that only its device takes, with operands
+brought to that device. The other devices take a branch that returns zeros.
+
+A roll, the concatenation of the end of an array and its beginning, becomes one exchange along a ring. As two slices and
+a concatenation, elements would move twice: first to the even tiles of two arrays of unlike sizes, then to their final
+places. The slices become dead code.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +15,97 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ....ir.graph.clone import map_called
+from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
 from ....ir.ops.calls.behaviour import CustomCallAttributes
 from ....ir.ops.calls.custom_call import behaviour
+from ....ir.ops.comparison import CompareAttributes, ComparisonDirection
 from ....ir.ops.control import ConditionalAttributes, WhileAttributes
 from ....ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
+from ....ir.sharding.digit import product
 from ....ir.sharding.tiling import Tiling
+from ....ir.tools.roll import find_roll
+from ....ir.types.element_type import S32
 from ....ir.types.shape import Shape
+from ...resharding.halo_plan import TiledDim
 from ..checks.unsupported import sole_device
-from ..emit.emitter import LocalValue
-from ..emit.local_op import elements, with_leaves
-from .effects import on_device, run_on_device
+from ..emit.emitter import Emitter, LocalValue
+from ..emit.halo import HaloExchange, Interval
+from ..emit.local_op import elements, pack, with_leaves
 from .manual import enter, leave
-from .roll import concatenate
 from .scope import Handler, Leaves, Scope
+
+
+def concatenate(p: Scope, instruction: Instruction) -> Leaves:
+    """Emits a roll along a divided dimension as a ring exchange; any other concatenation generically."""
+    roll = find_roll(instruction)
+    if roll is None:
+        return p.generic(instruction)
+    (value,), (wanted,) = p.values[roll.source], p.tilings(instruction)
+    found = [t for t in (wanted, value.tiling) if t.dims[roll.dim] and t.order == p.order and not t.unreduced]
+    if not found:
+        return p.generic(instruction)
+    tiling, why = found[0], f"roll {instruction.name}"
+    value = p.resharder.reshard(value, tiling, f"operand of {why}")
+    digits, extent = tiling.dims[roll.dim], value.shape.dims[roll.dim]
+    tile = value.instruction.shape.dims[roll.dim]
+    starts = tuple(roll.shift + number * tile for number in range(product(digits)))
+    rounds = p.resharder.machine.collective("collective-permute", digits, tiling.order)
+    ring = Interval(roll.dim, digits, TiledDim(product(digits), tile, extent, rounds), starts, tile, wrap=True)
+    rolled = HaloExchange(p.emitter, p.resharder.channels, why).fetch(value.instruction, ring)
+    return p.reshard([LocalValue(rolled, value.shape, tiling)], [wanted], f"result of {why}")
+
+
+def on_device(shape: Shape, device: int) -> Tiling:
+    """Returns the tiling of a value on this device. Values that are not arrays, such as tokens, have no device."""
+    return Tiling(((),) * shape.rank, device=device if shape.is_array else None)
+
+
+def run_on_device(p: Scope, instruction: Instruction, device: int) -> Instruction:
+    """Returns the result of a custom-call on this device, zeros on the others."""
+    view, emitter = p.calling(instruction), p.emitter
+    operands = p.operands(instruction)
+    tilings = [on_device(v.shape, device) for v in operands]
+    placed = p.reshard(operands, tilings, f"operand of {instruction.opcode} {instruction.name}")
+    leaves = iter([v.instruction for v in placed])
+    argument = emitter.add("tuple", [pack(emitter, o.shape, leaves) for o in instruction.operands])
+    place = device if emitter.order is None else emitter.order.index(device)
+    at = (emitter.partition_id(), emitter.constant(place, S32))
+    here = emitter.shared("compare", at, CompareAttributes(ComparisonDirection.EQ))
+    attributes = ConditionalAttributes(
+        true_computation=_call(p, view, argument.shape), false_computation=_zeros(p, view, argument.shape))
+    return emitter.add("conditional", (here, argument, argument), attributes, name=instruction.name)
+
+
+def _call(p: Scope, view: Instruction, argument: Shape) -> Computation:
+    """Builds the branch with the call; its operands are the elements of one argument."""
+    emitter, parameter = _branch(p, f"{view.name}.here", argument)
+    elements = range(len(view.operands))
+    operands = [emitter.add("get-tuple-element", (parameter,), GetTupleElementAttributes(n)) for n in elements]
+    made = emitter.add(view.opcode, operands, view.attributes, view.shape, name=view.name)
+    made.backend_config = view.backend_config
+    # XLA requires a root with a value: an empty tuple is one, a call without results is not.
+    emitter.computation.root = made if view.shape.num_leaves else emitter.add("tuple", ())
+    return emitter.computation
+
+
+def _zeros(p: Scope, view: Instruction, argument: Shape) -> Computation:
+    """Builds the branch of the other devices, which returns zeros."""
+    emitter, _ = _branch(p, f"{view.name}.elsewhere", argument)
+
+    def zeros(shape: Shape) -> Instruction:
+        return emitter.zeros(shape.element, shape.dims)
+
+    leaves = [zeros(s) if s.is_array else emitter.add("after-all", ()) for s in view.shape.leaves()]
+    emitter.computation.root = pack(emitter, view.shape, iter(leaves))
+    return emitter.computation
+
+
+def _branch(p: Scope, name: str, argument: Shape) -> tuple[Emitter, Instruction]:
+    """Returns the emitter of an empty computation and its parameter."""
+    emitter = Emitter(p.module.new_computation(name), None)
+    emitter.like = p.emitter.like
+    return emitter, emitter.add("parameter", (), ParameterAttributes(0), argument)
 
 
 def local_shape(shape: Shape, tilings: list[Tiling]) -> Shape:

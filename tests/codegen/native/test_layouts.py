@@ -8,12 +8,10 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from hloom.codegen.native.kernel_step import kernel_step
 from hloom.codegen.native.lower import lower
 from hloom.codegen.native.lowerings import Alike
 from hloom.codegen.native.step import StridedLayout
 from hloom.runtime.native.kernels import NativeKernels
-from hloom.runtime.native.loop_kernel import LoopKernel
 from support.loop_kernels import needs_llvm
 
 Array = np.ndarray[Any, Any]
@@ -33,6 +31,7 @@ WHOLE = """x = f32[24,80] parameter(0)  y = f32[24,80] parameter(1)
   p = f32[24,80] multiply(x, y)  one = f32[1,1] slice(y), slice={[3:4],[5:6]}  first = f32[] reshape(one)
   ROOT s = f32[] reduce(p, first), dimensions={0,1}, to_apply=add"""  # one row: its sum begins with a parameter
 BODIES = {"sums": SUMS, "elements": ELEMENTS, "whole": WHOLE}
+RESULTS = {"sums": "(f32[24,80], f32[80])", "elements": "f32[160,12]", "whole": "f32[]"}
 
 
 def computation(body: str) -> Any:
@@ -61,7 +60,12 @@ def flat(result: Any) -> list[Array]:
 @pytest.mark.parametrize("body", BODIES)
 def test_operands_are_read_as_they_lie(body: str, by_numpy: bool) -> None:
     given = views(np.random.default_rng(0), 24, 80)
-    run = LoopKernel(Alike(computation(BODIES[body])), body == "sums", by_numpy)
+    fused = hloom.parse(f"""{REDUCERS}
+fused {{ {BODIES[body]} }}
+ENTRY e {{ x = f32[24,80] parameter(0)  y = f32[24,80] parameter(1)
+  ROOT f = {RESULTS[body]} fusion(x, y), kind=kLoop, calls=fused }}""").entry.root
+    run = NativeKernels(0, by_numpy).kernel(fused, lambda _: pytest.fail("this computes nothing by itself"))
+    assert run is not None
     for x in given.values():
         for y in (given["strided"], x):
             have, want = flat(run(x, y)), flat(run(np.ascontiguousarray(x), np.ascontiguousarray(y)))
@@ -82,7 +86,7 @@ def test_long_rows_of_a_transposed_operand_are_copied_first() -> None:
 @pytest.mark.parametrize(("rows", "columns"), [(256, 192), (3, 1000), (250, 2), (7, 5)])
 def test_a_transpose_is_a_copy_in_blocks(rows: int, columns: int) -> None:
     body = f"x = f32[{columns},{rows}] parameter(0)\n ROOT t = f32[{rows},{columns}] transpose(x), dimensions={{1,0}}"
-    step = kernel_step(computation(body), [StridedLayout.dense((columns, rows))])
+    step = Alike(computation(body)).step()
     x = np.random.default_rng(0).standard_normal((columns, rows), np.float32)
     found = np.zeros((rows, columns), np.float32)
     block = (ctypes.c_void_p * 2)(x.ctypes.data, found.ctypes.data)

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.codegen.native.builder import Builder
-from hloom.codegen.native.elements import converted, from_memory, memory, to_memory
+from hloom.codegen.native.elements import NARROW, converted, from_memory, memory, to_memory
 from hloom.codegen.native.loops import Kernel, Lane, Node
-from hloom.codegen.native.narrow import NARROW
 from hloom.ir.types.element_type import ELEMENT_TYPES, ElementType
 from support.loop_kernels import elementwise, needs_llvm, ways
 

@@ -9,10 +9,10 @@ import hloom
 import numpy as np
 import pytest
 from hloom.codegen.native import streaming
-from hloom.codegen.native.expand import expand
 from hloom.codegen.native.llvm_text import llvm_text
 from hloom.codegen.native.loops import Kernel, Strip
 from hloom.codegen.native.lower import lower
+from hloom.codegen.native.native import expand
 from hloom.cost.host import HOST
 from support.loop_kernels import needs_llvm, run_by_llvm
 

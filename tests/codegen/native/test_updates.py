@@ -7,9 +7,9 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from hloom.codegen.native.expand import expand
 from hloom.codegen.native.llvm_text import llvm_text
 from hloom.codegen.native.lower import lower
+from hloom.codegen.native.native import expand
 from hloom.codegen.native.numpy_run import DTYPES
 from hloom.frontends import parse
 from hloom.ir.errors import NotEvaluable

@@ -18,7 +18,7 @@ from hloom.ir.tools.printer import flat_layout_text
 from hloom.ir.tools.verifier import check, verify
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import parse_pipeline, schedule
-from hloom.runtime.flat_arrays import packed_inputs, unpacked_outputs
+from hloom.runtime.global_arrays import packed_inputs, unpacked_outputs
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.proof.prove import prove
 from hloom.runtime.simulator import run_devices, simulate

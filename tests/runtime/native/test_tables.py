@@ -173,7 +173,7 @@ def test_devices_on_threads_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) 
     program = SimulatedProgram(Backend("native").prepared(hloom.partition(module).module), NativeKernels(0))
     alone = program.simulate(inputs).outputs
     monkeypatch.setattr(workers, "HOST", replace(HOST, threads=0))
-    monkeypatch.setattr(workers, "cores", lambda: 4)
+    monkeypatch.setattr(workers, "core_count", lambda: 4)
     started: list[int] = []
     single = workers.single_threaded_products
     monkeypatch.setattr(workers, "single_threaded_products", lambda: started.append(1) or single())

@@ -9,7 +9,7 @@ from hloom import prove
 from hloom.runtime.proof.field import GREATEST, LEAST
 from hloom.runtime.proof.oracle import Oracle
 from hloom.runtime.proof.relations.extremes import Extremes
-from hloom.runtime.proof.relations.shown import shown
+from hloom.runtime.proof.relations.located import shown
 from hloom.runtime.proof.verdict import Shown
 from support.command_line import EXAMPLES
 from support.golden import golden_texts

@@ -8,12 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from hloom.passes.schedule.search.arrange import Buckets, arrange
-from hloom.passes.schedule.search.best import best_schedule
+from hloom.passes.schedule.search.best import Trials, best_schedule
 from hloom.passes.schedule.search.bounds import lower_bound
 from hloom.passes.schedule.search.exact import exact
 from hloom.passes.schedule.search.heuristics import best_of, capped, greedy, in_groups, per_tensor, simplefsdp
 from hloom.passes.schedule.search.problem import Action, ActionKind, Outcome, SchedulingProblem, Tensor, simulate
-from hloom.passes.schedule.search.sweep import Trials
 from support.scheduling_problems import all_plans, layered_problem, random_problem
 
 COMPUTE, GATHER, REDUCE = ActionKind.COMPUTE, ActionKind.GATHER, ActionKind.REDUCE
