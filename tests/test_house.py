@@ -380,3 +380,16 @@ def test_names_of_classes_are_used_once() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(name_of(path))
     assert {name for name, files in found.items() if len(files) > 1} == SHARED_NAMES
+
+
+# Attributes that tests replace, because what they need has no seam: what other packages and the system offer, mistakes
+# that no input brings about, and few more. The number may only fall.
+PATCHES = 19
+
+
+def test_patches_are_few() -> None:
+    """`monkeypatch.setattr`, `setattr` and `mock.patch` in tests; not dicts, such as the environment."""
+    nodes = [(path, node) for path in _files(("tests",), (".py",)) for node in nodes_of(path)]
+    found = [(name_of(path), ast.unparse(node.func)) for path, node in nodes if isinstance(node, ast.Call)]
+    found = [f for f in found if re.search(r"(^|\.)setattr$|^mock\.patch(?!\.dict)", f[1])]
+    assert len(found) == PATCHES, found
