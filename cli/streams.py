@@ -105,21 +105,19 @@ def _styled(match: re.Match[str]) -> str:
     return match["place"] + colored(f"{match['word']}:", _STYLES[match["word"]])
 
 
-_DELAY_SECONDS = 2.0  # seconds before the line appears
-_INTERVAL_SECONDS = 0.5  # seconds between updates
 _ERASE = "\r\x1b[K"
 
 
 @contextmanager
-def working(what: str | Callable[[], str]) -> Generator[None]:
-    """Shows `hloom: WHAT, 7 s` while the block runs; the block itself must not print. A function gives the words of
-    each moment.
+def working(what: str | Callable[[], str], delay: float = 2.0, interval: float = 0.5) -> Generator[None]:
+    """Shows `hloom: WHAT, 7 s` while the block runs, after `delay` seconds, and again after each `interval`; the block
+    itself must not print. A function gives the words of each moment.
     """
     if not sys.stderr.isatty():
         yield
         return
     done = threading.Event()
-    ticker = threading.Thread(target=_tick, args=(what, done), name="hloom-progress", daemon=True)
+    ticker = threading.Thread(target=_tick, args=(what, done, delay, interval), name="hloom-progress", daemon=True)
     ticker.start()
     try:
         yield
@@ -137,12 +135,12 @@ def timed(part: str, seconds: dict[str, float]) -> Generator[None]:
     seconds[part] = seconds.get(part, 0.0) + time.perf_counter() - start
 
 
-def _tick(what: str | Callable[[], str], done: threading.Event) -> None:
+def _tick(what: str | Callable[[], str], done: threading.Event, delay: float, interval: float) -> None:
     start = time.monotonic()
-    if done.wait(_DELAY_SECONDS):
+    if done.wait(delay):
         return
     try:
-        while not done.wait(_INTERVAL_SECONDS):
+        while not done.wait(interval):
             words = visible(what if isinstance(what, str) else what())
             print(f"{_ERASE}hloom: {words}, {time.monotonic() - start:.0f} s", end="", file=sys.stderr, flush=True)
         print(_ERASE, end="", file=sys.stderr, flush=True)

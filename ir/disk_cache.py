@@ -110,10 +110,11 @@ def _read(path: Path) -> bytes | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or _not_ours(status):
+        os.close(descriptor)
+        return None
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or _not_ours(status):
-            return None
         data = file.read()
     content = data[_DIGEST:]
     return content if hashlib.sha256(content).digest() == data[:_DIGEST] else None

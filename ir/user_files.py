@@ -16,16 +16,15 @@ from .diagnostics import Location, SourceFile, fail
 MOST_BYTES = 2 << 30  # as of a serialized module
 MOST_SETTINGS = 16 << 20  # of a machine or a strategy
 _AT_ONCE = 16 << 20  # bytes
-_PIPE_SECONDS = 5.0
-_PIPE_STEP = 0.1
+_STEPS = 50  # looks whether somebody opens a pipe
 _DEEPEST = 100  # brackets of TOML
 
 _AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
-def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
+def read_bytes(path: str | Path, most: int = MOST_BYTES, wait: float = 5.0) -> bytes:
     """Returns the contents of a file. Raises OSError if it cannot be read, has more than `most` bytes, is a device, or
-    is a pipe without a writer: their reading might never end.
+    is a pipe that nobody opens for writing within `wait` seconds: their reading might never end.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without a writer would block
     mode = os.fstat(descriptor).st_mode
@@ -35,25 +34,25 @@ def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
             raise OSError(0, "it is a device")
-        first = _first(descriptor) if stat.S_ISFIFO(mode) else b""
+        first = _first(descriptor, wait) if stat.S_ISFIFO(mode) else b""
         os.set_blocking(descriptor, True)
         return first + read_stream(file, most - len(first))
 
 
-def _first(descriptor: int) -> bytes:
+def _first(descriptor: int, wait: float) -> bytes:
     """Waits until somebody has a pipe open for writing, however long that writer then takes for its first byte.
 
     Returns the data read to find out: at most a byte. Raises OSError if nobody opens the pipe in time.
     """
-    for _ in range(round(_PIPE_SECONDS / _PIPE_STEP)):
-        if select.select([descriptor], [], [], _PIPE_STEP)[0]:  # there are bytes, or the writer has gone
+    for _ in range(_STEPS):
+        if select.select([descriptor], [], [], wait / _STEPS)[0]:  # there are bytes, or the writer has gone
             return b""
         try:
             if first := os.read(descriptor, 1):
                 return first
         except BlockingIOError:  # without a writer the pipe would end here
             return b""
-    raise OSError(0, f"it is a pipe that nobody has opened for writing for {_PIPE_SECONDS:.0f} s")
+    raise OSError(0, f"it is a pipe that nobody has opened for writing for {wait:.0f} s")
 
 
 def read_stream(stream: IO[bytes], most: int = MOST_BYTES) -> bytes:

@@ -77,15 +77,15 @@ class Figures:
 
 
 @contextmanager
-def bounded() -> Generator[None]:
+def bounded(seconds: float = SECONDS) -> Generator[None]:
     """Raises OutOfTime or MemoryError in a block that takes too much."""
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise OutOfTime(f"it takes longer than {SECONDS} s")
+        raise OutOfTime(f"it takes longer than {seconds} s")
 
     before = resource.getrlimit(resource.RLIMIT_AS)
     previous = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     if _STATM.exists():
         pages = int(_STATM.read_text().split()[0])
         resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (MEGABYTES << 20), before[1]))
@@ -97,10 +97,10 @@ def bounded() -> Generator[None]:
         signal.signal(signal.SIGPROF, previous)
 
 
-def attempt(target: Target, value: str, seed: int = -1) -> str | Crash:
+def attempt(target: Target, value: str, seed: int = -1, seconds: float = SECONDS) -> str | Crash:
     """How far an input comes, or how it crashes."""
     try:
-        with bounded():
+        with bounded(seconds):
             return target.run(value)
     except CompileError as error:
         if error.diagnostics and all(d.message for d in error.diagnostics) and str(error):

@@ -11,7 +11,6 @@ import os
 import re
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -126,15 +125,11 @@ UPWARD: dict[tuple[str, str], str] = {
 ANYWHERE = {"numpy", "ml_dtypes"}
 LATE = {"lark", "llvmlite", "mpi4py", "networkx"}
 
-SHARED_NAMES = {"Exchange", "Program", "ReshardPlan", "Rows"}  # of two classes each
-
-MOST_SHARED_STEMS = 10  # names of several files of one part
-
 LONGEST = 400
 LONG_FILES: dict[str, str] = {}  # path: why it is one file all the same
 
 
-def _files(folders: tuple[str, ...], suffixes: tuple[str, ...]) -> Iterator[Path]:
+def files_of(folders: tuple[str, ...], suffixes: tuple[str, ...]) -> Iterator[Path]:
     for folder in folders:
         for path in sorted((ROOT / folder).rglob("*")):
             hidden = any(part.startswith(".") for part in path.relative_to(ROOT).parts)
@@ -142,8 +137,8 @@ def _files(folders: tuple[str, ...], suffixes: tuple[str, ...]) -> Iterator[Path
                 yield path
 
 
-SOURCES = [ROOT / "__init__.py", ROOT / "__main__.py", *_files(PACKAGES, (".py",))]
-PYTHON = [*SOURCES, *_files(OTHERS, (".py",))]
+SOURCES = [ROOT / "__init__.py", ROOT / "__main__.py", *files_of(PACKAGES, (".py",))]
+PYTHON = [*SOURCES, *files_of(OTHERS, (".py",))]
 
 
 def _foreign_imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
@@ -288,30 +283,6 @@ def test_modules_have_docstrings() -> None:
     assert [name_of(path) for path in PYTHON if not ast.get_docstring(parsed(path))] == []
 
 
-# A docstring begins with a verb or with the name of the thing, not with a clause or in the middle of a sentence, and
-# has no clause in place of a noun: not "the order of what it calls" but "the order of its callees".
-_CLAUSE = re.compile(
-    r"(?:(?:\w+ )?[Ww]hat|Of (?:a|an|the|all)|So|That|How (?:many|much|often))\b"
-    r"|.*\b(?:about|after|as|at|before|behind|beside|by|for|from|in|into|of|on|than|to|with) what\b"
-)
-
-
-def test_docstrings_are_plain() -> None:
-    wrong: list[str] = []
-    for path in SOURCES:
-        for node in nodes_of(path):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                text = ast.get_docstring(node) or ""
-                wrong += [f"{name_of(path)}: {text.splitlines()[0]}"] if _CLAUSE.match(" ".join(text.split())) else []
-    assert wrong == []
-
-
-@pytest.mark.parametrize("text", ["What it calls.", "Returns what it calls.", "The order of what it calls."])
-def test_clauses_in_docstrings_are_found(text: str) -> None:
-    assert _CLAUSE.match(text)
-    assert not _CLAUSE.match("Returns the order of its callees, and says what changed.")
-
-
 def test_files_are_short() -> None:
     long = {name_of(p): n for p in PYTHON if (n := len(p.read_text().splitlines())) > LONGEST}
     assert {name: n for name, n in long.items() if name not in LONG_FILES} == {}
@@ -324,7 +295,7 @@ _MACHINE_PATH = re.compile(r"(?<![\w./~-])/(?:work|tmp|root|home|Users|opt|mnt|p
 
 def test_no_machine_paths() -> None:
     suffixes = (".py", ".md", ".txt", ".hlo", ".lark", ".toml", ".mlir")
-    texts = [*_files((*PACKAGES, *OTHERS), suffixes), *ROOT.glob("*.py"), *ROOT.glob("*.md"), ROOT / "pyproject.toml"]
+    texts = [*files_of((*PACKAGES, *OTHERS), suffixes), *ROOT.glob("*.py"), *ROOT.glob("*.md"), ROOT / "pyproject.toml"]
     texts += [p for p in (ROOT / ".ci").rglob("*") if p.is_file()]
     assert len(texts) > 100
     found = [
@@ -373,23 +344,3 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
     path = ROOT / page
     for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
         assert (path.parent / target).exists(), target
-
-
-def test_names_of_files_are_used_once_in_a_part() -> None:
-    """A file is found by its name. Two of a name in one part are few, the like in rooms that do the like."""
-    found: dict[str, Counter[str]] = {}
-    for path in SOURCES:
-        if path.stem != "__init__":
-            found.setdefault(path.relative_to(ROOT).parts[0], Counter())[path.stem] += 1
-    shared = {part: sorted(stem for stem, count in stems.items() if count > 1) for part, stems in found.items()}
-    assert {part: stems for part, stems in shared.items() if len(stems) > MOST_SHARED_STEMS} == {}
-
-
-def test_names_of_classes_are_used_once() -> None:
-    """A class is found by its name. Two of a name are few, and each is public or a term of two fields."""
-    found: dict[str, list[str]] = {}
-    for path in SOURCES:
-        for node in parsed(path).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found.setdefault(node.name, []).append(name_of(path))
-    assert {name for name, files in found.items() if len(files) > 1} == SHARED_NAMES

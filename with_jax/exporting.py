@@ -86,11 +86,16 @@ def _with_program(module: Module, platform: str) -> Any:
 
     with jax.enable_x64(True):  # the program has the types that it has
         exported: Any = export.export(jax.jit(stub, keep_unused=True), platforms=_platforms_of(platform))(*tiles)
+    require_fields(exported)
+    changed: Any = dataclasses.replace(exported, **{_PROGRAM: artifact, "fun_name": module.name})
+    return changed
+
+
+def require_fields(exported: Any) -> None:
+    """Raises CompileError if an artifact of `jax.export` lacks a field that Hloom replaces."""
     missing = [name for name in _FIELDS if name not in getattr(exported, "__dataclass_fields__", {})]
     if missing:
         fail(f"jax.export of this version of jax has no {missing[0]}, which Hloom replaces", help=INSTALL)
-    changed: Any = dataclasses.replace(exported, **{_PROGRAM: artifact, "fun_name": module.name})
-    return changed
 
 
 def _platforms_of(platform: str) -> tuple[str, ...] | None:

@@ -19,15 +19,17 @@ HALVES = (8, 4, 2, 1)
 Slots = Mapping[Fold, list[str]]
 
 
-def llvm_text(kernel: Kernel, name: str = "kernel") -> str:
-    """Returns the text of a module with one function `name`. The kernel must have no calls left."""
-    return _Printer(kernel).print(name)
+def llvm_text(kernel: Kernel, name: str = "kernel", large: int = HOST.streamed) -> str:
+    """Returns the text of a module with one function `name`. The kernel must have no calls left. Arrays of `large`
+    bytes go past the caches.
+    """
+    return _Printer(kernel, large).print(name)
 
 
 class _Printer(Text):
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, large: int) -> None:
         super().__init__()
-        self.kernel = kernel
+        self.kernel, self.large = kernel, large
         self.slots: list[str] = []
         self.counters: list[str] = []  # of the rows
         self.row: dict[Node, str] = {}
@@ -95,7 +97,7 @@ class _Printer(Text):
         for access in _accesses(strip):
             self.base(access)
         self.ahead = []
-        for access in next_row(nest, strip):
+        for access in next_row(nest, strip, self.large):
             kind = TYPES[self.kernel.buffers[access.buffer]]
             place = self.new(f"getelementptr {kind}, ptr {self.base(access)}, i64 {access.strides[-2]}")
             self.ahead.append((access, place))
@@ -135,7 +137,7 @@ class _Printer(Text):
                 if store.do:
                     old = self.load(store.access, store.value.lane, column, copy, mask)
                     value = self.combined(nest, store, value, old)
-                if mask is None and streams(self.kernel, nest, strip, store):
+                if mask is None and streams(self.kernel, nest, strip, store, self.large):
                     self.store_streaming(store, value, column, copy)
                 else:
                     self.store(store, value, column, copy, mask)

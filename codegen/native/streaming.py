@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import math
 
-from ...cost.host import HOST
 from .loops import LOADS, Access, Do, Kernel, Lane, Nest, Store, Strip
 
 MOST_VALUES = 8  # values computed for each array that a strip moves along; more take longer than memory
 ALIGNMENT = 16  # bytes, of a place to which streaming stores write
 
 
-def streams(kernel: Kernel, nest: Nest, strip: Strip, store: Store) -> bool:
-    """Whether whole strips should use streaming stores, where the buffer is aligned and no operand's."""
+def streams(kernel: Kernel, nest: Nest, strip: Strip, store: Store, large: int) -> bool:
+    """Whether whole strips should use streaming stores, where the buffer is aligned and no operand's. Arrays of `large`
+    bytes go past the caches.
+    """
     access, size = store.access, store.value.lane.bits // 8
     arrays = len(strip.stores) + sum(node.do in LOADS and node.data.column != 0 for node in strip.nodes)
     return (
-        [s for s in strip.stores if _bytes(nest, s.access, s.value.lane) >= HOST.streamed] == [store]
+        [s for s in strip.stores if _bytes(nest, s.access, s.value.lane) >= large] == [store]
         and store.do is None
         and store.at is None
         and access.column == 1
@@ -32,16 +33,16 @@ def streams(kernel: Kernel, nest: Nest, strip: Strip, store: Store) -> bool:
     )
 
 
-def next_row(nest: Nest, strip: Strip) -> list[Access]:
-    """Returns the rows of large arrays to prefetch in the last of several strips: those that the first strip loads in
-    the next row. Without this, memory would idle while later strips work on the data of the first.
+def next_row(nest: Nest, strip: Strip, large: int) -> list[Access]:
+    """Returns the rows of arrays of `large` bytes to prefetch in the last of several strips: those that the first strip
+    loads in the next row. Without this, memory would idle while later strips work on the data of the first.
     """
     strips = [step for step in nest.steps if isinstance(step, Strip)]
     if strip is not strips[-1] or len(strips) == 1 or not nest.rows:
         return []
     loads = [node for node in strips[0].nodes if node.do is Do.LOAD and node.data.column == 1]
     moving = [node for node in loads if node.data.strides[-2]]
-    return list(dict.fromkeys(n.data for n in moving if _bytes(nest, n.data, n.lane) >= HOST.streamed))
+    return list(dict.fromkeys(n.data for n in moving if _bytes(nest, n.data, n.lane) >= large))
 
 
 def _bytes(nest: Nest, access: Access, lane: Lane) -> int:

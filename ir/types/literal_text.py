@@ -21,13 +21,15 @@ MANTISSA_BITS = {"f64": 52, "f32": 23, "f16": 10, "bf16": 7, "f8e5m2": 2, "f8e4m
 """Explicit mantissa bits of the types that have infinities, and therefore NaNs with payloads."""
 
 
-def literal_text(literal: Literal) -> str:
-    """Returns the text between the parentheses of `constant(..)`; `{...}` for unknown values."""
+def literal_text(literal: Literal, at_once: int = _AT_ONCE) -> str:
+    """Returns the text between the parentheses of `constant(..)`; `{...}` for unknown values. Only about `at_once`
+    values are words at one time.
+    """
     if literal.unknown is not None:
         return "{...}"
     if literal.array is None:
         return "(" + ", ".join(map(literal_text, literal.elements)) + ")"
-    return _array_text(literal.array) if literal.array.ndim else _words(literal.array)[0]
+    return _array_text(literal.array, at_once) if literal.array.ndim else _words(literal.array)[0]
 
 
 def shaped_literal_text(literal: Literal) -> str:
@@ -42,20 +44,21 @@ def shaped_literal_text(literal: Literal) -> str:
     return f"{shape}{layout} {literal_text(literal)}"
 
 
-def _array_text(array: Array) -> str:
-    """Returns the text of an array of at least one dimension. Only some of its values are words at one time, and a part
-    with the bits of the one before it has its text.
+def _array_text(array: Array, at_once: int) -> str:
+    """Returns the text of an array of at least one dimension. A part with the bits of the one before it has its
+    text.
     """
     if not len(array):
         return "{}"
-    rows = max(1, _AT_ONCE * len(array) // max(1, array.size))
+    rows = max(1, at_once * len(array) // max(1, array.size))
     texts: list[str] = []
     before: Array | None = None
     for start in range(0, len(array), rows):
         part = array[start : start + rows]
         if before is None or before.shape != part.shape or before.tobytes() != part.tobytes():
             before = part
-            texts.append(_array_text(part[0]) if part.size > _AT_ONCE and part.ndim > 1 else ", ".join(_entries(part)))
+            nested = part.size > at_once and part.ndim > 1
+            texts.append(_array_text(part[0], at_once) if nested else ", ".join(_entries(part)))
         else:
             texts.append(texts[-1])
     return f"{{{', '.join(texts)}}}" if array.ndim == 1 else f"{{ {', '.join(texts)} }}"

@@ -10,8 +10,11 @@ from ...cost.machine import DEFAULT, Machine
 from ...ir.checked_call import checked
 from ...ir.diagnostics import Diagnostics, Location, fail
 from ...ir.graph.module import Module
+from ..op_sharding.choose import CHEAPEST, Chooser
+from ..op_sharding.decide import Decider
 from ..op_sharding.forms import LocalForms
 from ..op_sharding.rules import Rules
+from ..op_sharding.use import OpUses
 from ..resharding.base.moves import Resharding
 from ..spmd.local_forms import local_forms
 
@@ -41,8 +44,9 @@ class PassContext:
     restrict the partitioner (`op_sharding/rules`). `machine` gives the times of collectives, memory traffic and work.
     `forms` are the local forms of ops; cost and partitioner read the same ones. They are `local_forms()` with
     overrides: without the form that an op needs, its tiles would compute other numbers, so CompileError is raised for
-    missing ones. `verify` says when to check the module. `explain` names an instruction: passes that decide about it
-    tell why (`answer`). `after` is called with the name of each pass and the module.
+    missing ones. `chooser` chooses among the ways to divide an op. `verify` says when to check the module. `explain`
+    names an instruction: passes that decide about it tell why (`answer`). `after` is called with the name of each pass
+    and the module.
 
     Findings: `answers` counts the explanations; passes append remarks, warnings and errors to `diagnostics`, the
     partitioner its plans to `reshardings`, and the pipeline one of the `records` per pass.
@@ -56,6 +60,7 @@ class PassContext:
     after: Callable[[str, Module], None] | None = None
     machine: Machine = DEFAULT
     forms: LocalForms = field(default_factory=local_forms)
+    chooser: Chooser = CHEAPEST
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     reshardings: list[Resharding] = field(default_factory=list[Resharding])
     records: list[PassRecord] = field(default_factory=list[PassRecord])
@@ -66,6 +71,10 @@ class PassContext:
         if missing:
             fail(f"forms lacks the local forms of {', '.join(missing)}",
                  help="begin with hloom.local_forms() and override those that differ")
+
+    def decider(self, devices: int) -> Decider:
+        """Returns the decider for programs on this many devices."""
+        return Decider(devices, self.machine, self.forms, OpUses(self.rules), self.chooser)
 
     @property
     def has_own_forms(self) -> bool:

@@ -26,8 +26,6 @@ from .segments import segments
 from .values import FusionValues
 
 MOST = 8  # blocks: more would save little of a mask's triangle, and programs grow with them
-FEWEST = 32  # rows of a block: products of fewer are slower
-LEAST = 1 << 16  # elements of a product that is worth several steps of its own
 WORTH = 0.9  # of the columns: a mask that lets more through saves less than the blocks cost
 
 
@@ -50,6 +48,18 @@ class BlockPlan:
         return f"in {len(self.rows)} blocks of rows, because a mask lets only {share:.0%} of the elements through"
 
 
+@dataclass(frozen=True, slots=True)
+class BlockSizes:
+    """Sizes below which blocks do not pay: elements of a product, rows of a block, and bytes between the products."""
+
+    least: int = 1 << 16
+    rows: int = 32
+    streamed: int = HOST.streamed
+
+
+BLOCK_SIZES = BlockSizes()
+
+
 @brief
 @dataclass(eq=False)
 class Blocks:
@@ -57,6 +67,7 @@ class Blocks:
 
     computation: Computation
     is_scheduled: bool = False
+    sizes: BlockSizes = BLOCK_SIZES
     plans: dict[Instruction, BlockPlan] = field(default_factory=dict[Instruction, BlockPlan])
     refusals: dict[Instruction, str] = field(default_factory=dict[Instruction, str])
 
@@ -68,7 +79,7 @@ class Blocks:
             chain = None if product.control_predecessors else chain_of(product, values, number)
             if isinstance(chain, Chain) and len({parts.get(m) for m in (*chain.first, product)}) > 1:
                 chain = "in the schedule a collective starts or is awaited between the products"
-            found = _plan(chain) if isinstance(chain, Chain) else chain or "it has to wait for others"
+            found = _plan(chain, self.sizes) if isinstance(chain, Chain) else chain or "it has to wait for others"
             if isinstance(found, BlockPlan):
                 self.plans[product] = found
             else:
@@ -111,21 +122,20 @@ def _made(plan: BlockPlan) -> Instruction:
     return product.parent.build("concatenate", *parts, dimensions=(dim,), shape=product.shape, like=product)
 
 
-def _plan(chain: Chain) -> BlockPlan | str:
+def _plan(chain: Chain, sizes: BlockSizes) -> BlockPlan | str:
     """Returns how to make a chain in blocks, or why not."""
-    if max(p.shape.num_elements for p in chain.first) < LEAST:
+    if max(p.shape.num_elements for p in chain.first) < sizes.least:
         return "it is small"
-    reason = _reason(chain)
-    return _masked(chain) or _large(chain) or reason
+    return _masked(chain, sizes) or _large(chain, sizes) or _reason(chain, sizes)
 
 
-def _reason(chain: Chain) -> str:
+def _reason(chain: Chain, sizes: BlockSizes) -> str:
     size = max(p.shape.byte_size for p in chain.first)
-    small = f"the {size / 2**20:.1f} MiB between the products are less than {HOST.streamed >> 20}"
+    small = f"the {size / 2**20:.1f} MiB between the products are less than {sizes.streamed >> 20}"
     return f"no mask is known to leave out columns of whole blocks of rows, and {small}"
 
 
-def _masked(chain: Chain) -> BlockPlan | None:
+def _masked(chain: Chain, sizes: BlockSizes) -> BlockPlan | None:
     """Returns the blocks of rows that a mask makes worthwhile."""
     columns, element = chain.columns, chain.product.shape.element
     exact = all(v.shape.element is element for v in chain.product.operands) and element.is_float and element.bits >= 32
@@ -135,7 +145,7 @@ def _masked(chain: Chain) -> BlockPlan | None:
     for dim, index in _indices(chain):
         if dim in batched(chain.product, chain.side) or index == columns:
             continue
-        rows = _spans(chain.made.shape.dims[dim], FEWEST)
+        rows = _spans(chain.made.shape.dims[dim], sizes.rows)
         masks = Masks(chain, index, columns)
         found = tuple(masks.kept(span) or (0, size) for span in rows)
         if len(rows) > 1 and _share(rows, found, size) < WORTH:
@@ -148,14 +158,14 @@ def _share(rows: tuple[Span, ...], columns: tuple[Span, ...], size: int) -> floa
     return needed / (rows[-1][1] * size)
 
 
-def _large(chain: Chain) -> BlockPlan | None:
+def _large(chain: Chain, sizes: BlockSizes) -> BlockPlan | None:
     """Returns the blocks that keep large values between the products from being in memory at once."""
-    if max(p.shape.byte_size for p in chain.first) < HOST.streamed:
+    if max(p.shape.byte_size for p in chain.first) < sizes.streamed:
         return None
     batch = batched(chain.product, chain.side)
     found = sorted(_indices(chain), key=lambda i: (i[0] not in batch, -chain.made.shape.dims[i[0]]))
     for dim, index in found:
-        rows = _spans(chain.made.shape.dims[dim], 1 if dim in batch else 8 * FEWEST)
+        rows = _spans(chain.made.shape.dims[dim], 1 if dim in batch else 8 * sizes.rows)
         if len(rows) > 1 and index != chain.columns:
             return BlockPlan(chain, index, rows)
     return None

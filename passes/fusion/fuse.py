@@ -27,7 +27,7 @@ from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.tools.control_flow import computations_run
 from ..base import Pass, PassContext
 from ..cleanup.dce import DeadCodeElimination
-from .blocks import Blocks
+from .blocks import BLOCK_SIZES, Blocks, BlockSizes
 from .chain import is_product
 from .groups import Group, Groups, Stands
 from .values import FusionValues
@@ -36,19 +36,22 @@ from .values import FusionValues
 @dataclass(frozen=True)
 class FusionPass(Pass):
     """Fuses element-wise ops, broadcasts, transposes and reductions. `most` limits the ops of a fusion. With `blocks`,
-    products are first made in blocks where that pays.
+    products are first made in blocks where that pays; the last three options say where (`BlockSizes`).
     """
 
     name: ClassVar[str] = "fusion"
     most: int = 128
     blocks: bool = True
+    least: int = BLOCK_SIZES.least
+    rows: int = BLOCK_SIZES.rows
+    streamed: int = BLOCK_SIZES.streamed
 
     def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
+        changed, sizes = False, BlockSizes(self.least, self.rows, self.streamed)
         for computation in computations_run(module):
             changed |= _without_tuples(computation)
         for computation in computations_run(module) if self.blocks else ():
-            changed |= _in_blocks(computation, module.has_schedule, context)
+            changed |= _in_blocks(computation, Blocks(computation, module.has_schedule, sizes), context)
         if changed:
             DeadCodeElimination().run(module, context)
         names = module.unique_computation_names("fused_computation")
@@ -70,9 +73,8 @@ class FusionPass(Pass):
         return changed
 
 
-def _in_blocks(computation: Computation, is_scheduled: bool, context: PassContext) -> bool:
+def _in_blocks(computation: Computation, blocks: Blocks, context: PassContext) -> bool:
     """Makes products in blocks, and answers for them."""
-    blocks = Blocks(computation, is_scheduled)
     asked = computation.find(context.explain) if context.explain else None
     reason = blocks.why(asked) if asked is not None else None
     if asked is not None and reason is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...ir.factors.factor_digits import value_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
@@ -24,51 +24,76 @@ from .costs import cost, idle_digits, points, tiles_cost, work
 NEARLY = 0.02
 
 
-def choose(op: OpSharding) -> Assignment:
-    """Returns the cheapest assignment. The empty one, which replicates everything, is always a candidate."""
-    best = _settled(op)
-    if best is not None and not _may_pay_to_divide(op, best):
-        return best
-    if best is None:
-        candidates: dict[tuple[tuple[int, Digits], ...], Assignment] = {}
-        for assignment in _candidates(op):
-            candidates.setdefault(tuple(sorted(assignment.items())), assignment)
-        best = _best([(op, a) for a in candidates.values()])[1]
-    further = without_repetition(op, best) if op.is_contraction and op.device is None else ()
-    return _best([(op, a) for a in (best, *further)])[1]
+@dataclass(frozen=True, slots=True)
+class Chooser:
+    """Chooses the assignment with the lowest price, which is its time on the machine unless `price` says otherwise."""
+
+    price: Callable[[OpSharding, Assignment], float] = cost
+
+    def choose(self, op: OpSharding) -> Assignment:
+        """Returns the cheapest assignment. The empty one, which replicates everything, is always a candidate."""
+        best = _settled(op)
+        if best is not None and not _may_pay_to_divide(op, best):
+            return best
+        if best is None:
+            candidates: dict[tuple[tuple[int, Digits], ...], Assignment] = {}
+            for assignment in _candidates(op):
+                candidates.setdefault(tuple(sorted(assignment.items())), assignment)
+            best = self._best([(op, a) for a in candidates.values()])[1]
+        further = without_repetition(op, best) if op.is_contraction and op.device is None else ()
+        return self._best([(op, a) for a in (best, *further)])[1]
+
+    def choose_rule(
+        self, op: OpSharding, groups: Sequence[frozenset[int]], others: Callable[[], Sequence[ShardingRule]]
+    ) -> tuple[OpSharding, Assignment]:
+        """Extends `choose_partial` to alternative rules of the op; calls `others` for them only if need be."""
+        if _settled(op) is not None or not (rules := others()):
+            return self.choose_partial(op, groups)
+        variants = (op, *(replace(op, rule=rule) for rule in rules))
+        return self._best([self.choose_partial(variant, groups) for variant in variants])
+
+    def choose_partial(self, op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[OpSharding, Assignment]:
+        """Extends `choose` to partial operands and to operands on one device.
+
+        Partial operands are reduced first, or the op runs on their parts. Operands on one device are sent to the
+        others, or the op runs there. Digits may count in the device order of any value. `groups` are those of
+        `Additive.additive`.
+        """
+        variants = [op]
+        for group in groups:
+            found = dict.fromkeys((op.tilings[n].unreduced, op.tilings[n].order) for n in sorted(group))
+            variants += [
+                replace(op, partial_digits=digits, partial_operands=group, order=order)
+                for digits, order in found if digits
+            ]
+        dynamic = op.use.op.interface(Dynamic)
+        held = () if dynamic is not None and dynamic.refuses_values else op.tilings[: len(op.rule.operands)]
+        holders = dict.fromkeys(t.device for t in held if t.device is not None)
+        # A form that communicates would use data of other devices.
+        if holders and (op.exchanged is None or not op.exchanged(op, {})):
+            variants += [replace(op, device=device) for device in holders]
+        orders = dict.fromkeys(t.order for t in op.tilings if any(t.dims) and not op.manual)
+        variants += [replace(op, order=order) for order in orders if order != op.order]
+        if len(variants) == 1:
+            return op, self.choose(op)
+        return self._best([(variant, self.choose(variant)) for variant in variants])
+
+    def _best(self, choices: Sequence[tuple[OpSharding, Assignment]]) -> tuple[OpSharding, Assignment]:
+        """Returns the fastest choice, of equally fast ones the first.
+
+        Among those of a contraction that are nearly as fast, less repeated work wins, then less memory. Equally fast
+        views differ in memory alone.
+        """
+        if len(choices) == 1:
+            return choices[0]
+        times = [self.price(*choice) for choice in choices]
+        least = min(times)
+        ranked = list(zip(choices, times, strict=True))
+        near = [pair for pair in ranked if pair[1] <= least + _slack(pair[0][0], least)]
+        return min(near, key=lambda pair: _rank(*pair))[0] if len(near) > 1 else near[0][0]
 
 
-def choose_rule(
-    op: OpSharding, groups: Sequence[frozenset[int]], others: Callable[[], Sequence[ShardingRule]]
-) -> tuple[OpSharding, Assignment]:
-    """Extends `choose_partial` to alternative rules of the op; calls `others` for them only if need be."""
-    if _settled(op) is not None or not (rules := others()):
-        return choose_partial(op, groups)
-    return _best([choose_partial(variant, groups) for variant in (op, *(replace(op, rule=rule) for rule in rules))])
-
-
-def choose_partial(op: OpSharding, groups: Sequence[frozenset[int]]) -> tuple[OpSharding, Assignment]:
-    """Extends `choose` to partial operands and to operands on one device.
-
-    Partial operands are reduced first, or the op runs on their parts. Operands on one device are sent to the others, or
-    the op runs there. Digits may count in the device order of any value. `groups` are those of `Additive.additive`.
-    """
-    variants = [op]
-    for group in groups:
-        found = dict.fromkeys((op.tilings[n].unreduced, op.tilings[n].order) for n in sorted(group))
-        variants += [
-            replace(op, partial_digits=digits, partial_operands=group, order=order) for digits, order in found if digits
-        ]
-    dynamic = op.use.op.interface(Dynamic)
-    held = () if dynamic is not None and dynamic.refuses_values else op.tilings[: len(op.rule.operands)]
-    holders = dict.fromkeys(t.device for t in held if t.device is not None)
-    if holders and (op.exchanged is None or not op.exchanged(op, {})):  # else the form would use data of other devices
-        variants += [replace(op, device=device) for device in holders]
-    orders = dict.fromkeys(t.order for t in op.tilings if any(t.dims) and not op.manual)
-    variants += [replace(op, order=order) for order in orders if order != op.order]
-    if len(variants) == 1:
-        return op, choose(op)
-    return _best([(variant, choose(variant)) for variant in variants])
+CHEAPEST = Chooser()
 
 
 def _settled(op: OpSharding) -> Assignment | None:
@@ -101,21 +126,6 @@ def _may_pay_to_divide(op: OpSharding, settled: Assignment) -> bool:
     tiles = sum(op.tiling(r, settled).local_shape(op.shapes[r]).byte_size for r in results)
     share = 1.0 - 1.0 / idle
     return work(op, settled) * share > op.machine.fastest.time(tiles * share)
-
-
-def _best(choices: Sequence[tuple[OpSharding, Assignment]]) -> tuple[OpSharding, Assignment]:
-    """Returns the fastest choice, of equally fast ones the first.
-
-    Among those of a contraction that are nearly as fast, less repeated work wins, then less memory. Equally fast views
-    differ in memory alone.
-    """
-    if len(choices) == 1:
-        return choices[0]
-    times = [cost(*choice) for choice in choices]
-    least = min(times)
-    ranked = list(zip(choices, times, strict=True))
-    near = [pair for pair in ranked if pair[1] <= least + _slack(pair[0][0], least)]
-    return min(near, key=lambda pair: _rank(*pair))[0] if len(near) > 1 else near[0][0]
 
 
 def _slack(op: OpSharding, time: float) -> float:

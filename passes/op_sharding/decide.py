@@ -10,7 +10,7 @@ from ...ir.brief import brief
 from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.interfaces import Alternatives
 from .assignment import Choice, OpSharding
-from .choose import choose_rule
+from .choose import CHEAPEST, Chooser
 from .forms import LocalForms
 from .rules import restricted
 from .use import OpUse, OpUses
@@ -25,6 +25,7 @@ class Decider:
     machine: Machine
     forms: LocalForms
     uses: OpUses = field(default_factory=OpUses, compare=False, repr=False)
+    chooser: Chooser = CHEAPEST
     _known: dict[OpUse, Choice] = field(default_factory=dict[OpUse, Choice], compare=False, repr=False)
 
     def decide(self, use: OpUse) -> Choice:
@@ -35,7 +36,7 @@ class Decider:
             op = OpSharding(use, self.devices, self.machine, form, use.rule, use.order)
             more = use.op.interface(Alternatives)
             others = _no_others if more is None else partial(self._alternatives, use, more)
-            choice = self._known[use] = Choice.of(*choose_rule(op, use.groups, others))
+            choice = self._known[use] = Choice.of(*self.chooser.choose_rule(op, use.groups, others))
         return choice
 
     def _alternatives(self, use: OpUse, op: Alternatives) -> tuple[ShardingRule, ...]:

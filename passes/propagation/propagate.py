@@ -19,7 +19,7 @@ from ...ir.diagnostics import fail
 from ...ir.graph.module import Module, Stage
 from ..base import Pass, PassContext, refuse_starts
 from .annotations import annotate
-from .refine import refine
+from .refine import LIMITS, RefinementLimits, refine
 from .solve import solve
 from .values import ValueGraph
 
@@ -28,21 +28,29 @@ __all__ = ["Propagate", "propagation", "solve"]
 
 @dataclass(frozen=True)
 class Propagate(Pass):
-    """Gives every value a sharding. `strategy` is `basic` or `aggressive` (see `schedule`)."""
+    """Gives every value a sharding. `strategy` is `basic` or `aggressive` (see `schedule`); the other options limit the
+    search around conflicts (see `refine`).
+    """
 
     name: ClassVar[str] = "propagate"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.GLOBAL})
     produces: ClassVar[Stage | None] = Stage.SHARDED
     strategy: str = "aggressive"
+    rounds: int = LIMITS.rounds
+    changes: int = LIMITS.changes
+    decisions: int = LIMITS.decisions
 
     def run(self, module: Module, context: PassContext) -> bool:
         if self.strategy not in ("basic", "aggressive"):
             fail(f"there is no strategy '{self.strategy}'", help="strategies: aggressive, basic")
-        propagation(module, context, self.strategy == "aggressive")
+        limits = RefinementLimits(self.rounds, self.changes, self.decisions)
+        propagation(module, context, self.strategy == "aggressive", limits)
         return True
 
 
-def propagation(module: Module, context: PassContext, aggressive: bool = True) -> ValueGraph:
+def propagation(
+    module: Module, context: PassContext, aggressive: bool = True, limits: RefinementLimits = LIMITS
+) -> ValueGraph:
     """Writes a sharding on every value of a GLOBAL module without calls, and returns the solved graph.
 
     The graph's leaves know the causes of their digits, and it lists the conflicts. The caller sets `module.stage`.
@@ -53,6 +61,6 @@ def propagation(module: Module, context: PassContext, aggressive: bool = True) -
     annotations = annotate(module, graph, context)
     context.diagnostics.raise_errors()
     solve(graph, aggressive)
-    refine(module, graph, annotations.order, annotations.mesh.size, context.machine, context.forms)
+    refine(module, graph, annotations.order, context.decider(annotations.mesh.size), limits)
     annotations.write(module, graph)
     return graph

@@ -22,7 +22,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...cost.machine import Machine
 from ...ir.brief import brief
 from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.module import Module
@@ -30,23 +29,34 @@ from ...ir.sharding.tiling import Tiling
 from ...ir.time_limit import check_time
 from ...ir.tools.spmd import Order
 from ..op_sharding.assignment import compatible_tiling
-from ..op_sharding.forms import LocalForms
+from ..op_sharding.decide import Decider
 from .causes import renew_causes
 from .neighbourhoods import Surroundings
 from .solve import note_conflicts
 from .traffic import Traffic
 from .values import Conflict, Leaf, PropagationDirection, RuleRelation, ValueGraph
 
-_ROUNDS = 8
 _LONGEST = 8  # changes in a trail
 _RADIUS = _LONGEST + 1  # relations between the first leaf of a trail and the farthest one whose tiling it depends on
 _LEAST = 1e-2  # picoseconds that a trail must gain
 _ARITHMETIC = 0.1  # limit on added arithmetic, relative to the receiving time saved
-_MOST = 20_000  # changes tried per program
-_MOST_DECISIONS = 2000  # decisions per program, which dominate the time; equal ops share one
 
 Change = tuple[Leaf, Tiling]
 Trail = dict[Leaf, Tiling]  # changed leaves with their old tilings
+
+
+@dataclass(frozen=True, slots=True)
+class RefinementLimits:
+    """Limits of the search in one program: rounds over the conflicts, changes tried, and decisions about ops, which
+    dominate the time; equal ops share one.
+    """
+
+    rounds: int = 8
+    changes: int = 20_000
+    decisions: int = 2000
+
+
+LIMITS = RefinementLimits()
 
 
 class Delta(NamedTuple):
@@ -68,14 +78,14 @@ class Delta(NamedTuple):
         return self.total < best - _LEAST and saved >= 0.0 and self.arithmetic <= _ARITHMETIC * saved
 
 
-def refine(module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine, forms: LocalForms) -> None:
+def refine(module: Module, graph: ValueGraph, order: Order, decider: Decider, limits: RefinementLimits) -> None:
     """Gives leaves of a solved graph digits under which less is sent. Updates their causes and the graph's conflicts.
     """
     # A value that any device can compute causes no communication.
     disputes = [c for c in graph.conflicts if not c.kept.leaf.receive_only and not c.lost.leaf.receive_only]
     if not disputes:
         return
-    found = _Refiner(graph, Traffic(module, graph, order, devices, machine, forms), _fixed(module, graph)).run(disputes)
+    found = _Refiner(graph, Traffic(module, graph, order, decider), _fixed(module, graph), limits).run(disputes)
     for leaf, tiling in found.items():
         leaf.dims = tiling.dims
     if found:
@@ -95,6 +105,7 @@ class _Refiner:
     graph: ValueGraph
     traffic: Traffic
     fixed: set[Leaf]
+    limits: RefinementLimits
     tried: int = 0
     settled: set[int] = field(default_factory=set[int])  # fingerprints of neighbourhoods that nothing improves
     _open: dict[Leaf, bool] = field(default_factory=dict[Leaf, bool])
@@ -108,7 +119,7 @@ class _Refiner:
         """Returns the leaves that change, and their tilings."""
         first: dict[Leaf, Tiling] = {}
         asked = {leaf: None for c in disputes for leaf in _at(c)}
-        for _ in range(_ROUNDS):
+        for _ in range(self.limits.rounds):
             again: dict[Leaf, None] = {}
             waiting = list(filter(self.is_open, asked))
             while waiting and self._goes_on():
@@ -146,7 +157,7 @@ class _Refiner:
     def _goes_on(self) -> bool:
         """Whether the search may still begin a trail."""
         check_time()
-        return self.tried < _MOST and self.traffic.decisions < _MOST_DECISIONS
+        return self.tried < self.limits.changes and self.traffic.decisions < self.limits.decisions
 
     def is_open(self, leaf: Leaf) -> bool:
         """Whether propagation alone determines the sharding of a leaf."""

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from ...cost.machine import Machine
 from ...ir.graph.module import Module
 from ...ir.graph.op import AnyOp, OpCall
 from ...ir.sharding.tiling import Tiling
@@ -27,8 +26,7 @@ from ..op_sharding.anywhere import is_structure, makes_any_tile
 from ..op_sharding.assignment import Choice
 from ..op_sharding.costs import arithmetic, memory_traffic, result_cost
 from ..op_sharding.decide import Decider
-from ..op_sharding.forms import LocalForms
-from ..op_sharding.use import OpUse, OpUses
+from ..op_sharding.use import OpUse
 from ..resharding.plan import plan_reshard
 from .values import Leaf, RuleRelation, ValueGraph
 
@@ -71,11 +69,8 @@ class _Op:
 class Traffic:
     """The tilings of a solved graph's leaves, which may be changed, and their cost. Equal tilings are one object."""
 
-    def __init__(
-        self, module: Module, graph: ValueGraph, order: Order, devices: int, machine: Machine, forms: LocalForms
-    ) -> None:
-        self.graph, self.order, self.devices, self.machine = graph, order, devices, machine
-        self.decider = Decider(devices, machine, forms, OpUses(graph.rules))
+    def __init__(self, module: Module, graph: ValueGraph, order: Order, decider: Decider) -> None:
+        self.graph, self.order, self.decider = graph, order, decider
         self.decisions = 0  # uses of ops divided so far, under any tilings of their values; equal ones count once
         self._runs = runs_of_computations(module)
         self._loops = any(count != 1 for count in self._runs.values())
@@ -228,7 +223,9 @@ class Traffic:
         key = source, target, dims, size
         found = self._moves.get(key)
         if found is None:
-            plan = plan_reshard(source, target, dims, self.devices, size=size, machine=self.machine)
+            plan = plan_reshard(
+                source, target, dims, self.decider.devices, size=size, machine=self.decider.machine
+            )
             found = self._moves[key] = plan.cost
         return found
 

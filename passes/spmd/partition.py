@@ -35,9 +35,7 @@ from ...ir.tools.spmd import main_order
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext, refuse_starts
 from ..op_sharding.assignment import Choice
-from ..op_sharding.decide import Decider
 from ..op_sharding.partial import may_stay_partial
-from ..op_sharding.use import OpUses
 from .checks.fallbacks import Fallbacks, report_padding
 from .checks.repeated_work import RepeatedWork
 from .checks.unsupported import refuse_unsupported, settle_shardings
@@ -108,8 +106,7 @@ class _ModuleState:
         self.copies: dict[Computation, Computation] = {}
         self.work = RepeatedWork()
         self.fallbacks = Fallbacks(self.context.diagnostics)
-        self.decider = Decider(
-            self.channels.devices, self.context.machine, self.context.forms, OpUses(self.context.rules))
+        self.decider = self.context.decider(self.channels.devices)
 
     def copy(self, computation: Computation) -> Computation:
         """Copies a computation that is not partitioned (a reducer, a comparator) into the new module, once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -45,6 +45,19 @@ class TripLimit(Exception):
 _most_trips: ContextVar[int | None] = ContextVar("most_trips", default=None)
 
 
+_most_memory: ContextVar[int | None] = ContextVar("most_memory", default=None)
+
+
+@contextmanager
+def memory_limit(most: int) -> Generator[None, None, None]:
+    """Refuses in this block what exceeds this many bytes of available memory, also where more is left."""
+    token = _most_memory.set(most)
+    try:
+        yield
+    finally:
+        _most_memory.reset(token)
+
+
 @contextmanager
 def trip_limit(most: int) -> Generator[None, None, None]:
     """Ends loops inside of this block that make more trips, but for those whose number is known, by raising TripLimit.
@@ -63,29 +76,38 @@ def most_trips() -> int | None:
 
 def require_memory(needed: int, what: str) -> None:
     """Raises CompileError if this many bytes exceed the available memory."""
-    left = available()
+    most = _most_memory.get()
+    left = available() if most is None else min(most, available())
     if needed > left:
         fail(f"{what} take {needed:,} bytes, {left:,} are available")
 
 
+def _text(path: Path) -> str:
+    """Returns the contents of a file of the kernel, empty if there is none."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 @cache
-def memory() -> int:
+def memory(read: Callable[[Path], str] = _text) -> int:
     """Returns the bytes of memory that this process may use, limited by the machine, its control group and its address
-    space. If none is known, returns the size of the address space of the processor.
+    space. If none is known, returns the size of the address space of the processor. `read` reads files of the kernel.
     """
     try:
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         machine = _ADDRESSES
-    return min(machine, address_space(), *(limit for limit, _ in _groups()))
+    return min(machine, address_space(), *(limit for limit, _ in _groups(read)))
 
 
-def available() -> int:
+def available(read: Callable[[Path], str] = _text) -> int:
     """Returns the bytes of memory that this process can still get."""
-    free = re.search(r"^MemAvailable:\s*(\d+) kB", _text(Path("/proc/meminfo")), re.MULTILINE)
-    pages = _text(Path("/proc/self/statm")).split()
+    free = re.search(r"^MemAvailable:\s*(\d+) kB", read(Path("/proc/meminfo")), re.MULTILINE)
+    pages = read(Path("/proc/self/statm")).split()
     taken = int(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else 0
-    left = [memory(), address_space() - taken, *(limit - used for limit, used in _groups())]
+    left = [memory(read), address_space() - taken, *(limit - used for limit, used in _groups(read))]
     return max(0, min(left if free is None else [*left, int(free[1]) << 10]))
 
 
@@ -99,12 +121,12 @@ def address_space() -> int:
     return _ADDRESSES if soft == resource.RLIM_INFINITY else soft
 
 
-def _groups() -> list[tuple[int, int]]:
+def _groups(read: Callable[[Path], str]) -> list[tuple[int, int]]:
     """Returns limit and use, in bytes, of each control group of this process, version 1 or 2. Cached files count as
     free, because the kernel evicts them.
     """
     found: list[tuple[int, int]] = []
-    for line in _text(Path("/proc/self/cgroup")).splitlines():
+    for line in read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers not in ("", "memory"):
             continue
@@ -112,19 +134,11 @@ def _groups() -> list[tuple[int, int]]:
         limit, used = _LIMIT_FILES[bool(controllers)]
         # Inside a container the path is the host's, and the container's own group is the root.
         for folder in {root / path.lstrip("/"), root}:
-            most, now = _text(folder / limit).strip(), _text(folder / used).strip()
-            cached = re.search(r"^(?:total_)?inactive_file (\d+)", _text(folder / "memory.stat"), re.MULTILINE)
+            most, now = read(folder / limit).strip(), read(folder / used).strip()
+            cached = re.search(r"^(?:total_)?inactive_file (\d+)", read(folder / "memory.stat"), re.MULTILINE)
             if most.isdigit() and now.isdigit():
                 found.append((int(most), int(now) - int(cached[1] if cached else 0)))
     return found
 
 
 _LIMIT_FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
-
-
-def _text(path: Path) -> str:
-    """Returns the contents of a file of the kernel, empty if there is none."""
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError):
-        return ""

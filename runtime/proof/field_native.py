@@ -34,7 +34,11 @@ class NativeField:
         return ufunc(name, address, SCALARS[name], (_U64,), identity=identity)
 
 
-@cache
 def native_field() -> NativeField | None:
-    """Returns the operations in machine code; None without llvmlite."""
-    return NativeField() if is_available() else None
+    """Returns the operations in machine code; None where there is none (`is_available`)."""
+    return _field() if is_available() else None
+
+
+@cache
+def _field() -> NativeField:
+    return NativeField()

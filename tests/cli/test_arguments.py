@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import pytest
 from hloom.__main__ import main
-from hloom.cli import streams
 from hloom.cli.commands import COMMANDS, make_parser
 from support.command_line import EXAMPLES, NAMED, ROOT, environment, hloom
 from support.processes import PATIENCE
@@ -179,22 +178,20 @@ def on_terminal(code: str, **variables: str) -> str:
 
 SLOW = """import time
 from hloom.cli import streams
-streams._DELAY_SECONDS, streams._INTERVAL_SECONDS = 0.2, 0.1
-with streams.working("partitioning"):
+with streams.working("partitioning", {delay}, 0.1):
     time.sleep({seconds})
 """
 
 
 def test_progress_on_a_terminal() -> None:
-    shown = on_terminal(SLOW.format(seconds=1))
+    shown = on_terminal(SLOW.format(seconds=1, delay=0.2))
     assert shown.startswith("\r\x1b[Khloom: partitioning, ")
     assert shown.endswith("\r\x1b[K")
-    assert on_terminal(SLOW.format(seconds=0)) == ""
+    assert on_terminal(SLOW.format(seconds=0, delay=0.2)) == ""
 
 
-def test_no_progress_in_a_pipe(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_DELAY_SECONDS", 0.0)
-    exec(compile(SLOW.format(seconds=0.3), "slow", "exec"), {})
+def test_no_progress_in_a_pipe(capfd: pytest.CaptureFixture[str]) -> None:
+    exec(compile(SLOW.format(seconds=0.3, delay=0), "slow", "exec"), {})
     assert capfd.readouterr().err == ""
 
 

@@ -17,11 +17,11 @@ from hloom.ir.graph.module import Module
 from hloom.runtime.evaluator import evaluate
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.native.kernels import NativeKernels
-from hloom.runtime.plan.kernels import NUMPY, KernelProvider
 from hloom.runtime.ranks.launch import find_mpiexec
 from hloom.runtime.simulator import simulate
 from hypothesis import HealthCheck, given, settings
 from programs.random.generate import REGIONS, programs, special_inputs_of
+from support.calls import calls
 from support.command_line import EXAMPLES, ROOT, have_mpi, hloom, process
 from support.compare import compare
 from support.loop_kernels import needs_llvm
@@ -40,23 +40,16 @@ def test_examples_pass_the_check(name: str, backend: str, tmp_path: Path) -> Non
     assert "check passed" in done.out
 
 
-@pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The backends that command lines take, in turn."""
-    found: list[str] = []
-
-    def kernels(self: Backend) -> KernelProvider:
-        found.append(self.name)
-        return NUMPY
-
-    monkeypatch.delenv("HLOOM_BACKEND", raising=False)
-    monkeypatch.setattr(Backend, "kernels", kernels)
-    return found
+def asked(*command: str | Path, cwd: Path, text: str | None = None, **variables: str) -> list[str]:
+    """The backends that a command line takes."""
+    with calls(Backend.kernels) as made:
+        assert hloom(*command, cwd=cwd, text=text, **variables).code == 0
+    return [call["self"].name for call in made]
 
 
-def test_the_environment_names_the_default(asked: list[str], tmp_path: Path) -> None:
-    hloom("eval", EXAMPLES / "mlp_named.hlo", cwd=tmp_path, HLOOM_BACKEND="native")
-    assert asked == ["native"]
+@needs_llvm
+def test_the_environment_names_the_default(tmp_path: Path) -> None:
+    assert asked("eval", EXAMPLES / "mlp_named.hlo", cwd=tmp_path, HLOOM_BACKEND="native") == ["native"]
 
 
 CHAIN = """HloModule chain
@@ -69,12 +62,13 @@ ENTRY e {
 
 
 @needs_llvm
-def test_native_code_is_taken_where_it_saves_more_than_it_costs(asked: list[str], tmp_path: Path) -> None:
+def test_native_code_is_taken_where_it_saves_more_than_it_costs(tmp_path: Path) -> None:
     small, large = (CHAIN % ((n,) * 3) for n in (100, 4_000_000))
+    taken: list[str] = []
     for text, more in ((small, []), (large, []), (large, ["--devices", "4"]), (small, ["--repeat", "200"])):
         command = ["run", "-", "--devices", "1", *more] if more else ["eval", "-"]
-        assert hloom(*command, "--inputs", "zeros", cwd=tmp_path, text=text).code == 0
-    assert asked == ["reference", "native", "native", "native"]
+        taken += asked(*command, "--inputs", "zeros", cwd=tmp_path, text=text, HLOOM_BACKEND="auto")
+    assert taken == ["reference", "native", "native", "native"]
 
 
 LOOP = """HloModule loop

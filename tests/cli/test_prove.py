@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-import sys
 import threading
 from pathlib import Path
 
@@ -118,20 +118,17 @@ def test_a_time_that_is_none_is_refused(seconds: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_progress_is_shown_on_terminals_alone(is_terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_shown_on_terminals_alone(is_terminal: bool) -> None:
     class Screen(io.StringIO):
         def isatty(self) -> bool:
             return is_terminal
 
     screen, trial = Screen(), threading.Event()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setattr(streams, "_DELAY_SECONDS", 0.0)
-    monkeypatch.setattr(streams, "_INTERVAL_SECONDS", 0.001)
 
     def words() -> str:
         trial.set()
         return "proving, trial 2 of 4"
 
-    with streams.working(words):
+    with contextlib.redirect_stderr(screen), streams.working(words, 0.0, 0.001):
         assert trial.wait(10) if is_terminal else not trial.wait(0.05)
     assert ("hloom: proving, trial 2 of 4, 0 s" in screen.getvalue()) is is_terminal

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hloom.__main__ import main
-from hloom.runtime.evaluator import UnpartitionedProgram
 from support.command_line import EXAMPLES, NAMED, have_mpi, hloom, process
 
 PLAIN = """HloModule plain
@@ -256,18 +255,29 @@ def test_options_of_checks_that_say_nothing(options: list[str], message: str, tm
     assert message in done.err
 
 
-def test_failing_check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The oracle is made to disagree in one element of one output."""
+UNLIKE = """import hloom
+@hloom.custom_call("unlike_its_rule", rule="([i j]) -> [i j]")
+def unlike(x):
+    y = x.copy()
+    if len(y) == 8:
+        y[3, 1] += 1
+    return y
+"""
 
-    def disagree(program: UnpartitionedProgram, inputs: Any) -> list[Any]:
-        expected = [np.array(a) for a in honest(program, inputs)]
-        expected[0][3, 1] += 1
-        return expected
 
-    honest = UnpartitionedProgram.run
-    monkeypatch.setattr(UnpartitionedProgram, "run", disagree)
-    assert main(["run", NAMED, "--check"]) == 1
-    out = capsys.readouterr().out.splitlines()
+def test_failing_check(tmp_path: Path) -> None:
+    """A custom-call computes one element of the whole array otherwise than in a tile."""
+    (tmp_path / "unlike.py").write_text(UNLIKE)
+    text = """HloModule m
+ENTRY e {
+  x = f32[8,4] parameter(0), sharding={devices=[4,1]<=[4]}
+  y = f32[8,4] custom-call(x), custom_call_target="unlike_its_rule"
+  z = f32[8,4] negate(x)
+  ROOT t = (f32[8,4], f32[8,4]) tuple(y, z)
+}"""
+    done = hloom("run", "-", "--import", "unlike.py", "--check", cwd=tmp_path, text=text)
+    assert done.code == 1
+    out = done.out.splitlines()
     assert out[1] == "1/2 outputs differ from those of one device"
     assert out[2].startswith("  output 0: 1 of 32 elements differ in f64, most at [3, 1]: ")
     assert out[-1] == "check FAILED"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -206,13 +207,18 @@ CATEGORIES["cli-test"] = "what a test says"
 """
 
 
+@pytest.fixture
+def _forgotten() -> Iterator[None]:  # pyright: ignore[reportUnusedFunction]
+    """What an import registers goes after the test."""
+    yield
+    PASSES.pop("cli-test-pass", None)
+    CATEGORIES.pop("cli-test", None)
+
+
+@pytest.mark.usefixtures("_forgotten")
 def test_arguments_name_what_an_import_registers(
-    plain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    plain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("hloom.passes.pipelines.PASSES", passes := dict(PASSES))
-    monkeypatch.setattr("hloom.cli.text.PASSES", passes)
-    monkeypatch.setattr("hloom.ir.diagnostics.CATEGORIES", categories := dict(CATEGORIES))
-    monkeypatch.setattr("hloom.cli.imports.CATEGORIES", categories)
     code = tmp_path / "mine.py"
     code.write_text(PASS)
     opt = ["opt", plain, "--import", str(code)]
@@ -226,10 +232,8 @@ def test_arguments_name_what_an_import_registers(
     assert main([*opt, "--passes", "cli-test-pass"]) == 0
 
 
-def test_an_error_in_code_of_the_user_is_theirs(
-    plain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hloom.passes.pipelines.PASSES", dict(PASSES))
+@pytest.mark.usefixtures("_forgotten")
+def test_an_error_in_code_of_the_user_is_theirs(plain: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = tmp_path / "mine.py"
     code.write_text(PASS.replace("self.message.upper()", "self.message.upper(1)"))
     assert main(["opt", plain, "--import", str(code), "--passes", "cli-test-pass"]) == 65

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -40,11 +41,8 @@ def test_standard_output_on_a_full_disk(command: str, tmp_path: Path) -> None:
 
 @full_disk
 @pytest.mark.parametrize("command", ["verify", "partition", "shard", "comm"])
-def test_output_of_commands_on_a_full_disk(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with FULL.open("w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
+def test_output_of_commands_on_a_full_disk(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with FULL.open("w") as full, contextlib.redirect_stdout(full):
         assert main([command, NAMED]) == 74
     assert capsys.readouterr().err == REFUSED
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import json
 import os
 import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hloom.driver.backend import has_native_code
 from support.command_line import ROOT
+from support.docs_makers import maker
 from support.import_graph import import_graph, parsed, rooms
 from support.nursery import cold
 from test_house import SOURCES
@@ -27,25 +26,16 @@ STEPS = re.findall(r"^\| .+ \| `(\S+\.py)` \| `(\S+)` \|$", MAP, re.MULTILINE)
 ON_RANKS = {"runtime/ranks/launch.py", "runtime/mpi.py", "runtime/fabric/ranks.py"}
 
 
-def _maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_map", ROOT / "docs" / "make_map.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_pictures_are_up_to_date() -> None:
-    maker = _maker()
-    assert [page.name for page in maker.PICTURES if page.read_text() != maker.page(page)] == [], (
+    module = maker("make_map")
+    assert [page.name for page in module.PICTURES if page.read_text() != module.page(page)] == [], (
         "run `python docs/make_map.py`"
     )
 
 
 def test_arrows_that_follow_from_others_are_left_out() -> None:
     graph = {"a": frozenset("bcd"), "b": frozenset("c"), "c": frozenset(""), "d": frozenset("")}
-    assert _maker().direct(graph, "a") == {"b", "d"}
+    assert maker("make_map").direct(graph, "a") == {"b", "d"}
 
 
 def test_each_room_stands_on_the_map_once() -> None:

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import hloom
 import pytest
 from fuzzing.programs import corpus, large, program
-from hloom.frontends.hlo_text.repeated_lines import Body, DistinctLine, RepeatedLines
+from hloom.frontends.hlo_text.repeated_lines import Body, RepeatedLines
+from support.calls import calls
 
 TWICE = """HloModule m
 ENTRY e {
@@ -46,23 +47,15 @@ def line_by_line(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], object]:
     return read
 
 
-def kept(monkeypatch: pytest.MonkeyPatch, text: str) -> int:
+def kept(text: str) -> int:
     """Reads a text and returns how many of its lines were not copied though they have the common form."""
-    count = 0
-    original = RepeatedLines.keep
-
-    def keep(self: RepeatedLines, line: DistinctLine, instruction: hloom.Instruction) -> None:
-        nonlocal count
-        count += 1
-        original(self, line, instruction)
-
-    monkeypatch.setattr(RepeatedLines, "keep", keep)
-    hloom.parse(text)
-    return count
+    with calls(RepeatedLines.keep) as made:
+        hloom.parse(text)
+    return len(made)
 
 
 def test_a_line_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kept(monkeypatch, TWICE) == 3  # the parameter, one exponential, the sum
+    assert kept(TWICE) == 3  # the parameter, one exponential, the sum
     module = hloom.parse(TWICE)
     assert [i.metadata.op_name for i in module.entry if i.metadata] == ["first", "second", "third"]
     assert module.entry.root.name == "r"

@@ -12,6 +12,7 @@ from hloom.codegen.native import compile_llvm, native
 from hloom.codegen.native.loops import Function, Lane
 from hloom.ir import disk_cache as cache
 from support.cache_filling import CODE, fill, fill_a_full_disk
+from support.calls import calls
 from support.loop_kernels import called, needs_llvm
 
 
@@ -42,16 +43,16 @@ def test_damaged_files_are_replaced(tmp_path: Path, damage: bytes) -> None:
     assert cache.cached(("text",), never, tmp_path) == CODE
 
 
-def test_a_refusing_disk_means_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusing_disk_means_no_cache(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     assert cache.cached(("text",), lambda: CODE, tmp_path / "file" / "cache") == CODE
 
-    def full(source: str, target: Path) -> None:
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
-    assert cache.cached(("text",), lambda: CODE, tmp_path) == CODE
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert cache.cached(("text",), lambda: CODE, tmp_path / "cache") == CODE
+    (kept,) = (tmp_path / "cache").iterdir()
+    kept.unlink()
+    kept.mkdir()  # no file can take its place
+    assert cache.cached(("text",), lambda: CODE, tmp_path / "cache") == CODE
+    assert list((tmp_path / "cache").iterdir()) == [kept]
 
 
 def test_the_environment_names_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,8 +120,9 @@ def test_kernels_come_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyP
     kernel = called(Function.LOG, Lane.F32, 1, 77)
     assert native.native(kernel).address
     assert len(list(tmp_path.iterdir())) == 1
-    monkeypatch.setattr(compile_llvm, "object_code", never)
-    assert native.native(called(Function.LOG, Lane.F32, 1, 77)).address
+    with calls(compile_llvm.object_code) as compiled:
+        assert native.native(called(Function.LOG, Lane.F32, 1, 77)).address
+    assert compiled == []
 
 
 @needs_llvm
@@ -139,8 +141,9 @@ def test_versions_and_processors_live_side_by_side(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("HLOOM_CPU", "-avx512f")
     assert made() == 3
     monkeypatch.delenv("HLOOM_CPU")
-    monkeypatch.setattr(compile_llvm, "object_code", never)
-    assert made() == 3
+    with calls(compile_llvm.object_code) as compiled:
+        assert made() == 3
+    assert compiled == []
 
 
 def test_a_full_disk_means_no_cache(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
-import sys
 from pathlib import Path
 
 import hloom
@@ -81,10 +81,10 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_programs_are_escaped_on_terminals_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_are_escaped_on_terminals_alone() -> None:
     for stream, shown in ((Terminal(), visible(EVIL)), (io.StringIO(), EVIL)):
-        monkeypatch.setattr(sys, "stdout", stream)
-        show_program(EVIL)
+        with contextlib.redirect_stdout(stream):
+            show_program(EVIL)
         assert stream.getvalue() == shown
 
 

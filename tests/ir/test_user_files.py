@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from hloom.ir import user_files
 from hloom.ir.diagnostics import CompileError, SourceFile
 from hloom.ir.user_files import read_bytes, read_toml
 from support.command_line import hloom as command_line
@@ -22,26 +21,21 @@ def test_devices_folders_and_large_files_are_refused(tmp_path: Path) -> None:
             read_bytes(path, 100)
 
 
-def test_a_pipe_is_read_if_someone_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_is_read_if_someone_writes(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    monkeypatch.setattr(user_files, "_PIPE_STEP", 0.01)
-    monkeypatch.setattr(user_files, "_PIPE_SECONDS", 0.05)
     with pytest.raises(OSError, match="nobody has opened"):
-        read_bytes(pipe)
-    monkeypatch.setattr(user_files, "_PIPE_SECONDS", 5.0)
+        read_bytes(pipe, wait=0.05)
     writer = threading.Thread(target=pipe.write_bytes, args=(bytes(200_000),))
     writer.start()
     assert len(read_bytes(pipe)) == 200_000
     writer.join()
 
 
-def test_a_writer_may_take_longer_than_the_opening(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_may_take_longer_than_the_opening(tmp_path: Path) -> None:
     """A program that makes the file may have to start JAX first."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    monkeypatch.setattr(user_files, "_PIPE_STEP", 0.01)
-    monkeypatch.setattr(user_files, "_PIPE_SECONDS", 0.05)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # so that the writer need not wait
     writer = os.open(pipe, os.O_WRONLY)
     os.close(reader)
@@ -53,7 +47,7 @@ def test_a_writer_may_take_longer_than_the_opening(tmp_path: Path, monkeypatch: 
 
     thread = threading.Thread(target=write_late)
     thread.start()
-    assert read_bytes(pipe) == b"late"
+    assert read_bytes(pipe, wait=0.05) == b"late"
     thread.join()
 
 

@@ -1,14 +1,15 @@
 """Golden cases: `golden/*.hlo`, one test per case.
 
     // CASE name
-    // RUN call-inliner,cse            run these passes and compare the text
+    // RUN call-inliner,cse            run these passes, compare the text, and run the program before and after
     ...input...
     // ==>
     ...expected...
 
-Other verbs, after CASE: `EVAL [seed=N]` partitions, runs on all devices with poisoned padding and compares with one
-device; `COLLECTIVES kind=n ..` compares the counts after partitioning; `BUDGET all_gather=0 bytes_at_most=100 ..` gives
-these arguments to `assert_collectives`; `ERROR line:col text` expects that diagnostic
+`RUN pass links=..` gives the machine of the passes these links. The shortest case of each pass is its example in
+docs/passes.md. Other verbs, after CASE: `EVAL [seed=N]` partitions, runs on all devices with poisoned padding and
+compares with one device; `COLLECTIVES kind=n ..` compares the counts after partitioning; `BUDGET all_gather=0
+bytes_at_most=100 ..` gives these arguments to `assert_collectives`; `ERROR line:col text` expects that diagnostic
 (lines count from the first line of the input); `RULE opcode text` expects that sharding rule of the entry's first such
 instruction. `pytest --bless` rewrites the expected text.
 """
@@ -20,16 +21,18 @@ from typing import Any
 
 import hloom
 import pytest
+from hloom.ir.graph.module import Module
+from hloom.ir.ops.calls.custom_call import CustomCallAttributes, is_foreign
+from hloom.ir.tools.spmd import is_per_device
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline, partition
-from hloom.runtime.inputs.inputs import make_inputs
+from hloom.runtime.inputs.inputs import inputs_for_module, make_inputs
+from hloom.runtime.simulator import SimulatedProgram
 from support.compare import compare
-from support.golden import ARROW, FOLDER, Case, cases_of
-
-_ALL = [case for file in sorted(FOLDER.glob("*.hlo")) for case in cases_of(file)]
+from support.golden import ARROW, Case, all_cases
 
 
-@pytest.mark.parametrize("case", [pytest.param(c, id=f"{c.file.stem}-{c.name}") for c in reversed(_ALL)])
+@pytest.mark.parametrize("case", [pytest.param(c, id=f"{c.file.stem}-{c.name}") for c in reversed(all_cases())])
 def test_golden(case: Case, request: pytest.FixtureRequest) -> None:
     assert case.verbs, "a case without a verb checks nothing"
     for verb in case.verbs:
@@ -40,10 +43,13 @@ def test_golden(case: Case, request: pytest.FixtureRequest) -> None:
             VERBS[word](case, rest)
 
 
-def _run(case: Case, pipeline: str, bless: bool) -> None:
+def _run(case: Case, rest: str, bless: bool) -> None:
+    pipeline, _, links = rest.partition(" links=")
     module = hloom.parse(case.text)
-    run_pipeline(parse_pipeline(pipeline), module, PassContext(verify="each"))
+    context = PassContext(verify="each", machine=hloom.parse_machine("", links))
+    run_pipeline(parse_pipeline(pipeline), module, context)
     found = module.to_text().strip()
+    _compute_the_same(hloom.parse(case.text), hloom.parse(found))
     if bless and found != case.expected:
         # Cases run from the last to the first, so that the places of earlier ones stay right.
         lines = case.file.read_text().splitlines()
@@ -52,6 +58,22 @@ def _run(case: Case, pipeline: str, bless: bool) -> None:
         case.file.write_text("\n".join([*head, *found.splitlines(), "", *lines[end:]]).rstrip() + "\n")
         return
     assert found == case.expected
+
+
+def _compute_the_same(before: Module, after: Module) -> None:
+    """Per-device programs on every device; not programs with custom-calls that nothing evaluates."""
+    if any(isinstance(i.attributes, CustomCallAttributes) and is_foreign(i.attributes) for c in before for i in c):
+        return
+    inputs = inputs_for_module(before)
+    if is_per_device(before):
+        found, expected = (
+            [result for device in SimulatedProgram(m).per_device(inputs) for result in device] for m in (after, before)
+        )
+    else:
+        found = (hloom.simulate if is_per_device(after) else hloom.evaluate)(after, inputs)
+        expected = hloom.evaluate(before, inputs)
+    result = compare(found, expected)
+    assert result.equal, result
 
 
 def _eval(case: Case, rest: str) -> None:

@@ -14,7 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from unittest import mock
 
-import pytest
 from hloom.__main__ import main
 from support.processes import PATIENCE
 
@@ -64,12 +63,11 @@ def hloom(*arguments: str | Path, cwd: Path, text: str | None = None, **variable
     out, err = _stream(), _stream()
     with (
         contextlib.chdir(cwd), mock.patch.dict(os.environ, environment(**variables), clear=True),
-        pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as warned,
-    ):  # fmt: skip
+        mock.patch.multiple(sys, stdin=_stream(text or ""), stdout=out, stderr=err),
+        warnings.catch_warnings(record=True) as warned,
+    ):
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", RuntimeWarning)
-        for name, stream in (("stdin", _stream(text or "")), ("stdout", out), ("stderr", err)):
-            patch.setattr(sys, name, stream)
         try:
             code = main([str(a) for a in arguments])
         except SystemExit as stop:  # of argparse

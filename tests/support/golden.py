@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,3 +53,22 @@ def _finish(case: Case, lines: list[str], end: int) -> None:
 def golden_texts(stem: str, verb: str) -> list[str]:
     """The inputs of the cases of one file that have a verb."""
     return [c.text for c in cases_of(FOLDER / f"{stem}.hlo") if any(v.split()[0] == verb for v in c.verbs)]
+
+
+def all_cases() -> list[Case]:
+    return [case for file in sorted(FOLDER.glob("*.hlo")) for case in cases_of(file)]
+
+
+def pass_examples() -> dict[str, tuple[str, Case]]:
+    """The shortest case of each pass, and its pipeline as text: one that runs the pass alone, or else it first."""
+    found: dict[str, list[tuple[int, int, str, Case]]] = {}
+    for number, (pipeline, case) in enumerate(_runs()):
+        names = re.findall(r"([a-z][a-z0-9-]*)(?:\{[^}]*\})?(?:,|$)", pipeline.partition(" ")[0])
+        size = 1000 * len(names) + len((case.text + case.expected).splitlines())
+        found.setdefault(names[0], []).append((size, number, pipeline, case))
+    return {name: min(cases)[2:] for name, cases in found.items()}
+
+
+def _runs() -> Iterator[tuple[str, Case]]:
+    for case in all_cases():
+        yield from ((verb.removeprefix("RUN "), case) for verb in case.verbs if verb.startswith("RUN "))

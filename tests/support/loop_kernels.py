@@ -14,6 +14,7 @@ from hloom.codegen.native.llvm_text import llvm_text
 from hloom.codegen.native.loops import Access, Function, Kernel, Lane, Node
 from hloom.codegen.native.native import expand
 from hloom.codegen.native.numpy_run import run_by_numpy
+from hloom.cost.host import HOST
 from support.c_kernels import compile_c
 from support.c_kernels.c_text import c_text
 
@@ -31,8 +32,9 @@ def addresses(arrays: Sequence[Array]) -> Any:
     return (ctypes.c_void_p * len(arrays))(*[a.ctypes.data for a in arrays])
 
 
-def run_by_llvm(kernel: Kernel, arrays: Sequence[Array], cpu: str = "") -> None:
-    code = compile_llvm.Loaded(compile_llvm.object_code(llvm_text(expand(kernel)), cpu, brief=True))
+def run_by_llvm(kernel: Kernel, arrays: Sequence[Array], cpu: str = "", large: int = HOST.streamed) -> None:
+    text = llvm_text(expand(kernel), large=large)
+    code = compile_llvm.Loaded(compile_llvm.object_code(text, cpu, brief=True))
     table = addresses(arrays)
     code.run(ctypes.addressof(table))
 

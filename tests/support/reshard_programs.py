@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import hloom
 import numpy as np
 from hloom.cost.machine import DEFAULT, Machine
 from hloom.frontends import parse_sharding
 from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import EntryLayout, Stage
 from hloom.ir.ops.structure import ParameterAttributes
 from hloom.ir.sharding.digit import Digit, Digits, primes, product
@@ -104,18 +105,27 @@ def coordinate(digits: Digits, tiling: Tiling, devices: int) -> list[int]:
     return result.tolist()
 
 
+Move = Callable[[Emitter, Channels, LocalValue, Tiling], Instruction]
+
+
+def _resharded(emitter: Emitter, channels: Channels, machine: Machine) -> Move:
+    resharder = Resharder(emitter, channels, machine)
+    return lambda _, __, value, target: resharder.reshard(value, target, "test").instruction
+
+
 def program(
-    dims: tuple[int, ...], source: Tiling, targets: Sequence[Tiling], devices: int, machine: Machine = DEFAULT
+    dims: tuple[int, ...], source: Tiling, targets: Sequence[Tiling], devices: int, machine: Machine = DEFAULT,
+    move: Move | None = None,
 ) -> hloom.Module:
-    """A LOCAL program from the tiles of one tiling to those of others."""
+    """A LOCAL program from the tiles of one tiling to those of others, by the planner unless `move` emits them."""
     module, entry = hloom.Module("m"), Computation("e")
     module.stage, module.num_partitions = Stage.LOCAL, devices
     emitter, channels = Emitter(entry, source.order), Channels(devices)
-    resharder = Resharder(emitter, channels, machine)
+    move = move or _resharded(emitter, channels, machine)
     local = source.local_dims(dims)
     x = entry.add("parameter", (), ParameterAttributes(0), array(F32, (1, *local)), "x")
     value = LocalValue(emitter.reshape(x, local), array(F32, dims), source)
-    results = [resharder.reshard(value, target, "test").instruction for target in targets]
+    results = [move(emitter, channels, value, target) for target in targets]
     results = [emitter.add("reshape", (r,), shape=array(F32, (1, *r.shape.dims))) for r in results]
     entry.root = emitter.add("tuple", results)
     x.sharding = _one_each(devices, len(dims))
@@ -161,10 +171,11 @@ def _same_sum(tiling: Tiling, device: int, other: int, devices: int) -> bool:
 
 
 def check_all(
-    dims: tuple[int, ...], source: Tiling, targets: Sequence[Tiling], devices: int, machine: Machine = DEFAULT
+    dims: tuple[int, ...], source: Tiling, targets: Sequence[Tiling], devices: int, machine: Machine = DEFAULT,
+    move: Move | None = None,
 ) -> None:
     """One value, resharded to each target by one program: the right data arrives."""
     value = np.random.default_rng(1).integers(-99, 99, dims).astype(np.float32)
-    found = hloom.simulate(program(dims, source, targets, devices, machine), [tiles(value, source, devices)])
+    found = hloom.simulate(program(dims, source, targets, devices, machine, move), [tiles(value, source, devices)])
     for held, target in zip(found, targets, strict=True):
         check(held, value, target, f"{source} to {target}")

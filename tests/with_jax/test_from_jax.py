@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import hloom
@@ -233,7 +235,7 @@ def test_missing_and_old_packages(
     name: str, version: str | None, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if version:
-        monkeypatch.setattr(importlib.import_module("jax"), "__version__", version)
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(__version__=version))
     with pytest.raises(hloom.CompileError, match=message) as error:
         imported(name, "to test")
     assert error.value.diagnostics[0].help == "pip install 'hloom[xla]'"

@@ -17,7 +17,9 @@ import hloom.jax
 import numpy as np
 import pytest
 from hloom.ir.graph import keeping
+from hloom.ir.ops.calls.user_calls import USER_BEHAVIOURS
 from hloom.passes import api
+from support.calls import calls
 from support.nursery import cold
 
 jax: Any = pytest.importorskip("jax")
@@ -78,21 +80,17 @@ def test_the_second_process_begins_with_what_the_first_has_made(tmp_path: Path) 
 @pytest.fixture
 def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Compiles a function anew, and tells how often Hloom has partitioned so far."""
-    count, partition = [0], api.partition
-
-    def counted(*args: Any, **options: Any) -> Any:
-        count[0] += 1
-        return partition(*args, **options)
-
-    monkeypatch.setattr(api, "partition", counted)
-    kept = importlib.import_module("hloom.jax.program")
-    monkeypatch.setattr(kept, "USER_BEHAVIOURS", {})  # targets of custom-calls that other tests have registered
+    count = [0]
+    for target in list(USER_BEHAVIOURS):  # of custom-calls that other tests have registered
+        monkeypatch.delitem(USER_BEHAVIOURS, target)
     monkeypatch.setenv("HLOOM_CACHE", str(tmp_path / "cache"))
 
     def run(function: Callable[..., Any] = jax.numpy.sin, size: int = 4, **options: Any) -> int:
         x = np.arange(size, dtype=np.float32)
         compiled = hloom.jax.jit(lambda x: function(x), options=options)
-        np.testing.assert_allclose(compiled(x), function(x), rtol=1e-6)
+        with calls(api.partition) as partitioned:
+            np.testing.assert_allclose(compiled(x), function(x), rtol=1e-6)
+        count[0] += len(partitioned)
         return count[0]
 
     return run

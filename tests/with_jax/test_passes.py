@@ -11,6 +11,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import hloom
@@ -135,9 +136,11 @@ def test_passes_that_do_not_fit(text: str, message: str) -> None:
 
 
 def test_backends_that_call_no_hook(monkeypatch: pytest.MonkeyPatch) -> None:
-    xla = importlib.import_module("jax.extend.xla")
-    monkeypatch.setattr(xla, "register_hlo_module_transformation", lambda *_, **__: None)
-    monkeypatch.setattr(xla, "clear_hlo_module_transformation", lambda *_, **__: True)
+    nothing = SimpleNamespace(
+        PipelineStage=importlib.import_module("jax.extend.xla").PipelineStage,
+        register_hlo_module_transformation=lambda *_, **__: None, clear_hlo_module_transformation=lambda *_, **__: True
+    )
+    monkeypatch.setitem(sys.modules, "jax.extend.xla", nothing)
     with pytest.raises(hloom.CompileError, match="backend cpu does not call hooks"), hloom.jax.passes("dce"):
         raise AssertionError("the block must not run")
 

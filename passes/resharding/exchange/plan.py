@@ -21,8 +21,6 @@ from .pieces import Pieces, pieces, turns
 from .quotient import Quotient
 from .rounds import FEW_PIECES, Messages, rounds_of
 
-_MOST_COLOURED = 8192  # up to this many pieces, `rounds_of` assigns rounds
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangeRound:
@@ -65,17 +63,20 @@ def fewest_rounds(part: Quotient) -> int:
 
 
 @lru_cache(maxsize=512)
-def plan_exchange(part: Quotient) -> ExchangePlan:
-    """Plans the rounds that bring every device its part of the target. Neither tiling may be unreduced."""
+def plan_exchange(part: Quotient, few: int = FEW_PIECES, most: int = 8192) -> ExchangePlan:
+    """Plans the rounds that bring every device its part of the target. Neither tiling may be unreduced.
+
+    More than a `few` pieces are striped; up to the `most`, `rounds_of` assigns rounds as well.
+    """
     move = part.move
     found = pieces(move.source, parts(move, part.dims, part.devices), part.dims, part.devices)
     kept, sent = found[found.stays], found[~found.stays]
     ways: list[list[ExchangeRound]] = []
-    if len(sent) <= _MOST_COLOURED:
+    if len(sent) <= most:
         sizes = [tuple(size) for size in sent.size.tolist()]
         chosen = rounds_of(Messages(sent.sender.tolist(), sent.receiver.tolist(), sizes, move.latency))
         ways.append([_round(sent[np.asarray(pieces, np.int64)], local=False) for pieces in chosen])
-    if len(sent) > FEW_PIECES:
+    if len(sent) > few:
         ways.append(_striped(sent, part))
     travelling = min(ways, key=lambda way: sum(r.elements + move.latency for r in way))
     return ExchangePlan(part, tuple([_round(kept, local=True)] if len(kept) else []) + tuple(travelling))

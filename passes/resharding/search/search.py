@@ -28,6 +28,8 @@ from .state import SearchSpace, TilingState, state_of
 from .steps import SearchStep, steps
 
 _SAME = 1e-5  # costs that differ by less count as equal
+Estimate = Callable[[TilingState, SearchSpace], float]
+
 _CLOSE = 1 + 1e-9  # times the lower bound, below which no detour is looked for
 _MOST_STEPS = 6000  # steps after which a search ends with its best plan
 _FEW_DEVICES = 64  # most devices for which detours use the exact bound
@@ -111,12 +113,15 @@ def _meshes(source: Tiling, target: Tiling, problem: ReshardProblem, detours: bo
     return [cut(all_devices, cuts)]
 
 
-def search(source: Tiling, target: Tiling, problem: ReshardProblem, below: float = math.inf) -> SearchOutcome:
+def search(
+    source: Tiling, target: Tiling, problem: ReshardProblem, below: float = math.inf, estimate: Estimate = bound
+) -> SearchOutcome:
     """Finds the cheapest plan of mesh collectives towards the target that costs less than `below`.
 
-    The plan stays within the memory, and does not replicate unless the problem may.
+    The plan stays within the memory, and does not replicate unless the problem may. `estimate` guides the search, and
+    must be a lower bound on the elements received from a state on.
     """
-    return _search(*space_of(source, target, problem), problem, below)
+    return _search(*space_of(source, target, problem), problem, below, estimate)
 
 
 def detour(source: Tiling, target: Tiling, problem: ReshardProblem, least: float, below: float) -> ReshardPlan | None:
@@ -132,12 +137,14 @@ def detour(source: Tiling, target: Tiling, problem: ReshardProblem, least: float
     return _search(*space_of(source, target, problem, detours=True), problem, below - _SAME).plan
 
 
-def _search(start: TilingState, space: SearchSpace, problem: ReshardProblem, below: float) -> SearchOutcome:
+def _search(
+    start: TilingState, space: SearchSpace, problem: ReshardProblem, below: float, estimate: Estimate = bound
+) -> SearchOutcome:
     """Finds the cheapest plan that costs less than `below`, or the best one after `_MOST_STEPS` steps."""
     most = math.inf if space.may_replicate else math.prod(problem.dims) - 1
     time, fastest, size = _timer(problem, space.order), problem.machine.fastest, problem.size
     exact = space.detours and space.devices <= _FEW_DEVICES
-    bound_of = DeviceBound(space) if exact else partial(bound, space=space)
+    bound_of: Callable[[TilingState], float] = DeviceBound(space) if exact else lambda state: estimate(state, space)
     least = bound_of(start)
     best: dict[TilingState, float] = {start: 0.0}
     arrived: dict[TilingState, tuple[TilingState, SearchStep]] = {}

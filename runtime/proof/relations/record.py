@@ -16,17 +16,17 @@ Array = np.ndarray[Any, Any]
 Run = dict[int, Array]  # the array of each device
 
 _MOST_RUNS = 4  # of one computation
-_MOST_BYTES = 1 << 30  # of one program; later values are not recorded
 
 
 class Recorder:
     """Records the values of one run of a program, in order of execution.
 
-    `values` has one entry per execution of an instruction; `is_complete` says that no value was left out for its size.
+    `values` has one entry per execution of an instruction; `is_complete` says that no value was left out because the
+    program's values exceed `most_bytes`.
     """
 
-    def __init__(self, flow: DataFlow) -> None:
-        self.flow = flow
+    def __init__(self, flow: DataFlow, most_bytes: int = 1 << 30) -> None:
+        self.flow, self.most_bytes = flow, most_bytes
         self.values: dict[ValueLeaf, list[Run]] = {}
         self.is_complete = True
         self._runs: Counter[int] = Counter()
@@ -54,7 +54,7 @@ class Recorder:
 
     def _fits(self, run: Run) -> bool:
         new = {id(a): a.nbytes for a in run.values() if id(a) not in self._kept}
-        if self._bytes + sum(new.values()) > _MOST_BYTES:
+        if self._bytes + sum(new.values()) > self.most_bytes:
             self.is_complete = False
             return False
         self._bytes += sum(new.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import hloom
@@ -13,7 +12,6 @@ from hloom.codegen.native.llvm_text import llvm_text
 from hloom.codegen.native.loops import Kernel, Strip
 from hloom.codegen.native.lower import lower
 from hloom.codegen.native.native import expand
-from hloom.cost.host import HOST
 from support.loop_kernels import needs_llvm, run_by_llvm
 
 Array = np.ndarray[Any, Any]
@@ -31,20 +29,17 @@ def kernel_of(body: str) -> Kernel:
 
 
 @pytest.mark.parametrize(("body", "wanted"), [(ONE, True), (TWO, False), (TANH, False), (ODD, False)])
-def test_one_large_result_that_waits_for_memory_streams(
-    body: str, wanted: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_large_result_that_waits_for_memory_streams(body: str, wanted: bool) -> None:
     kernel = kernel_of(body)
     assert "nontemporal" not in llvm_text(kernel)
-    monkeypatch.setattr(streaming, "HOST", replace(HOST, streamed=4 * ROWS * (COLUMNS - 3)))
-    text = llvm_text(kernel)
+    text = llvm_text(kernel, large=4 * ROWS * (COLUMNS - 3))
     assert ("!nontemporal" in text, "fence seq_cst" in text) == (wanted, wanted)
 
 
 @needs_llvm
 @pytest.mark.parametrize("shift", [0, 4, 1])
 @pytest.mark.parametrize("in_place", [False, True])
-def test_numbers_are_the_same_at_all_places(shift: int, in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_the_same_at_all_places(shift: int, in_place: bool) -> None:
     """Results at the places of the cache's lines, 16 bytes beyond, and 4 bytes beyond; and over an operand."""
     kernel, size = kernel_of(ONE), ROWS * COLUMNS
     rng, memory = np.random.default_rng(0), np.full(size + 64, np.nan, np.float32)
@@ -53,9 +48,8 @@ def test_numbers_are_the_same_at_all_places(shift: int, in_place: bool, monkeypa
     first = -memory.ctypes.data // 4 % 16 + shift
     result = memory[first : first + size]
     result[...] = x
-    monkeypatch.setattr(streaming, "HOST", replace(HOST, streamed=4 * size))
-    assert "!nontemporal" in llvm_text(kernel)
-    run_by_llvm(kernel, [result if in_place else x, y, result])
+    assert "!nontemporal" in llvm_text(kernel, large=4 * size)
+    run_by_llvm(kernel, [result if in_place else x, y, result], large=4 * size)
     np.testing.assert_array_equal(result, wanted)
     assert np.isnan(memory[:first]).all()
     assert np.isnan(memory[first + size :]).all()
@@ -68,7 +62,7 @@ ADD = "add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(
 
 
 @needs_llvm
-def test_rows_that_later_strips_work_on_ask_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_later_strips_work_on_ask_for_the_next_one() -> None:
     """Of large arrays, but not of the one row that all rows read; the last row asks beyond the end of its array."""
     module = hloom.parse(f"HloModule m\n{ADD}\nENTRY e {{ {NORMS} }}\n")
     kernel = expand(lower(module.entry).kernel)
@@ -77,11 +71,11 @@ def test_rows_that_later_strips_work_on_ask_for_the_next_one(monkeypatch: pytest
     found = [np.empty(ROWS * COLUMNS, np.float32) for _ in range(2)]
     assert "prefetch" not in llvm_text(kernel)
     run_by_llvm(kernel, [x.reshape(-1), w, found[0]])
-    monkeypatch.setattr(streaming, "HOST", replace(HOST, streamed=4 * ROWS * COLUMNS))
-    assert "call void @llvm.prefetch" in llvm_text(kernel)
+    large = 4 * ROWS * COLUMNS
+    assert "call void @llvm.prefetch" in llvm_text(kernel, large=large)
     _, last = (step for nest in kernel.nests for step in nest.steps if isinstance(step, Strip))
-    assert [access.buffer for access in streaming.next_row(kernel.nests[0], last)] == [0]
-    run_by_llvm(kernel, [x.reshape(-1), w, found[1]])
+    assert [access.buffer for access in streaming.next_row(kernel.nests[0], last, large)] == [0]
+    run_by_llvm(kernel, [x.reshape(-1), w, found[1]], large=large)
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_allclose(found[0].reshape(x.shape), (x - x.sum(1, keepdims=True)) * w, rtol=1e-4, atol=1e-4)
 

@@ -10,13 +10,14 @@ import hloom
 import numpy as np
 import pytest
 from comm_programs.cases import programs as annotated_programs
-from hloom.cli import bench as bench_command
 from hloom.cli import run as run_command
 from hloom.ir.deadlock.variation import Variations
 from hloom.ir.diagnostics import Severity
 from hloom.ir.graph.module import Module
+from hloom.runtime.ranks.launch import launch
 from hypothesis import HealthCheck, Phase, given, settings
 from programs.random.generate import REGIONS, programs
+from support.calls import calls
 from support.command_line import hloom as command_line
 from support.golden import FOLDER, cases_of
 from support.schedule_programs import BRANCH, LOOP
@@ -140,22 +141,17 @@ ENTRY e { x = f32[8] parameter(0)
         assert command_line("run", "-", *ranks, cwd=tmp_path, text=text).code == 65
 
 
-def _refuse(*_: object, **__: object) -> int:
-    raise AssertionError("ranks were started")
-
-
 def _start_nothing(*_: object, **__: object) -> int:
     return 0
 
 
 @pytest.mark.parametrize("command", ["run", "bench"])
-def test_nothing_starts_that_waits_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    for module in (run_command, bench_command):
-        monkeypatch.setattr(module, "launch", _refuse)
+def test_nothing_starts_that_waits_for_ever(tmp_path: Path, command: str) -> None:
     text = LOOP.replace("divide(i, two)", "copy(i)")
     for more in ((), ("--ranks", "2"), ("--ranks", "4", "--backend", "native")):
-        done = command_line(command, "-", *more, cwd=tmp_path, text=text)
-        assert (done.code, done.out) == (65, "")
+        with calls(launch) as started:
+            done = command_line(command, "-", *more, cwd=tmp_path, text=text)
+        assert (done.code, done.out, started) == (65, "", [])
         assert "error: all-reduce y: device 0 waits for ever for device 1, both of group {0,1}" in done.err
 
 

@@ -7,7 +7,6 @@ import pytest
 from hloom.frontends.hlo_text.errors import TextError
 from hloom.frontends.hlo_text.literals import parse_literal
 from hloom.frontends.hlo_text.shapes import parse_shape
-from hloom.ir.types import literal_text as text_module
 from hloom.ir.types.element_type import ELEMENT_TYPES, Kind
 from hloom.ir.types.literal import Literal
 from hloom.ir.types.literal_text import literal_text
@@ -74,20 +73,15 @@ def test_shapes_of_arrays(dims: list[int]) -> None:
 
 @pytest.mark.parametrize("at_once", [1, 5, 64])
 @pytest.mark.parametrize("dims", [(0,), (7,), (2, 0), (0, 2), (2, 3, 4), (5, 1, 3), (1, 50), (2, 0, 3), (4, 4, 4)])
-def test_large_arrays_are_written_part_by_part(
-    monkeypatch: pytest.MonkeyPatch, dims: tuple[int, ...], at_once: int
-) -> None:
+def test_large_arrays_are_written_part_by_part(dims: tuple[int, ...], at_once: int) -> None:
     rng = np.random.default_rng(0)
     for array in (np.zeros(dims, np.float32), rng.random(dims, np.float32), rng.integers(0, 2, dims).astype(np.int8)):
         whole = literal_text(Literal(array))
-        with monkeypatch.context() as patch:
-            patch.setattr(text_module, "_AT_ONCE", at_once)
-            assert literal_text(Literal(array)) == whole
+        assert literal_text(Literal(array), at_once) == whole
 
 
-def test_parts_that_look_alike_keep_their_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_module, "_AT_ONCE", 1)
-    assert literal_text(Literal(np.array([0.0, -0.0, -0.0, 0.0], np.float32))) == "{0, -0.0, -0.0, 0}"
+def test_parts_that_look_alike_keep_their_bits() -> None:
+    assert literal_text(Literal(np.array([0.0, -0.0, -0.0, 0.0], np.float32)), 1) == "{0, -0.0, -0.0, 0}"
 
 
 def test_tuples() -> None:

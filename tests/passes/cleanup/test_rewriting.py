@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from hloom.frontends import parse
 from hloom.ir.graph.computation import Computation
-from hloom.ir.graph.insertion import Insertions, Order
+from hloom.ir.graph.insertion import Insertions
 from hloom.ir.graph.instruction import Instruction
 from hloom.passes.base import PassContext
 from hloom.passes.cleanup.rewriting import rewrite
 from hloom.passes.cleanup.single_replica import SingleReplica
+from support.calls import calls
 
 PROGRAM = """HloModule m, num_partitions=2
 ENTRY e {
@@ -28,19 +29,11 @@ def _doubled(computation: Computation, instruction: Instruction) -> Instruction 
     return computation.build("subtract", left, computation.build("negate", right))
 
 
-def test_takes_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    orders: list[int] = []
-    settled = Insertions.settled
-
-    def counted(insertions: Insertions, order: Order) -> Order:
-        found = settled(insertions, order)
-        orders.extend([len(found)] * (found is not order))
-        return found
-
-    monkeypatch.setattr(Insertions, "settled", counted)
+def test_takes_the_place() -> None:
     module = parse(PROGRAM)
-    assert rewrite(module, _doubled)
-    assert orders == [9]  # with the two that are replaced
+    with calls(Insertions.settled) as made:
+        assert rewrite(module, _doubled)
+    assert sum(call["return"] is not call["order"] for call in made) == 1
     found = list(module.entry)
     assert [i.opcode for i in found] == [
         "parameter", "negate", "negate", "subtract", "multiply", "negate", "subtract",
@@ -50,8 +43,9 @@ def test_takes_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (str(b.sharding), dict(b.frontend_attributes)) == ("{devices=[2]<=[2]}", {"k": "v"})
     assert minus.sharding is None
     assert (minus.control_predecessors, b.control_predecessors, c.control_predecessors) == ((a,), (a,), (b,))
-    assert not rewrite(module, _doubled)
-    assert orders == [9]
+    with calls(Insertions.settled) as made:
+        assert not rewrite(module, _doubled)
+    assert all(call["return"] is call["order"] for call in made)
 
 
 @pytest.mark.parametrize("line", [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import hloom
@@ -14,7 +13,6 @@ from hloom.cost.host import HOST
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.dce import DeadCodeElimination
-from hloom.passes.fusion import blocks
 from hloom.passes.fusion.fuse import FusionPass
 from hloom.runtime.native.kernels import NativeKernels
 
@@ -64,10 +62,10 @@ def attention(rows: int, columns: int, mask: str = "causal", fill: str = "-inf",
     return REDUCERS + body
 
 
-def fused(module: Module, explain: str | None = None) -> tuple[Module, list[str]]:
+def fused(module: Module, explain: str | None = None, streamed: int = HOST.streamed) -> tuple[Module, list[str]]:
     """A fused copy, verified, and what the pass explains about an op."""
     copy, context = clone_module(module), PassContext(verify="each", explain=explain)
-    run_pipeline([FusionPass()], copy, context)
+    run_pipeline([FusionPass(least=1, rows=8, streamed=streamed)], copy, context)
     return copy, [d.message for d in context.diagnostics.found]
 
 
@@ -94,12 +92,6 @@ def agree(
         found = np.asarray(hloom.evaluate(made or fused(module)[0], given, kernels=kernels)[0])
     np.testing.assert_allclose(found, wanted, rtol=tolerance * 10, atol=tolerance, equal_nan=True)
     return found
-
-
-@pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "LEAST", 1)
-    monkeypatch.setattr(blocks, "FEWEST", 8)
 
 
 SHAPES = [("causal", 64, 64), ("causal", 77, 77), ("causal", 33, 70), ("causal", 70, 33), ("anticausal", 61, 61),
@@ -170,24 +162,22 @@ def test_unknown_masks_leave_products_whole(mask: str) -> None:
 
 
 @pytest.mark.parametrize("native", [False, NATIVE])
-def test_large_products_are_cut_along_a_batch(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_products_are_cut_along_a_batch(native: bool) -> None:
     module = hloom.parse(attention(50, 50, "given", batch=7))
     before = hloom.live_memory(fused(module)[0]).temporary
-    monkeypatch.setattr(blocks, "HOST", replace(HOST, streamed=1))
-    result, _ = fused(module)
+    result, _ = fused(module, streamed=1)
     assert products(result)[0] == (1, 3, 50, 50)
     assert hloom.live_memory(result).temporary < before / 2
     agree(module, inputs(module), native)
 
 
 @pytest.mark.parametrize("native", [False, NATIVE])
-def test_large_products_without_batch_are_cut_along_rows(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "HOST", replace(HOST, streamed=1))
+def test_large_products_without_batch_are_cut_along_rows(native: bool) -> None:
     module = hloom.parse("""HloModule m
     ENTRY e { a = f32[100,9] parameter(0)  b = f32[9,33] parameter(1)  c = f32[5,33] parameter(2)
       s = f32[100,33] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}  t = f32[100,33] tanh(s)
       ROOT r = f32[5,100] dot(c, t), lhs_contracting_dims={1}, rhs_contracting_dims={1} }""")
-    result, _ = fused(module)
+    result, _ = fused(module, streamed=1)
     assert [i.shape.dims for i in result.entry if i.opcode == "dot"] == [(64, 33), (5, 64), (36, 33), (5, 36)]
     agree(module, inputs(module), native)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import hloom
 import pytest
-from hloom.ir.graph.module import Module
-from hloom.passes.base import PassContext
+from hloom.ir.graph.module import Module, clone_module
+from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.op_sharding.choose import Chooser
+from hloom.passes.pipelines import PIPELINE, propagate
 from hloom.passes.propagation import refine as refinement
 from hloom.passes.propagation.causes import trace
+from hloom.passes.propagation.propagate import Propagate
 from hloom.report.explain import explain
 from hloom.report.shardings import Solved, solved
 from hloom.runtime.inputs.inputs import make_inputs
@@ -60,8 +64,16 @@ ENTRY e {{
 """
 
 
-def sent(module: Module) -> int:
-    return sum(c.sent_bytes for c in hloom.collectives(hloom.partition(module)))
+def limited(module: Module, **limits: int) -> Module:
+    """The program of each device, after a search with these limits."""
+    module = clone_module(module)
+    steps = [replace(p, **limits) if isinstance(p, Propagate) else p for p in PIPELINE]
+    run_pipeline(steps, module, PassContext())
+    return module
+
+
+def sent(module: Module, **limits: int) -> int:
+    return sum(c.sent_bytes for c in hloom.collectives(limited(module, **limits)))
 
 
 def check(text: str) -> Module:
@@ -79,7 +91,7 @@ def test_the_state_of_a_loop_does_not_follow_what_its_result_is_annotated_as() -
     assert (gather.kind, gather.count, gather.cause) == ("all-gather", 1, "result of while w")
 
 
-def test_the_state_of_a_loop_is_what_costs_least_on_all_trips(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_a_loop_is_what_costs_least_on_all_trips() -> None:
     """Sums over rows are divided as the columns are: one move before the loop instead of five sums of all devices."""
     op = "add(h, sums)\n"
     sums = ("zero = f32[] constant(0)\n  sum = f32[12] reduce(h, zero), dimensions={0}, to_apply=plus\n"
@@ -89,24 +101,20 @@ def test_the_state_of_a_loop_is_what_costs_least_on_all_trips(monkeypatch: pytes
     module = check(text.replace("cond {", plus + "cond {"))
     (found,) = hloom.collectives(hloom.partition(module))
     assert (found.kind, found.count) == ("all-to-all", 1)
-    monkeypatch.setattr(refinement, "_ROUNDS", 0)
-    assert any(c.count == 5 for c in hloom.collectives(hloom.partition(module)))
+    assert any(c.count == 5 for c in hloom.collectives(limited(module, rounds=0)))
 
 
-def test_a_disagreement_goes_where_the_value_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disagreement_goes_where_the_value_is_small() -> None:
     module = check(FAR)
     tile = 16 * 64 // 4 * 3 // 4
     assert sent(module) == tile * 2
-    monkeypatch.setattr(refinement, "_ROUNDS", 0)
-    assert sent(module) == tile * 4 * 2
+    assert sent(module, rounds=0) == tile * 4 * 2
 
 
-def test_the_search_ends_when_it_has_decided_often_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_ends_when_it_has_decided_often_enough() -> None:
     module, tile = hloom.parse(FAR, "m"), 16 * 64 // 4 * 3 // 4
-    monkeypatch.setattr(refinement, "_MOST_DECISIONS", 0)
-    assert sent(module) == tile * 4 * 2
-    monkeypatch.setattr(refinement, "_MOST_DECISIONS", 100)
-    assert sent(module) == tile * 2
+    assert sent(module, decisions=0) == tile * 4 * 2
+    assert sent(module, decisions=100) == tile * 2
 
 
 LAYER = """
@@ -128,12 +136,11 @@ def layers(count: int) -> str:
             f"  ROOT r = f32[16,64] copy(x{count})\n}}\n")
 
 
-def test_equal_layers_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_layers_are_searched_once() -> None:
     """The search of three layers is long enough for thirty: all of them change alike."""
     tile = 16 * 64 // 4 * 3 // 4
-    monkeypatch.setattr(refinement, "_MOST", 100)
     for count in (3, 30):
-        assert sent(hloom.parse(layers(count), "m")) == count * tile * 2
+        assert sent(hloom.parse(layers(count), "m"), changes=100) == count * tile * 2
     check(layers(3))
 
 
@@ -164,10 +171,16 @@ def _check_causes(found: Solved) -> None:
                 assert last.dims[place]
 
 
-def test_a_program_without_conflicts_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refinement, "Traffic", None)
-    agreed = FAR.replace(COLUMNS, ROWS)
-    assert sent(hloom.parse(agreed, "m")) == 0
+def test_a_program_without_conflicts_is_left_alone() -> None:
+    agreed = hloom.parse(FAR.replace(COLUMNS, ROWS), "m")
+    assert sent(agreed) == 0
+    propagate(clone_module(agreed), PassContext(chooser=Chooser(_refuse)))
+    with pytest.raises(hloom.InternalError, match="asked for a price"):
+        propagate(hloom.parse(FAR, "m"), PassContext(chooser=Chooser(_refuse)))
+
+
+def _refuse(op: object, assignment: object) -> float:
+    raise AssertionError("asked for a price")
 
 
 # A compiler expands the rows where the product of masks and rows reads them; gathering weights would send more.

@@ -19,15 +19,14 @@ from hloom.ir.types.shape import array
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import parse_pipeline
 from hloom.passes.resharding.base.tiles import places
-from hloom.passes.resharding.halo_plan import HaloPlan, TiledDim, plan_halo, plan_joined
-from hloom.passes.spmd.emit import halo, reads
+from hloom.passes.resharding.halo_plan import TiledDim, plan_halo, plan_joined
 from hloom.passes.spmd.emit.channels import Channels
 from hloom.passes.spmd.emit.emitter import Emitter
 from hloom.passes.spmd.emit.halo import HaloExchange, Interval
-from hloom.passes.spmd.local_forms import reshape, slicing, sort
 from hloom.runtime.simulator import run_devices
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.calls import calls
 
 MESHES: list[tuple[int, Digits]] = [
     (2, (Digit(2, 1),)),
@@ -137,21 +136,8 @@ def test_rounds_are_weighed_over_the_links_between_the_tiles() -> None:
     assert plans[1].cost(7) == 10 * 7 * 40.0 + 2 * 5e6
 
 
-def test_local_forms_are_planned_for_the_machine_of_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_forms_are_planned_for_the_machine_of_the_context() -> None:
     """All that local forms exchange, when they are compared and when they are emitted."""
-    seen: set[tuple[int, Transfer]] = set()
-
-    def noted(tiled: TiledDim, *rest: Any) -> HaloPlan:
-        seen.add((tiled.tiles, tiled.transfer))
-        return plan_halo(tiled, *rest)
-
-    def noted_joined(tiled_dims: tuple[TiledDim, ...], *rest: Any) -> HaloPlan:
-        seen.update((tiled.tiles, tiled.transfer) for tiled in tiled_dims)
-        return plan_joined(tiled_dims, *rest)
-
-    for user in (halo, reads, reshape, sort):
-        monkeypatch.setattr(user, "plan_halo", noted)
-    monkeypatch.setattr(slicing, "plan_joined", noted_joined)
     machine = parse_machine(links="1us/100GB;4:5us/25GB")
     module = hloom.parse("""HloModule m, num_partitions=8
 less { p = f32[] parameter(0)  q = f32[] parameter(1)  ROOT l = pred[] compare(p, q), direction=LT }
@@ -164,6 +150,10 @@ ENTRY e {
   ROOT y = f32[1200,9] sort(f), dimensions={0}, to_apply=less, sharding={devices=[2,4]<=[8]}
 }
 """)
-    run_pipeline(parse_pipeline("propagate,spmd-partition"), module, PassContext(machine=machine))
+    for planner in (plan_halo, plan_joined):
+        planner.cache_clear()
+    with calls(plan_halo, plan_joined) as made:
+        run_pipeline(parse_pipeline("propagate,spmd-partition"), module, PassContext(machine=machine))
+    planned = [dim for call in made for dim in (call["tiled_dims"] if "tiled_dims" in call else [call["tiled"]])]
     far, near = (machine.collective("collective-permute", (digit,)) for digit in (Digit(2, 4), Digit(4, 1)))
-    assert seen == {(2, far), (4, near)}
+    assert {(tiled.tiles, tiled.transfer) for tiled in planned} == {(2, far), (4, near)}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import random
 from dataclasses import replace
-from typing import Any
 
 import hloom
 import numpy as np
@@ -18,19 +17,24 @@ from hloom.cost.machine import DEFAULT, Machine
 from hloom.cost.presets import parse_machine
 from hloom.frontends import parse_sharding
 from hloom.ir.diagnostics import InternalError
+from hloom.ir.factors.sharding_rule import Monoid
+from hloom.ir.graph.computation import Computation
+from hloom.ir.ops.structure import ParameterAttributes
 from hloom.ir.sharding.digit import Digit, Digits, disjoint
 from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.sharding.tiling import Tiling
 from hloom.ir.types.element_type import F32
 from hloom.ir.types.shape import array
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.op_sharding import assignment
 from hloom.passes.pipelines import parse_pipeline
 from hloom.passes.resharding.base.moves import AllGatherMove, Exchange, ReshardPlan, SliceMove
 from hloom.passes.resharding.exchange.pieces import lower_bound
 from hloom.passes.resharding.exchange.rounds import Messages, rounds_of
 from hloom.passes.resharding.plan import NoPlan, plan_reshard
-from hloom.passes.spmd.emit import resharder as reshard
+from hloom.passes.spmd.emit.channels import Channels
+from hloom.passes.spmd.emit.emitter import Emitter
+from hloom.passes.spmd.emit.moves import MoveEmitter
+from support.calls import calls
 from support.reshard_programs import check_all, program, random_tiling, tilings
 
 REAL = parse_machine(links="1us/100GB")  # few collectives rather than few bytes, for arrays as small as here
@@ -260,30 +264,19 @@ ENTRY e {
     assert [c.kind for c in hloom.collectives(hloom.partition(module))] == ["all-to-all"]
 
 
-def test_a_plan_that_replicates_on_the_way_is_not_emitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a planner that gathers everything and slices."""
+def test_a_plan_that_replicates_on_the_way_is_not_emitted() -> None:
+    """A plan that gathers everything and slices."""
     everyone = (Digit(8, 1),)
-    rows, columns = Tiling((everyone, ())), Tiling(((), everyone))
-
-    def plan(*_: object, **__: object) -> ReshardPlan:
-        return ReshardPlan((AllGatherMove(0, everyone, 16), SliceMove(1, everyone, 8)), 112.0, 112.0)
-
-    program((16, 8), rows, [columns], 8)
-    monkeypatch.setattr(reshard, "plan_reshard", plan)
+    plan = ReshardPlan((AllGatherMove(0, everyone, 16), SliceMove(1, everyone, 8)), 112.0, 112.0)
+    entry = Computation("e")
+    tile = entry.add("parameter", (), ParameterAttributes(0), array(F32, (2, 8)), "x")
+    moves = MoveEmitter(Emitter(entry, None), Channels(8), array(F32, (16, 8)), Monoid.ADD, None, {})
     with pytest.raises(InternalError, match="replicated on the way"):
-        program((16, 8), rows, [columns], 8)
+        moves.emit(tile, plan)
+    assert moves.emit(tile, replace(plan, may_replicate=True)).shape.dims == (16, 1)
 
 
-def test_all_plans_are_made_for_the_machine_of_the_context(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: set[Machine] = set()
-    found = assignment.plan_reshard
-
-    def noted(*args: Any, machine: Machine = DEFAULT, **more: Any) -> ReshardPlan:
-        seen.add(machine)
-        return found(*args, machine=machine, **more)
-
-    for module in (assignment, reshard):
-        monkeypatch.setattr(module, "plan_reshard", noted)
+def test_all_plans_are_made_for_the_machine_of_the_context() -> None:
     module = hloom.parse("""HloModule m, num_partitions=8
 ENTRY e {
   x = c64[64,64] parameter(0), sharding={devices=[8,1]<=[8]}
@@ -292,8 +285,10 @@ ENTRY e {
   ROOT y = f32[64,64] transpose(r), dimensions={1,0}, sharding={devices=[8,1]<=[8]}
 }
 """)
-    run_pipeline(parse_pipeline("propagate,spmd-partition"), module, PassContext(machine=REAL))
-    assert seen == {REAL}
+    plan_reshard.cache_clear()
+    with calls(plan_reshard) as made:
+        run_pipeline(parse_pipeline("propagate,spmd-partition"), module, PassContext(machine=REAL))
+    assert {call["machine"] for call in made} == {REAL}
 
 
 def test_shardings_of_the_tests_are_valid() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import hloom
 import pytest
@@ -19,6 +18,7 @@ from hloom.passes.schedule.extract import Extract
 from hloom.passes.schedule.planning import Planning, forecast
 from hloom.passes.schedule.search.best import best_schedule
 from hloom.passes.schedule.search.problem import Outcome
+from support.calls import calls
 from support.fsdp_steps import fsdp_step
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -60,17 +60,16 @@ def test_seconds_and_peaks_alone_are_those_of_all_details(local: Module) -> None
             assert peak_memory(module) == live_memory(module).peak == sum(b.bytes for b in live_memory(module).buffers)
 
 
-def test_the_clock_of_a_copy_times_it_without_looking(local: Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_clock_of_a_copy_times_it_without_looking(local: Module) -> None:
     clock, copies = Clock.of(local, MACHINE), dict[Instruction, Instruction]()
     known = [clock.parts(i) for i in local.entry]
     clone_module(local, copies)
     new = clock.copied(copies)
-
-    def refuse(*_: Any) -> Any:
-        raise AssertionError("looked at again")
-
-    monkeypatch.setattr(Clock, "_timed", refuse)
-    assert [new.parts(copies[i]) for i in local.entry] == known
+    with calls(Clock._timed) as made:  # pyright: ignore[reportPrivateUsage]
+        assert [new.parts(copies[i]) for i in local.entry] == known
+        assert made == []
+        Clock.of(local, MACHINE).parts(local.entry.root)
+    assert len(made) == 1
 
 
 def test_a_pipeline_records_each_pass_once() -> None:

@@ -12,8 +12,11 @@ import hloom
 import numpy as np
 import pytest
 from hloom.ir.factors.sharding_rule import FactorKind
-from hloom.passes.op_sharding import choose, costs
+from hloom.passes.base import PassContext
 from hloom.passes.op_sharding.assignment import Assignment, OpSharding
+from hloom.passes.op_sharding.choose import Chooser
+from hloom.passes.op_sharding.costs import cost
+from hloom.passes.pipelines import partition
 
 PROGRAM = """
 less {{
@@ -29,12 +32,11 @@ ENTRY e {{
   ROOT y = (s32[{rows},{n}], s32[{rows},{n}]) sort(x, i), dimensions={{1}}, is_stable=true, to_apply=less, sharding={{{{mesh['x'={s}], [{{}}, {{'x'}}]}}, {{mesh['x'={s}], [{{}}, {{'x'}}]}}}}
 }}
 """  # noqa: E501
-_cost = costs.cost
 
 
 def _divided(op: OpSharding, chosen: Assignment) -> float:
     sorts = any(digits and op.rule.factors[f].kind is not FactorKind.PASS for f, digits in chosen.items())
-    return _cost(op, chosen) - (1e9 if sorts else 0.0)
+    return cost(op, chosen) - (1e9 if sorts else 0.0)
 
 
 def _inputs(n: int, devices: int) -> list[np.ndarray[tuple[int, ...], np.dtype[np.int32]]]:
@@ -54,10 +56,10 @@ _SIZES = [(2, 8), (2, 7), (3, 36), (3, 35), (3, 31), (4, 96), (4, 93), (4, 90), 
 
 
 @pytest.mark.parametrize(("devices", "n"), _SIZES)
-def test_zeros_and_ones(devices: int, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "cost", _divided)
+def test_zeros_and_ones(devices: int, n: int) -> None:
     rows = np.stack(_inputs(n, devices))
-    local = hloom.partition(hloom.parse(PROGRAM.format(rows=len(rows), n=n, s=devices)))
+    module = hloom.parse(PROGRAM.format(rows=len(rows), n=n, s=devices))
+    local = partition(module, PassContext(chooser=Chooser(_divided)))
     assert {c.kind for c in hloom.collectives(local)} == {"all-to-all", "collective-permute"}
     values, places = hloom.simulate(local, [rows], poison=True)
     np.testing.assert_array_equal(places, np.argsort(rows, kind="stable"))

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,9 +28,9 @@ from hloom.ir.sharding.digit import product
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.op_sharding import choose as choosing
-from hloom.passes.op_sharding import costs, decide
 from hloom.passes.op_sharding.assignment import Assignment, OpSharding
+from hloom.passes.op_sharding.choose import Chooser
+from hloom.passes.op_sharding.costs import cost
 from hloom.passes.pipelines import PROPAGATE, partition, propagate
 from hloom.passes.propagation.propagate import Propagate
 from hloom.runtime import evaluate, simulate
@@ -143,28 +142,28 @@ def _annotate(use: Use, mesh: Mesh) -> tuple[Module, Instruction, ShardingRule]:
     return module, i, rule
 
 
-def _run(use: Use, mesh: Mesh, patch: pytest.MonkeyPatch) -> bool:
+def _run(use: Use, mesh: Mesh) -> bool:
     """Checks the sample; whether the factor was divided, or need not be."""
     module, i, rule = _annotate(use, mesh)
     inputs = make_inputs([p.shape for p in module.entry.parameters], seed=1)
-    call, plain, chosen = i.call, costs.cost, decide.choose_rule
+    call = i.call
     divided: list[bool] = []
 
-    def cost(op: OpSharding, choice: Assignment) -> float:
+    def price(op: OpSharding, choice: Assignment) -> float:
         bonus = 1e12 * product(choice.get(use.factor, ())) if op.rule == rule else 0.0
-        return plain(op, choice) - bonus
+        return cost(op, choice) - bonus
 
-    def choose(op: OpSharding, *rest: Any) -> tuple[OpSharding, Assignment]:
-        op, choice = chosen(op, *rest)
-        if (op.call.operands, op.call.shape, op.rule) == (call.operands, call.shape, rule):
-            divided.append(bool(choice.get(use.factor)))
-        return op, choice
+    class Noting(Chooser):
+        def choose_rule(
+            self, op: OpSharding, groups: Sequence[frozenset[int]], others: Callable[[], Sequence[ShardingRule]]
+        ) -> tuple[OpSharding, Assignment]:
+            op, choice = super().choose_rule(op, groups, others)
+            if (op.call.operands, op.call.shape, op.rule) == (call.operands, call.shape, rule):
+                divided.append(bool(choice.get(use.factor)))
+            return op, choice
 
     propagate(module, PassContext(verify="each"))
-    with patch.context() as inner:
-        inner.setattr(choosing, "cost", cost)
-        inner.setattr(decide, "choose_rule", choose)
-        local = partition(module, PassContext(verify="each"))
+    local = partition(module, PassContext(verify="each", chooser=Noting(price)))
     with np.errstate(all="ignore"):
         expected = evaluate(parse(use.text), inputs)
         result = compare(simulate(local, inputs, poison=True), expected)
@@ -192,27 +191,27 @@ def _uses(way: Way, even: bool) -> Iterator[tuple[Use, int]]:
             yield use, tiles
 
 
-def _check(opcode: str, patch: pytest.MonkeyPatch, everywhere: bool) -> None:
+def _check(opcode: str, everywhere: bool) -> None:
     """Every way of the opcode, evenly and unevenly: on all meshes, or where there is little to go wrong on one."""
     missing: set[tuple[FactorKind, tuple[int, ...], bool]] = set()
     simple = opcode in OPS and OPS[opcode].is_elementwise
     for way in (w for w in _ways() if w[0] == opcode):
         meshes = MESHES if everywhere or not (simple or way[1] is FactorKind.REPLICATE) else MESHES[1:2]
         for even in (True, False):
-            if not any(all(_run(use, mesh(tiles), patch) for mesh in meshes) for use, tiles in _uses(way, even)):
+            if not any(all(_run(use, mesh(tiles)) for mesh in meshes) for use, tiles in _uses(way, even)):
                 missing.add((*way[1:], even))
     assert missing == set(), f"factors of {opcode} that nobody divides: {missing}"
 
 
 @pytest.mark.parametrize("opcode", sorted({way[0] for way in _ways()}))
-def test_every_factor_divided(opcode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _check(opcode, monkeypatch, everywhere=False)
+def test_every_factor_divided(opcode: str) -> None:
+    _check(opcode, everywhere=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("opcode", sorted({way[0] for way in _ways()}))
-def test_every_factor_divided_on_every_mesh(opcode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _check(opcode, monkeypatch, everywhere=True)
+def test_every_factor_divided_on_every_mesh(opcode: str) -> None:
+    _check(opcode, everywhere=True)
 
 
 @pytest.mark.slow

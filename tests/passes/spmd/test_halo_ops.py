@@ -6,14 +6,14 @@ import math
 
 import hloom
 import pytest
-from hloom.ir.factors.sharding_rule import FactorKind
-from hloom.ir.sharding.digit import product
-from hloom.passes.op_sharding import choose, costs
-from hloom.passes.op_sharding.assignment import Assignment, OpSharding
+from hloom.ir.graph.module import clone_module
+from hloom.passes.base import PassContext
+from hloom.passes.pipelines import partition
 from hloom.runtime.inputs.inputs import make_inputs
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from support.compare import compare
+from support.eager import EAGER
 
 AXES = ["'x'=2", "'x'=3", "'x'=4", "'x'=2,'y'=2", "'x'=2,'y'=3", "'x'=5", "'x'=2,'y'=2,'z'=2"]
 # The larger size, and the last one of a window: neither is known as a monoid.
@@ -28,14 +28,6 @@ SCALARS = OTHERS + "".join(
         ("ge", "pred", "compare(a, b), direction=GE"), ("lt", "pred", "compare(a, b), direction=LT"),
     ]
 )  # fmt: skip
-_cost = costs.cost
-
-
-def _eager(op: OpSharding, chosen: Assignment) -> float:
-    """Every digit that divides something else than a pass-through factor is worth more than any communication."""
-    kinds = [op.rule.factors[f].kind for f in chosen]
-    bonus = sum(product(d) for kind, d in zip(kinds, chosen.values(), strict=True) if kind is not FactorKind.PASS)
-    return _cost(op, chosen) - 1e12 * bonus
 
 
 class _Draw:
@@ -167,32 +159,29 @@ FORMS = {
 }  # fmt: skip
 
 
-def _check(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def _check(text: str) -> None:
     module = hloom.parse(text)
     inputs = make_inputs([p.shape for p in module.entry.parameters], seed=1)
     expected = hloom.evaluate(module, inputs)
-    for eager in (False, True):
-        with monkeypatch.context() as patch:
-            if eager:
-                patch.setattr(choose, "cost", _eager)
-            local = hloom.partition(module)
+    for context in (PassContext(), PassContext(chooser=EAGER)):
+        local = partition(clone_module(module), context)
         result = compare(hloom.simulate(local, inputs, poison=True), expected)
         assert result.equal, f"{result}\n{text}\n{local.to_text()}"
 
 
-QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much, HealthCheck.too_slow]
+QUIET = [HealthCheck.filter_too_much, HealthCheck.too_slow]
 
 
 @pytest.mark.parametrize("name", FORMS)
 @settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=QUIET)
 @given(data=st.data())
-def test_forms(name: str, monkeypatch: pytest.MonkeyPatch, data: st.DataObject) -> None:
-    _check(data.draw(st.composite(lambda draw: FORMS[name](_Draw(draw)))()), monkeypatch)
+def test_forms(name: str, data: st.DataObject) -> None:
+    _check(data.draw(st.composite(lambda draw: FORMS[name](_Draw(draw)))()))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
 @settings(max_examples=1000, deadline=None, suppress_health_check=QUIET)
 @given(data=st.data())
-def test_many_forms(name: str, monkeypatch: pytest.MonkeyPatch, data: st.DataObject) -> None:
-    _check(data.draw(st.composite(lambda draw: FORMS[name](_Draw(draw)))()), monkeypatch)
+def test_many_forms(name: str, data: st.DataObject) -> None:
+    _check(data.draw(st.composite(lambda draw: FORMS[name](_Draw(draw)))()))

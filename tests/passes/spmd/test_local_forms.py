@@ -13,14 +13,10 @@ import numpy as np
 import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
-from hloom.ir.factors.sharding_rule import FactorKind
 from hloom.ir.graph.module import Module, clone_module
-from hloom.ir.sharding.digit import product
 from hloom.ir.sharding.mesh import IotaOrder, Mesh
 from hloom.ir.sharding.sharding import TupleSharding
 from hloom.passes.base import PassContext
-from hloom.passes.op_sharding import choose, costs
-from hloom.passes.op_sharding.assignment import Assignment, OpSharding
 from hloom.passes.pipelines import partition
 from hloom.runtime import evaluate, simulate
 from hloom.runtime.inputs.inputs import make_inputs
@@ -28,6 +24,7 @@ from hypothesis import HealthCheck, given, settings
 from ops.test_samples import SAMPLES
 from programs.random.generate import inputs_of, programs
 from support.compare import compare
+from support.eager import EAGER
 from support.random_shardings import random_sharding
 
 MESHES = [
@@ -43,16 +40,6 @@ OPCODES = [
     "batch-norm-training", "batch-norm-grad", "custom-call", "slice", "pad", "reverse", "concatenate", "reduce-window",
     "convolution", "select-and-scatter", "reshape",
 ]  # fmt: skip
-_cost = costs.cost
-
-
-def _eager(op: OpSharding, chosen: Assignment) -> float:
-    bonus = sum(
-        product(digits) for f, digits in chosen.items() if op.rule.factors[f].kind is not FactorKind.PASS
-    )
-    return _cost(op, chosen) - 1e12 * bonus
-
-
 def _annotate(module: Module, mesh: Mesh, rng: np.random.Generator) -> None:
     for instruction in module.entry:
         leaves = list(instruction.shape.leaves())
@@ -67,9 +54,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_bas
 def _check(module: Module) -> None:
     inputs = inputs_of(module)
     expected = evaluate(module, inputs)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(choose, "cost", _eager)
-        local = partition(clone_module(module), PassContext(verify="each"))
+    local = partition(clone_module(module), PassContext(verify="each", chooser=EAGER))
     result = compare(simulate(local, inputs, poison=True), expected)
     assert result.equal, f"{result}\n{module.to_text()}\n{local.to_text()}"
 
@@ -99,22 +84,20 @@ def _check_sample(text: str, meshes: Iterable[int]) -> None:
     for trial in meshes:
         module = parse(text)
         _annotate(module, MESHES[trial], np.random.default_rng([zlib.crc32(text.encode()), trial]))
-        local = partition(module, PassContext(verify="each"))
+        local = partition(module, PassContext(verify="each", chooser=EAGER))
         result = compare(simulate(local, inputs, poison=True), expected)
         assert result.equal, f"{result}\n{module.to_text()}\n{local.to_text()}"
 
 
 @pytest.mark.parametrize("opcode", OPCODES)
-def test_samples_with_divided_factors(opcode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_with_divided_factors(opcode: str) -> None:
     """On one of the meshes, another one for the next sample."""
-    monkeypatch.setattr(choose, "cost", _eager)
     for number, text in enumerate(SAMPLES[opcode]):
         _check_sample(text, (number % len(MESHES),))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("opcode", OPCODES)
-def test_samples_with_divided_factors_on_all_meshes(opcode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choose, "cost", _eager)
+def test_samples_with_divided_factors_on_all_meshes(opcode: str) -> None:
     for text in SAMPLES[opcode]:
         _check_sample(text, range(len(MESHES)))

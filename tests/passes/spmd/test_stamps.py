@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable
-
 import hloom
 import pytest
-from hloom.passes.spmd.emit.stamps import Stamp, Stamps
+from hloom.passes.spmd.emit.stamps import Stamps
+from support.calls import calls
 from support.command_line import EXAMPLES
 
 REDUCTIONS = """HloModule sums, num_partitions=2
@@ -24,24 +22,21 @@ ENTRY main {
 
 
 @pytest.mark.parametrize("name", ["transformer_train", "transformer_scan_train", "mlp_train"])
-def test_stamps_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stamps_change_nothing(name: str) -> None:
+    """Uses with attributes of a frontend have no stamps."""
     module = hloom.propagate(hloom.parse((EXAMPLES / f"{name}.hlo").read_text()))
-    found: Counter[bool] = Counter()
-    find = Stamps.find
-
-    def counted(self: Stamps, key: Hashable | None) -> Stamp | None:
-        stamp = find(self, key)
-        found[stamp is not None] += 1
-        return stamp
-
-    monkeypatch.setattr(Stamps, "find", counted)
-    stamped = hloom.partition(module)
-    assert found[True] > 10
-
-    def nothing(self: Stamps, key: Hashable | None) -> None: ...
-
-    monkeypatch.setattr(Stamps, "find", nothing)
-    assert stamped.to_text() == hloom.partition(module).to_text()
+    with calls(Stamps.find) as found:
+        stamped = hloom.partition(module)
+    assert sum(call["return"] is not None for call in found) > 10
+    for instruction in (i for c in module for i in c):
+        instruction.frontend_attributes = {**instruction.frontend_attributes, "unlike": "others"}
+    with calls(Stamps.find) as found:
+        plain = hloom.partition(module)
+    assert all(call["return"] is None for call in found)
+    for instruction in (i for c in plain for i in c):
+        kept = {key: value for key, value in instruction.frontend_attributes.items() if key != "unlike"}
+        instruction.frontend_attributes = kept
+    assert stamped.to_text() == plain.to_text()
 
 
 def test_a_stamp_is_for_equal_operands_alone() -> None:

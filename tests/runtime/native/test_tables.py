@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import hloom
 import numpy as np
 import pytest
-from hloom.cost.host import HOST
 from hloom.driver.backend import Backend
+from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.fabric.local import LocalFabric
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.native import workers
 from hloom.runtime.native.kernels import NativeKernels
 from hloom.runtime.native.table import GuardedStep, TableStep, pieces
+from hloom.runtime.plan.executable import Executable
 from hloom.runtime.simulator import SimulatedProgram
+from support.calls import calls
 from support.command_line import EXAMPLES
 from support.compare import compare
 from support.loop_kernels import needs_llvm
@@ -167,20 +168,36 @@ def test_stale_arenas_do_not_matter(name: str) -> None:
         assert one.tobytes() == copy.tobytes() == other.tobytes()
 
 
-def test_devices_on_threads_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = hloom.parse((EXAMPLES / "transformer_train.hlo").read_text())
+LARGE = """HloModule m, num_partitions=4
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+ENTRY e {
+  x = f32[1024,256] parameter(0), sharding={devices=[4,1]<=[4]}
+  w = f32[256,256] parameter(1), sharding={replicated}
+  y = f32[1024,256] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[1024,256] tanh(y)
+  zero = f32[] constant(0)
+  s = f32[1024] reduce(t, zero), dimensions={1}, to_apply=add
+  b = f32[1024,256] broadcast(s), dimensions={0}
+  d = f32[1024,256] divide(t, b)
+  g = f32[256,256] dot(x, d), lhs_contracting_dims={0}, rhs_contracting_dims={0}, sharding={replicated}
+  ROOT r = (f32[1024,256], f32[256,256]) tuple(d, g)
+}"""
+
+
+@pytest.mark.skipif(workers.core_count() < 2, reason="needs two cores")
+def test_devices_on_threads_give_the_same_bits() -> None:
+    """The tables touch more memory than starting threads is worth; one device alone has no threads."""
+    module = hloom.parse(LARGE)
     inputs = make_inputs([p.shape for p in module.entry.parameters])
-    program = SimulatedProgram(Backend("native").prepared(hloom.partition(module).module), NativeKernels(0))
-    alone = program.simulate(inputs).outputs
-    monkeypatch.setattr(workers, "HOST", replace(HOST, threads=0))
-    monkeypatch.setattr(workers, "core_count", lambda: 4)
-    started: list[int] = []
-    single = workers.single_threaded_products
-    monkeypatch.setattr(workers, "single_threaded_products", lambda: started.append(1) or single())
-    for _ in range(3):
-        together = program.simulate(inputs).outputs
-        assert [x.tobytes() for x in alone] == [x.tobytes() for x in together]
+    local = Backend("native").prepared(hloom.partition(module).module)
+    program = SimulatedProgram(local, NativeKernels(0))
+    alone = SimulatedProgram(local, NativeKernels(1 << 40)).simulate(inputs).outputs
+    with calls(workers.single_threaded_products) as started:
+        first, *others = ([x.tobytes() for x in program.simulate(inputs).outputs] for _ in range(3))
     assert started
+    assert others == [first, first]
+    for one, other in zip(alone, program.simulate(inputs).outputs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
 
 
 def test_observers_see_every_step() -> None:
@@ -205,18 +222,23 @@ def test_pieces_have_enough_work() -> None:
     assert pieces([size, size, 4 * size, 1, size]) == [(0, 2), (2, 3), (3, 5)]
 
 
-def test_messages_in_flight_go_on_between_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[LocalFabric] = []
+class Waiting(LocalFabric):
+    """A fabric with messages in flight."""
 
-    def progress(self: LocalFabric) -> None:
-        calls.append(self)
+    needs_progress = True
+    asked = 0
 
-    monkeypatch.setattr(LocalFabric, "needs_progress", True)
-    monkeypatch.setattr(LocalFabric, "progress", progress)
+    def progress(self) -> None:
+        self.asked += 1
+
+
+def test_messages_in_flight_go_on_between_pieces() -> None:
     ops = "\n".join(f"  y{n + 1} = f32[512,512] dot(y{n}, y0), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}"
                     for n in range(6))  # fmt: skip
     text = f"HloModule m\nENTRY e {{\n  y0 = f32[512,512] parameter(0)\n{ops}\n  ROOT r = f32[512,512] copy(y6)\n}}"
     x = np.eye(512, dtype=np.float32)
-    (found,) = hloom.evaluate(hloom.parse(text), [x], kernels=NativeKernels(by_numpy=False))
+    module, fabric = hloom.parse(text), Waiting()
+    executable = Executable(module, ProcessGrid.of(module), NativeKernels(by_numpy=False))
+    ((found,),) = executable.run(range(1), [[x]], fabric)
     np.testing.assert_array_equal(found, x)
-    assert len(calls) >= 6  # one table of products, each of more than a piece's work
+    assert fabric.asked >= 6  # one table of products, each of more than a piece's work

@@ -74,21 +74,23 @@ def test_too_little_memory_is_one_diagnostic_at_once(command: str, text: str, me
     assert seconds < 5
 
 
-def test_inputs_are_added_up_before_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_are_added_up_before_one_is_made() -> None:
     lines = ("a = f32[300] parameter(0)", "b = f32[300] parameter(1)", "ROOT c = f32[300] add(a, b)")
     module = hloom.parse("ENTRY e {\n" + "\n".join(lines) + "\n}\n")
-    monkeypatch.setattr(limits, "available", lambda: 2399)
-    with pytest.raises(CompileError, match="the inputs take 2,400 bytes, 2,399 are available"):
+    with (
+        limits.memory_limit(2399),
+        pytest.raises(CompileError, match="the inputs take 2,400 bytes, 2,399 are available"),
+    ):
         inputs_for_module(module)
-    monkeypatch.setattr(limits, "available", lambda: 2400)
-    assert len(inputs_for_module(module)) == 2
+    with limits.memory_limit(2400):
+        assert len(inputs_for_module(module)) == 2
 
 
-def test_tiles_are_added_up_before_one_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tiles_are_added_up_before_one_is_cut() -> None:
     text = "ENTRY e { x = f32[4,6] parameter(0), sharding={devices=[1,2]<=[2]}\n ROOT y = f32[4,6] negate(x) }"
     local = hloom.partition(hloom.parse(text))
-    monkeypatch.setattr(limits, "available", lambda: 95)
-    with pytest.raises(CompileError, match="the tiles of the inputs on 2 devices take 96 bytes, 95 are available"):
+    message = "the tiles of the inputs on 2 devices take 96 bytes, 95 are available"
+    with limits.memory_limit(95), pytest.raises(CompileError, match=message):
         hloom.simulate(local, [np.zeros((4, 6), np.float32)])
 
 
@@ -115,7 +117,7 @@ def test_memory_that_runs_out_all_the_same_is_a_diagnostic(monkeypatch: pytest.M
         inputs_for_module(hloom.parse("ENTRY e { ROOT x = f32[2] parameter(0) }"))
 
 
-def test_limits_of_a_control_group_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_of_a_control_group_count() -> None:
     files = {
         "/proc/self/cgroup": "5:devices:/\n4:memory:/job/7\n0::/other\n",
         "/sys/fs/cgroup/memory/job/7/memory.limit_in_bytes": "3000\n",
@@ -129,10 +131,5 @@ def test_limits_of_a_control_group_count(monkeypatch: pytest.MonkeyPatch) -> Non
     def text(path: Path) -> str:
         return files.get(str(path), "")
 
-    monkeypatch.setattr(limits, "_text", text)
-    limits.memory.cache_clear()
-    try:
-        assert limits.memory() == 2500
-        assert limits.available() == 2400
-    finally:
-        limits.memory.cache_clear()
+    assert limits.memory(text) == 2500
+    assert limits.available(text) == 2400

@@ -10,6 +10,7 @@ import pytest
 from hloom.ir.graph.update import UpdatingKernel
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.plan.updates import is_owned
+from support.calls import calls
 
 LOOP = """HloModule m
 body {
@@ -47,26 +48,13 @@ ENTRY e {
 """
 
 
-def copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Returns a list that grows with every copy that an update makes."""
-    made: list[int] = []
-    call = UpdatingKernel.__call__
-
-    def counted(self: UpdatingKernel, *operands: Any) -> Any:
-        made.append(1)
-        return call(self, *operands)
-
-    monkeypatch.setattr(UpdatingKernel, "__call__", counted)
-    return made
-
-
 @pytest.mark.parametrize(("kept", "expected"), [("k", 3), ("x", 7)])
-def test_a_loop_copies_what_others_see(kept: str, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_copies_what_others_see(kept: str, expected: int) -> None:
     program = UnpartitionedProgram(hloom.parse(LOOP.replace("KEPT", kept)))
-    made = copies(monkeypatch)
     x = np.arange(24, dtype=np.float32).reshape(6, 4)
     given = x.copy()
-    y, z, q, p = program.run([x])
+    with calls(UpdatingKernel.__call__, keep=False) as made:
+        y, z, q, p = program.run([x])
     # The first trip copies the input, and two updates follow the loop. A state that keeps the old array needs it.
     assert len(made) == expected
     doubled = np.where(np.arange(6)[:, None] < 5, 2 * given, given)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hloom
 import pytest
+from hloom.runtime.evaluator import UnpartitionedProgram
+from hloom.runtime.inputs.inputs import inputs_for_module
+from hloom.runtime.proof.flow import DataFlow
+from hloom.runtime.proof.relations.record import Recorder
 from hloom.runtime.proof.relations.relate import RelationRow, relate
 from support.command_line import EXAMPLES
 
@@ -98,9 +102,11 @@ def test_hardly_any_value_of_the_examples_is_unrelated(name: str) -> None:
     assert found.counts().get("none found", 0) <= 0.03 * len(found.values)
 
 
-def test_large_values_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hloom.runtime.proof.relations.record._MOST_BYTES", 4000)
-    module = hloom.load(EXAMPLES / "mlp_named.hlo")
-    found = relate(module, hloom.partition(module))
-    assert not found.is_complete
-    assert 0 < len(found.values) < 15
+def test_large_values_are_left_out() -> None:
+    program = UnpartitionedProgram(hloom.load(EXAMPLES / "mlp_named.hlo"))
+    recorders = [Recorder(DataFlow(program.executable.plan), most_bytes) for most_bytes in (4000, 1 << 20)]
+    for recorder in recorders:
+        program.run(inputs_for_module(program.module), recorder)
+    assert [recorder.is_complete for recorder in recorders] == [False, True]
+    few, every = (sum(a.nbytes for runs in r.values.values() for run in runs for a in run.values()) for r in recorders)
+    assert 0 < few <= 4000 < every
