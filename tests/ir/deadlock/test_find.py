@@ -12,7 +12,7 @@ import pytest
 from comm_programs.cases import programs as annotated_programs
 from hloom.cli import bench as bench_command
 from hloom.cli import run as run_command
-from hloom.ir.deadlock.variation import Variations
+from hloom.ir.analysis.variation import Variations
 from hloom.ir.diagnostics import Severity
 from hloom.ir.graph.module import Module
 from hypothesis import HealthCheck, Phase, given, settings
