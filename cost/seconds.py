@@ -1,8 +1,8 @@
 """The seconds of single instructions on a machine, which forecasts, timelines and schedulers add up.
 
 An op takes `launch + work / rate + bytes / bandwidth`: the multiply-adds of contractions, and the bytes that it reads
-and writes of materialized values (`cost.stored`; all values where nothing is fused). A fusion touches memory at its
-ends only and does the work of the contractions inside. A collective takes the time of the machine for its kind, its
+and writes of materialized values (`ir.analysis.stored`; all values where nothing is fused). A fusion touches memory at
+its ends only and does the work of the contractions inside. A collective takes the time of the machine for its kind, its
 bytes and its links.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from ..ir.analysis.stored import Stored
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
@@ -27,7 +28,6 @@ from .formulas import Kind
 from .groups import group_digits
 from .machine import SECOND, Machine, Transfer
 from .memory_traffic import touched
-from .stored import Stored, around
 from .work import is_contraction, multiply_adds
 
 
@@ -71,7 +71,7 @@ class Clock:
     ) -> None:
         self.machine, self.devices = machine, devices
         self._stored = Stored() if machine.fuses else None
-        self._is_stored: Callable[[Instruction], bool] = self._stored or _always
+        self.is_stored: Callable[[Instruction], bool] = self._stored or _always
         self._parts: dict[Instruction, Seconds] = {}
         self._touched: dict[Instruction, int] = {}
         self._sent, self._combined = sent or {}, combined
@@ -86,12 +86,8 @@ class Clock:
         return Clock(machine, module.num_partitions * module.replica_count)
 
     def renew(self, module: Module) -> None:
-        """Forgets the times that are invalid since new instructions, with the same operands and users, replaced some.
-        """
-        changed = around(i for c in module for i in c if i not in self._parts)
-        if self._stored is not None:
-            self._stored.forget(changed)
-        for instruction in changed:
+        """Forgets the times that are invalid since new instructions replaced some."""
+        for instruction in self._stored.renew(module) if self._stored is not None else ():
             self._parts.pop(instruction, None)
             self._touched.pop(instruction, None)
         self._serial.clear()
@@ -102,7 +98,7 @@ class Clock:
         found._parts = {copies[i]: parts for i, parts in self._parts.items() if i in copies}
         found._touched = {copies[i]: size for i, size in self._touched.items() if i in copies}
         if self._stored is not None:
-            found._stored = found._is_stored = self._stored.copied(copies)
+            found._stored = found.is_stored = self._stored.copied(copies)
         found._routes = self._routes
         return found
 
@@ -119,14 +115,14 @@ class Clock:
         size, work = self.touched(instruction), self._work(instruction)
         if not size and not work:
             return _NOTHING
-        launch = self._launch if work or self._is_stored(instruction) else 0.0
+        launch = self._launch if work or self.is_stored(instruction) else 0.0
         return Seconds(0.0, self.machine.memory(size) / SECOND, work / SECOND, launch / SECOND)
 
     def touched(self, instruction: Instruction) -> int:
         """Returns the bytes of memory that an op reads and writes."""
         found = self._touched.get(instruction)
         if found is None:
-            found = self._touched[instruction] = touched(instruction, self._is_stored)
+            found = self._touched[instruction] = touched(instruction, self.is_stored)
         return found
 
     def _work(self, instruction: Instruction) -> float:

@@ -60,7 +60,10 @@ ROOMS: dict[str, set[str]] = {
     "ir/ops": {"ir", "ir/types", "ir/sharding", "ir/factors", "ir/graph"},
     "ir/ops/calls": {"ir", "ir/types", "ir/sharding", "ir/factors", "ir/graph", "ir/ops"},
     "ir/tools": {"ir", "ir/types", "ir/sharding", "ir/factors", "ir/graph", "ir/ops", "ir/ops/calls"},
-    "ir/deadlock": {"ir", "ir/types", "ir/sharding", "ir/factors", "ir/graph", "ir/ops", "ir/ops/calls", "ir/tools"},
+    "ir/analysis": {"ir", "ir/types", "ir/sharding", "ir/factors", "ir/graph", "ir/ops", "ir/tools"},
+    "ir/deadlock": {
+        "ir", "ir/types", "ir/sharding", "ir/factors", "ir/graph", "ir/ops", "ir/ops/calls", "ir/tools", "ir/analysis",
+    },
     "passes/resharding/base": set(),
     "passes/resharding/search": {"passes/resharding/base"},
     "passes/resharding/exchange": {"passes/resharding/base"},

@@ -3,9 +3,10 @@
 All devices run one program. If every device of a group takes the same branches and trips of the loops around the
 group's collectives, all its members start these in the order of the text. Then the first collective that is not
 finished can finish: what its members await stands before it. So the program ends, whether collectives block, or one
-engine runs them in order. It remains to show that predicates and trip counts are the same on the devices of each
-group around the collectives inside. `flow` follows on which devices values are the same. Where this is not enough,
-`known` computes the values that depend on the device number alone: they prove that devices agree, or that they do not.
+engine runs them in order. It remains to show that predicates and trip counts are the same on the devices of each group
+around the collectives inside. `analysis.device_agreement` follows on which devices values are the same. Where this is
+not enough, `known` computes the values that depend on the device number alone: they prove that devices agree, or that
+they do not.
 
 Errors are deadlocks. Warnings, of the category `deadlock`, name what cannot be shown.
 """
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from ..analysis.device_agreement import Calls, DeviceAgreement, DeviceChoice
 from ..checked_call import checked
 from ..diagnostics import Diagnostic, Severity
 from ..graph.computation import Computation
@@ -27,7 +29,6 @@ from ..sharding.replica_groups import LISTED, Groups
 from ..tools.in_flight import in_flight_problems, note
 from ..tools.process_grid import ProcessGrid
 from ..tools.spmd import is_per_device
-from .flow import Calls, DeviceChoice, Flow
 from .known import Known, UnknownValue
 from .transfers import is_transfer, transfer_pairs, transfer_problems
 
@@ -92,7 +93,7 @@ class _Judge:
         communicates = {c for c, meetings in self._meetings.items() if meetings}
         if any(i.op.role in (Role.BRANCH, Role.LOOP) and not communicates.isdisjoint(i.called())
                for c in module for i in c):
-            Flow(module, self.grid, communicates, self._judge).follow()
+            DeviceAgreement(module, self._judge)
 
     def _groups(self, meeting: Instruction) -> Groups:
         """Returns the sets of devices that wait for each other there."""

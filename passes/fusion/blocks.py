@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ...cost.host import HOST
+from ...ir.analysis.fusion_values import FusionValues
+from ...ir.analysis.segments import segments
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from .block import RowBlock, Sums
 from .chain import Chain, Node, batched, chain_of, contracted, is_product
 from .mask import Masks, Span
-from .segments import segments
-from .values import FusionValues
 
 MOST = 8  # blocks: more would save little of a mask's triangle, and programs grow with them
 WORTH = 0.9  # of the columns: a mask that lets more through saves less than the blocks cost

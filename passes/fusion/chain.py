@@ -14,12 +14,12 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ...ir.analysis.fusion_values import FusionValues
+from ...ir.analysis.loop_form import LoopForm, form_of
 from ...ir.brief import brief
 from ...ir.factors.sharding_rule import FactorKind
 from ...ir.graph.instruction import Instruction
 from ...ir.ops.dot import Dot, DotAttributes
-from .forms import LoopForm, form_of
-from .values import FusionValues
 
 _RESULT = -1
 Node = tuple[Instruction, int, int]

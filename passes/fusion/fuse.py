@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...ir.analysis.fusion_groups import MOST, Group, Groups, Stands
+from ...ir.analysis.fusion_values import FusionValues
 from ...ir.graph.attributes import ParameterAttributes
 from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
@@ -29,8 +31,6 @@ from ..base import Pass, PassContext
 from ..cleanup.dce import DeadCodeElimination
 from .blocks import BLOCK_SIZES, Blocks, BlockSizes
 from .chain import is_product
-from .groups import Group, Groups, Stands
-from .values import FusionValues
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FusionPass(Pass):
     """
 
     name: ClassVar[str] = "fusion"
-    most: int = 128
+    most: int = MOST
     blocks: bool = True
     least: int = BLOCK_SIZES.least
     rows: int = BLOCK_SIZES.rows
@@ -97,8 +97,6 @@ def _fused(computation: Computation, values: FusionValues, group: Group, names: 
     """Makes one instruction of a group, of a single op only if it reads values that need not be stored; returns the
     computation that the new instruction calls.
     """
-    if len(group.members) == 1 and not any(_is_worth_reading(values, o) for m in group.members for o in m.operands):
-        return None
     results = [m for m in group.members if values.is_read_outside(m, group.members)]
     if not results:  # dead code
         return None
@@ -116,11 +114,6 @@ def _fused(computation: Computation, values: FusionValues, group: Group, names: 
         value.frontend_attributes = result.frontend_attributes
         computation.replace_all_uses(result, value)
     return body
-
-
-def _is_worth_reading(values: FusionValues, operand: Instruction) -> bool:
-    """Returns whether a free operand is an array, which would be stored for an unfused op."""
-    return values.is_free(operand) and bool(operand.shape.dims)
 
 
 class _Body:

@@ -10,16 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from ...cost.memory import peak_memory
-from ...cost.seconds import Clock
-from ...cost.timeline import timeline_seconds
 from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, run_pass
 from .rewrites.carry_reduce_scatters import CarryReduceScatters
 from .rewrites.prefetch_gathers import PrefetchGathers
 from .rewrites.sink_all_reduces import SinkAllReduces
-from .schedule import ScheduleCollectives
+from .schedule import ScheduleCollectives, recorded_forecast
 from .sizes import timed
 
 REWRITES: tuple[tuple[Pass, ...], ...] = (
@@ -90,8 +87,7 @@ class _Try:
         except CompileError as error:
             self.error = error
         else:
-            self.seconds = timeline_seconds(self.module, Clock.of(self.module, context.machine))
-            self.peak = peak_memory(self.module)
+            self.seconds, self.peak = recorded_forecast(self.module)
 
 
 def _has_loops(module: Module) -> bool:

@@ -312,3 +312,9 @@ def _recorded(module: Module) -> dict[str, str]:
     names = (f"{ATTRIBUTE}.seconds", f"{ATTRIBUTE}.peak")
     attributes = module.frontend_attributes
     return {name: str(attributes[name]).strip('"') for name in names if name in attributes}
+
+
+def recorded_forecast(module: Module) -> tuple[float, int]:
+    """Returns the seconds and the memory peak that a scheduled module records of itself."""
+    seconds, peak = _recorded(module).values()
+    return float(seconds), int(peak)

@@ -16,6 +16,8 @@ from ml_dtypes import finfo
 from ....cost.formulas import Kind, received
 from ....cost.groups import group_digits
 from ....cost.machine import SECOND
+from ....ir.analysis.device_agreement import DeviceAgreement
+from ....ir.analysis.per_device import PerDevice
 from ....ir.brief import brief
 from ....ir.diagnostics import fail
 from ....ir.factors.sharding_rule import Monoid
@@ -27,12 +29,12 @@ from ....ir.ops.conversion import Convert, Copy
 from ....ir.ops.shaping import Reshape
 from ....ir.sharding.replica_groups import ExplicitGroups, Groups
 from ....ir.tools.control_flow import computations_run
+from ....ir.tools.process_grid import ProcessGrid
 from ....ir.tools.spmd import is_per_device
 from ....ir.types.element_type import ElementType
 from ....ir.types.shape import array
 from ...base import Pass, PassContext, refuse_starts
 from .groups import GroupWriter
-from .per_device import PerDevice
 
 
 @brief
@@ -44,12 +46,13 @@ class RewriteProgram:
     context: PassContext
     per_device: PerDevice = field(init=False)
     grouping: GroupWriter = field(init=False)
+    agreement: DeviceAgreement | None = None  # stays right where equal values replace others
     _reducers: dict[tuple[Monoid, ElementType], Computation] = field(
         default_factory=dict[tuple[Monoid, ElementType], Computation]
     )
 
     def __post_init__(self) -> None:
-        self.per_device = PerDevice(self.module)
+        self.per_device = PerDevice(ProcessGrid.of(self.module))
         self.grouping = GroupWriter(self.module)
 
     @property
@@ -74,6 +77,12 @@ class RewriteProgram:
         digits = group_digits(ExplicitGroups(tuple(sorted(tuple(sorted(g)) for g in groups))), self.devices)
         amount = received(kind, whole, max(map(len, groups)))
         return self.context.machine.collective(kind, digits).time(amount)
+
+    def is_equal(self, value: Instruction, groups: Groups) -> bool:
+        """Whether an array is bitwise equal on all members of each group."""
+        if self.agreement is None or value not in self.agreement:
+            self.agreement = DeviceAgreement(self.module)
+        return self.agreement.holds(value, groups)
 
     def remark(self, instruction: Instruction, text: str, help: str | None = None) -> None:
         """Reports about an instruction."""

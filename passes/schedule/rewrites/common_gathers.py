@@ -19,6 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ....ir.analysis.per_device import clamped_starts
 from ....ir.brief import brief
 from ....ir.graph.attributes import SliceDim
 from ....ir.graph.computation import Computation
@@ -29,8 +30,6 @@ from ....ir.ops.slicing import DynamicSlice, Slice, SliceAttributes
 from ....ir.sharding.replica_groups import Groups
 from .base import Edits, Rewrite, RewriteProgram, amount, is_plain_collective, microseconds, only_user
 from .groups import chained_groups, device_groups, positions
-from .per_device import clamped_starts
-from .uniform import UniformValues
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class _Gathers:
     program: RewriteProgram
     edits: Edits
     first: dict[Hashable, Instruction] = field(default_factory=dict[Hashable, Instruction])
-    uniform: dict[Groups, UniformValues] = field(default_factory=dict[Groups, UniformValues])
 
     def run(self) -> bool:
         rules: tuple[Callable[[Instruction], Instruction | None], ...] = (
@@ -103,8 +101,7 @@ class _Gathers:
         if (starts != wanted).any():
             self.program.remark(gather, "is not its operand's whole: a device cuts out another part than its own")
             return None
-        uniform = self.uniform.setdefault(groups, UniformValues(self.program.module, groups))
-        if not uniform.holds(part.operands[0]):
+        if not self.program.is_equal(part.operands[0], groups):
             return None
         self._said(gather, f"puts {part.operands[0].name} together again")
         return part.operands[0]

@@ -1,8 +1,8 @@
 """Replica groups of collectives as device numbers, and groups for new collectives.
 
-Groups of HLO count devices, partitions or replicas, depending on attributes. `device_groups` returns devices in every
-case: number `replica * partitions + partition`. `GroupWriter` writes groups for new collectives in the form of the
-program.
+Groups of HLO count devices, partitions or replicas, depending on attributes (`process_grid`). `device_groups` returns
+devices in every case: number `replica * partitions + partition`. `GroupWriter` writes groups for new collectives in the
+form of the program.
 """
 
 from __future__ import annotations
@@ -15,34 +15,17 @@ import numpy as np
 
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
-from ....ir.ops.collective_groups import GroupAttributes, channel_of
+from ....ir.ops.collective_groups import channel_of
 from ....ir.sharding.digit import iota_form, recognise
-from ....ir.sharding.replica_groups import ExplicitGroups, Groups, IotaGroups, ReplicaGroups, enumerate_groups
+from ....ir.sharding.replica_groups import ExplicitGroups, Groups, IotaGroups, ReplicaGroups
+from ....ir.tools.process_grid import ProcessGrid
 
 
 def device_groups(instruction: Instruction, module: Module) -> Groups:
-    """Returns the groups of an all-gather, all-reduce or reduce-scatter as device numbers, in the order of each group.
-
-    Devices that no list names are in no group.
+    """Returns the groups of a collective as device numbers, in the order of each group. Devices that no list names are
+    in no group.
     """
-    attributes = instruction.attributes_as(GroupAttributes)
-    flat = bool(getattr(attributes, "use_global_device_ids", False))
-    return _devices(
-        attributes.replica_groups, flat, attributes.channel_id is not None, module.replica_count, module.num_partitions
-    )
-
-
-@lru_cache(maxsize=256)
-def _devices(groups: ReplicaGroups, flat: bool, channel: bool, replicas: int, partitions: int) -> Groups:
-    """Enumerates groups by the rules of the StableHLO specification: flattened ids, replicas with all their partitions
-    (with a channel), or replicas within each partition.
-    """
-    lists = enumerate_groups(groups, replicas * partitions if flat else replicas)
-    if flat:
-        return lists
-    if channel:
-        return tuple(tuple(r * partitions + p for p in range(partitions) for r in group) for group in lists)
-    return tuple(tuple(r * partitions + p for r in group) for p in range(partitions) for group in lists)
+    return ProcessGrid.of(module).members(instruction)[0]
 
 
 def positions(groups: Groups, devices: int) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ....ir.analysis.per_device import clamped_starts
 from ....ir.graph.attributes import Dims
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
@@ -29,7 +30,6 @@ from ....ir.ops.structure import constant_array
 from ....ir.sharding.replica_groups import Groups
 from .base import Edits, MatchingRewrite, RewriteProgram, amount, is_plain_collective, microseconds, only_user
 from .groups import device_groups, positions
-from .per_device import clamped_starts
 
 
 @dataclass(frozen=True)

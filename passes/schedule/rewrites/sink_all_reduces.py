@@ -52,7 +52,6 @@ from .base import (
 )
 from .groups import device_groups
 from .loops import body_of, editable_loops, state_index
-from .uniform import UniformValues
 
 
 @dataclass(frozen=True)
@@ -110,6 +109,7 @@ class SinkAllReduces(Rewrite):
         for reader in readers:
             edits.replace(reader, result)
         edits.finish()
+        program.agreement = None
         program.remark(result, f"runs after its loop: {times}")
         return None
 
@@ -159,8 +159,7 @@ def _accumulated(program: RewriteProgram, loop: Instruction, value: Instruction,
     start = _start(loop, found.index)
     if found.written and (start is None or not _is_zero(start)):
         return "the array that it is written into does not begin with zeros"
-    uniform = UniformValues(program.module, found.groups)
-    other = next((v for v in found.uniform if not uniform.holds(v)), None)
+    other = next((v for v in found.uniform if not program.is_equal(v, groups)), None)
     if other is not None:
         return f"{other.name}, which decides where or whether it is added, may differ between devices"
     return found

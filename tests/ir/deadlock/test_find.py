@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from comm_programs.cases import programs as annotated_programs
 from hloom.cli import run as run_command
-from hloom.ir.deadlock.variation import Variations
+from hloom.ir.analysis.variation import Variations
 from hloom.ir.diagnostics import Severity
 from hloom.ir.graph.module import Module
 from hloom.runtime.ranks.launch import launch

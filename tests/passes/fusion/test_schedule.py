@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import hloom
 import pytest
 from hloom.driver.backend import Backend
+from hloom.ir.analysis.fusion_groups import Groups
+from hloom.ir.analysis.fusion_values import FusionValues
+from hloom.ir.analysis.segments import segments
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module, Stage
 from hloom.ir.graph.op import Role
-from hloom.passes.fusion.groups import Groups
-from hloom.passes.fusion.segments import segments
-from hloom.passes.fusion.values import FusionValues
 from hloom.runtime.simulator import SimulatedProgram
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

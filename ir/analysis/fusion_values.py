@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from ...ir.graph.algebra import Algebra
-from ...ir.graph.computation import Computation
-from ...ir.graph.instruction import Instruction
-from ...ir.graph.op import Role
-from .forms import LoopForm, Places, Refusal, form_of, sizes_of
+from ..graph.algebra import Algebra
+from ..graph.computation import Computation
+from ..graph.instruction import Instruction
+from ..graph.op import Role
+from .loop_form import LoopForm, Places, Refusal, form_of, sizes_of
 
 _DEEPEST = 8  # ops that a reader computes anew, one after the other
 _PARTS = 4  # of a concatenation that a reader computes anew, by as many tests per element
@@ -34,7 +34,7 @@ class FusionValues:
 
     def form(self, instruction: Instruction) -> LoopForm | None:
         """Returns the loops of an instruction, or None."""
-        found = self._form(instruction)
+        found = self._forms.get(instruction) or self._form(instruction)
         return found if isinstance(found, LoopForm) else None
 
     def _form(self, instruction: Instruction) -> LoopForm | Refusal:
@@ -64,7 +64,8 @@ class FusionValues:
 
     def is_free(self, instruction: Instruction) -> bool:
         """Returns whether readers compute the value anew."""
-        return isinstance(self._depth(instruction), int)
+        depth = self._depths.get(instruction)
+        return isinstance(self._depth(instruction) if depth is None else depth, int)
 
     def _depth(self, instruction: Instruction) -> int | Refusal:
         found = self._depths.get(instruction)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ...ir.factors.sharding_rule import FactorKind, ValueFactors
-from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import movement
-from ...ir.graph.op import AnyOp, OpCall, Role
-from ...ir.graph.source import Along, RowMajor, Source, Windows, lie_side_by_side
-from ...ir.types.shape import Shape
+from ..factors.sharding_rule import FactorKind, ValueFactors
+from ..graph.instruction import Instruction
+from ..graph.interfaces import movement
+from ..graph.op import AnyOp, OpCall, Role
+from ..graph.source import Along, RowMajor, Source, Windows, lie_side_by_side
+from ..types.shape import Shape
 
 Places = tuple[int, ...]
 """The loop that counts each dimension of a value, dimensions of size 1 left out."""

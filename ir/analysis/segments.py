@@ -10,10 +10,10 @@ scheduled program is fused within segments.
 
 from __future__ import annotations
 
-from ...ir.graph.computation import Computation
-from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import PassesOn, movement
-from .values import FusionValues
+from ..graph.computation import Computation
+from ..graph.instruction import Instruction
+from ..graph.interfaces import PassesOn, movement
+from .fusion_values import FusionValues
 
 
 def segments(computation: Computation, values: FusionValues) -> dict[Instruction, int]:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ....ir.graph.instruction import Instruction
-from ....ir.graph.interfaces import DeviceNumber, Draws, takes_arrays
-from ....ir.graph.module import Module
-from ....ir.graph.op import NotEvaluable, Role
-from ....ir.ops.elementwise import no_computation
-from ....ir.ops.structure import constant_array
+from ..graph.instruction import Instruction
+from ..graph.interfaces import DeviceNumber, Draws, takes_arrays
+from ..graph.op import NotEvaluable, Role, ShapeError
+from ..ops.elementwise import no_computation
+from ..ops.structure import constant_array
+from ..tools.process_grid import ProcessGrid
 
 Array = np.ndarray[Any, Any]
 _MOST = 1 << 22  # elements of a value on all devices together
@@ -24,9 +24,8 @@ _MOST = 1 << 22  # elements of a value on all devices together
 class PerDevice:
     """Evaluates values that depend on the device alone, once each. The module must not change them meanwhile."""
 
-    def __init__(self, module: Module) -> None:
-        self.replicas, self.partitions = module.replica_count, module.num_partitions
-        self.devices = self.replicas * self.partitions
+    def __init__(self, grid: ProcessGrid) -> None:
+        self.grid, self.devices = grid, grid.size
         self._known: dict[Instruction, Array | None] = {}
 
     def value(self, instruction: Instruction) -> Array | None:
@@ -49,7 +48,7 @@ class PerDevice:
 
     def _compute(self, i: Instruction) -> Array | None:
         if (device := i.op.interface(DeviceNumber)) is not None:
-            numbers = [device.number(*divmod(d, self.partitions)) for d in range(self.devices)]
+            numbers = [device.number(*self.grid.place_of(d)) for d in range(self.devices)]
             return np.array(numbers, i.shape.element.numpy)
         if i.op.role is Role.CONSTANT:
             literal = constant_array(i)
@@ -61,15 +60,13 @@ class PerDevice:
             return None
         try:
             kernel = i.op.kernel(i.call, no_computation)
-        except NotEvaluable:
+            with np.errstate(all="ignore"):
+                if takes_arrays(i.op, i.call) and all(o.shape.is_scalar for o in i.operands):
+                    return np.asarray(kernel(*values)).reshape(self.devices)
+                return np.stack([np.asarray(kernel(*(np.asarray(v[d]) for v in values if v is not None)))
+                                 for d in range(self.devices)])  # fmt: skip
+        except (NotEvaluable, ShapeError):
             return None
-        with np.errstate(all="ignore"):
-            if takes_arrays(i.op, i.call) and all(o.shape.is_scalar for o in i.operands):
-                return np.asarray(kernel(*values)).reshape(self.devices)
-            per = [np.asarray(kernel(*(np.asarray(v[d]) for v in values if v is not None)))
-                   for d in range(self.devices)]  # fmt: skip
-        return np.stack(per)
-
 
 
 def clamped_starts(per: PerDevice, slice_: Instruction, first: int, sizes: tuple[int, ...]) -> Array | None:

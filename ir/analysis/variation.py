@@ -47,13 +47,13 @@ class Variations:
         self._made: dict[bytes, Variation] = {}
         self._joined: dict[tuple[Variation, Variation], Variation] = {}
         self._results: dict[Hashable, Variation] = {}
-        self.same = self._of(np.zeros(devices, np.int64))
-        self.different = self._of(np.arange(devices))
+        self.same = self.of(np.zeros(devices, np.int64))
+        self.different = self.of(np.arange(devices))
 
     def by(self, keys: Iterable[Hashable]) -> Variation:
         """Returns the variation in which devices with equal keys, one per device, hold the same value."""
         numbers: dict[Hashable, int] = {}
-        return self._of(np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64))
+        return self.of(np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64))
 
     def together(self, first: Variation, *others: Variation) -> Variation:
         """Returns the variation of a value that depends on all of these."""
@@ -63,7 +63,7 @@ class Variations:
             key = first, other
             if key not in self._joined:
                 numbers = first.classes * (int(other.classes.max()) + 1) + other.classes
-                self._joined[key] = self._of(np.unique(numbers, return_inverse=True)[1])
+                self._joined[key] = self.of(np.unique(numbers, return_inverse=True)[1])
             first = self._joined[key]
         return first
 
@@ -73,12 +73,12 @@ class Variations:
         """
         key = operand, groups, alike
         if key not in self._results:
-            found: list[Hashable] = [None] * self.devices
-            for group in groups:
-                seen = tuple(operand.classes[list(group)].tolist())
-                for place, device in enumerate(group):
-                    found[device] = seen if alike else (seen, place)
-            self._results[key] = self.by(found)
+            rows: dict[tuple[int, ...], int] = {}
+            numbers = np.full(self.devices, -1)
+            for group in map(list, groups):
+                row = rows.setdefault(tuple(operand.classes[group].tolist()), len(rows)) * self.devices
+                numbers[group] = row if alike else np.arange(row, row + len(group))
+            self._results[key] = self.of(numbers)
         return self._results[key]
 
     def sent(self, operand: Variation, pairs: Sequence[tuple[int, int]]) -> Variation:
@@ -89,7 +89,8 @@ class Variations:
             found[target] += (int(operand.classes[source]),)
         return self.by(found)
 
-    def _of(self, numbers: Numbers) -> Variation:
+    def of(self, numbers: Numbers) -> Variation:
+        """Returns the variation in which devices with equal numbers, one per device, hold the same value."""
         _, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
         classes = np.argsort(np.argsort(first))[inverse].astype(np.int64)
         return self._made.setdefault(classes.tobytes(), Variation(classes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hloom
 import pytest
-from hloom.passes.schedule.rewrites.uniform import UniformValues
+from hloom.ir.analysis.device_agreement import DeviceAgreement
 
 ALL, ROWS = ((0, 1, 2, 3),), ((0, 1), (2, 3))
 STATE = "(s32[], f32[4], f32[4])"
@@ -72,7 +72,7 @@ def test_in_nested_loops(
         for value, wanted in holds.items():
             instruction = computation.find(value)
             assert instruction is not None
-            assert UniformValues(module, asked).holds(instruction) is wanted, f"{value} in {name}"
+            assert DeviceAgreement(module).holds(instruction, asked) is wanted, f"{value} in {name}"
 
 
 def test_trips_that_differ() -> None:
@@ -85,8 +85,8 @@ def test_trips_that_differ() -> None:
     inner, outer = values["inner"].find("i"), values["outer"].find("a")
     assert inner is not None
     assert outer is not None
-    assert not UniformValues(module, ALL).holds(inner)
-    assert not UniformValues(module, ALL).holds(outer)
+    assert not DeviceAgreement(module).holds(inner, ALL)
+    assert not DeviceAgreement(module).holds(outer, ALL)
 
 
 def test_parameters_by_their_shardings() -> None:
@@ -98,6 +98,12 @@ ENTRY e {
 }""")
     local = hloom.partition(module)
     x, y = local.entry.parameters
-    assert [UniformValues(local, ROWS).holds(p) for p in (x, y)] == [True, True]
-    assert [UniformValues(local, ((0, 2), (1, 3))).holds(p) for p in (x, y)] == [False, True]
-    assert not UniformValues(module, ROWS).holds(module.entry.parameters[1]), "another compiler's may lie anywhere"
+    agreement = DeviceAgreement(local)
+    assert [agreement.holds(p, ROWS) for p in (x, y)] == [True, True]
+    assert [agreement.holds(p, ((0, 2), (1, 3))) for p in (x, y)] == [False, True]
+
+
+def test_parameters_of_another_compiler_may_lie_anywhere_unless_it_says_where() -> None:
+    text = "HloModule m, num_partitions=4\nENTRY e { x = f32[8] parameter(0)AT  ROOT y = f32[8] negate(x) }"
+    found = [hloom.parse(text.replace("AT", at)) for at in ("", ", sharding={replicated}")]
+    assert [DeviceAgreement(m).holds(m.entry.root, ALL) for m in found] == [False, True]

@@ -8,17 +8,40 @@ merged. Whatever speaks against it is noted (`Refusal`), for people.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ...ir.brief import brief
-from ...ir.graph.computation import Computation
-from ...ir.graph.instruction import Instruction
-from .forms import LoopForm, Places, Refusal
+from ..brief import brief
+from ..graph.computation import Computation
+from ..graph.instruction import Instruction
+from .fusion_values import FusionValues
+from .loop_form import LoopForm, Places, Refusal
 from .segments import segments
-from .values import FusionValues
+
+MOST = 128  # ops of a group
 
 _APART = Refusal("in the schedule a collective starts or is awaited between them")
+
+
+def evaluation_order(computation: Computation) -> list[Instruction]:
+    """Returns the instructions depth first from the root, operands before users: an order that no schedule changes."""
+    found: dict[Instruction, None] = {}
+    _visit(computation.root, found)
+    for start in sorted((i for i in computation if i not in found), key=lambda i: i.name):
+        _visit(start, found)
+    return list(found)
+
+
+def _visit(start: Instruction, found: dict[Instruction, None]) -> None:
+    stack = [start]
+    while stack:
+        needed = (*stack[-1].operands, *stack[-1].control_predecessors)
+        waiting = [i for i in needed if i not in found]
+        if waiting:
+            stack += reversed(waiting)
+        else:
+            found[stack.pop()] = None
 
 
 class Stands(Enum):
@@ -48,21 +71,38 @@ class Group:
 class Groups:
     """The groups of one computation. `most` limits the members of a group; those of a schedule are in one segment."""
 
-    def __init__(self, computation: Computation, most: int, is_scheduled: bool = False) -> None:
+    def __init__(self, computation: Computation, most: int = MOST, is_scheduled: bool = False) -> None:
         self.values = FusionValues(computation)
         self._segments = segments(computation, self.values) if is_scheduled else {}
         self.most = most
         self.of: dict[Instruction, Group] = {}
         self.refusals: dict[Instruction, list[Refusal]] = {}
-        self._number = {instruction: n for n, instruction in enumerate(computation)}
-        for instruction in computation:
+        self.order = order = list(computation) if is_scheduled else evaluation_order(computation)
+        self._number = {instruction: n for n, instruction in enumerate(order)}
+        for instruction in order:
             form = self.values.form(instruction)
             if form is not None and self.values.is_computed(instruction):
                 self._place(instruction, form)
 
     def found(self) -> list[Group]:
-        """Returns the groups in the order of their last members."""
-        return sorted(set(self.of.values()), key=lambda g: g.last)
+        """Returns the groups that are fused in the order of their last members."""
+        return sorted({g for m in self.of if (g := self.fusion(m)) is not None}, key=lambda g: g.last)
+
+    def fusion(self, instruction: Instruction) -> Group | None:
+        """Returns the group with which an instruction is fused. One alone is fused with arrays that it recomputes."""
+        group = self.of.get(instruction)
+        if group is None or len(group.members) > 1:
+            return group
+        return group if any(o.shape.dims and self.values.is_free(o) for o in instruction.operands) else None
+
+    def is_stored(self, value: Instruction, later: Mapping[Instruction, bool]) -> bool:
+        """Whether a value lies in memory when groups are fused, given the answers for `later` values."""
+        values, group = self.values, self.fusion(value)
+        if group is not None:
+            return values.is_read_outside(value, group.members)
+        if not values.is_free(value) or value is values.computation.root:
+            return True
+        return any(later[u] if values.is_free(u) else self.fusion(u) is None for u in value.users)
 
     def why(self, instruction: Instruction) -> str:
         """Returns one sentence about an instruction of the computation: with which it is fused, or why with none."""
@@ -213,7 +253,11 @@ class Groups:
         rows = other.rows if group.rows is None else group.rows
         first, last = min(group.first, other.first), max(group.last, other.last)
         merged = Group(group.sizes, rows, members, first, last, group.sources | other.sources)
+        rows_stay = group.rows == other.rows
         for member, stands in members.items():
+            theirs = group.members if member in other.members else other.members
+            if rows_stay and theirs.keys().isdisjoint(self.values.sources(member)):
+                continue  # it stands as before
             form = self.values.form(member)
             found = self._stands(merged, member, form) if form is not None else None
             if found is not stands:
@@ -228,12 +272,12 @@ class Groups:
         stack = [value]
         while stack:
             instruction = stack.pop()
-            node = self.of.get(instruction, instruction)
+            node = self.of.get(instruction)
             if node is group:
                 return True
-            if node not in seen:
-                seen.add(node)
-                is_group = isinstance(node, Group)
-                if (node.last if is_group else self._number[instruction]) > group.first:
-                    stack += node.sources if is_group else self.values.sources(instruction)
+            last = self._number[instruction] if node is None else node.last
+            if last <= group.first or (node or instruction) in seen:
+                continue
+            seen.add(node or instruction)
+            stack += self.values.sources(instruction) if node is None else node.sources
         return False

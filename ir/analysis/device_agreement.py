@@ -1,8 +1,11 @@
-"""Follows values through a per-device program, to see on which devices each predicate of its control flow is the same.
+"""Follows values through a per-device program, to see on which devices each of them is the same.
 
 A value is a variation, a tuple the tuple of those of its elements. Computations are followed once per arguments; loops
-until their state no longer changes. Only control flow that communicates is a finding's place, so a program without any
-is not followed at all.
+until their state no longer changes. Numbers that follow from the device number are computed, where values follow from
+such numbers and from data:
+
+    i = u32[] partition-id()          0 1 2 3
+    h = u32[] divide(i, two)          0 0 1 1: the same on devices 0 and 1, which the variation of i does not show
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ..brief import brief
 from ..graph.attributes import Attributes, Callee, ParameterAttributes
@@ -22,10 +27,12 @@ from ..ops.collectives import CollectiveBroadcast
 from ..ops.control import ConditionalAttributes, WhileAttributes
 from ..ops.ragged_all_to_all import RaggedAllToAll
 from ..ops.starts import Starts
+from ..sharding.replica_groups import Groups
 from ..sharding.sharding import Sharding, leaf_shardings
+from ..sharding.tiling import Tiling
 from ..tools.process_grid import ProcessGrid
 from ..types.shape import Shape
-from .numbers import Numbers
+from .per_device import PerDevice
 from .variation import Variation, Variations
 
 Tree = Any  # a variation, or the tuple of the trees of a tuple's elements
@@ -44,37 +51,61 @@ class DeviceChoice:
     calls: Calls
 
 
-Decide = Callable[[DeviceChoice], None]
+class DeviceAgreement:
+    """The variations of a program's values: of each, on all ways from the entry to it.
 
+    `decide` sees each conditional and loop whose devices may choose differently.
+    """
 
-class Flow:
-    """The variations of a program's values. `decide` sees each choice that something inside of `communicates`."""
-
-    def __init__(self, module: Module, grid: ProcessGrid, communicates: set[Computation], decide: Decide) -> None:
+    def __init__(self, module: Module, decide: Callable[[DeviceChoice], None] | None = None) -> None:
         self.module = module
-        self.grid = grid
-        self.variations = Variations(grid.size)
-        self._communicates = communicates
+        self.grid = ProcessGrid.of(module)
+        self.variations = Variations(self.grid.size)
         self._decide = decide
+        self._numbers = PerDevice(self.grid)
+        self._known: set[Instruction] = set()
+        self._values: dict[Instruction, Tree] = {}
+        self._placements: dict[Tiling, Variation] = {}
         self._done: dict[tuple[Computation, Hashable], Tree] = {}
+        arguments = [self._argument(parameter) for parameter in module.entry.parameters]
+        self._run(module.entry, tuple(arguments), ())
 
-    def follow(self) -> None:
-        """Follows the program from its entry."""
-        arguments = [self._argument(parameter) for parameter in self.module.entry.parameters]
-        self._run(self.module.entry, tuple(arguments), ())
+    def __contains__(self, value: Instruction) -> bool:
+        """Whether a value was in the program, and reached, when it was followed."""
+        return value in self._values
+
+    def holds(self, value: Instruction, groups: Groups) -> bool:
+        """Whether an array is bitwise equal on all members of each group. A tuple is not: ask for its elements."""
+        found = self._values.get(value)
+        return isinstance(found, Variation) and all(map(found.is_same_on, groups))
 
     def _run(self, computation: Computation, arguments: tuple[Tree, ...], calls: Calls) -> Tree:
         """Returns the tree of the root."""
         key = computation, arguments
         if key not in self._done:
             values: dict[Instruction, Tree] = {}
-            numbers = Numbers(self.variations, self.grid)
             for instruction in computation:
                 operands = [values[o] for o in instruction.operands]
-                found = self._value(instruction, operands, arguments, calls)
-                values[instruction] = numbers.refined(instruction, found, operands)
+                values[instruction] = found = self._refined(
+                    instruction, self._value(instruction, operands, arguments, calls)
+                )
+                seen = self._values.get(instruction)
+                self._values[instruction] = found if seen is None else self._joined(seen, found)
             self._done[key] = values[computation.root]
         return self._done[key]
+
+    def _refined(self, instruction: Instruction, found: Tree) -> Tree:
+        """Returns the variation of a scalar by its numbers, where these follow from the device; else the given one."""
+        if not instruction.shape.is_scalar or not self._known.issuperset(instruction.operands):
+            return found
+        numbers = self._numbers.value(instruction)
+        if numbers is None:
+            return found
+        self._known.add(instruction)
+        if found.is_same:
+            return found
+        bits = np.ascontiguousarray(numbers).view(f"u{min(numbers.itemsize, 8)}").reshape(self.grid.size, -1)
+        return self.variations.together(*map(self.variations.of, bits.T))
 
     def _value(
         self, instruction: Instruction, operands: list[Tree], arguments: tuple[Tree, ...], calls: Calls
@@ -104,10 +135,7 @@ class Flow:
             return self._run(instruction.called()[0], tuple(operands), (*calls, (instruction, -1)))
         if op.is_collective:
             return self._exchanged(instruction, op, shape, operands)
-        if (device := op.interface(DeviceNumber)) is not None:
-            places = map(self.grid.place_of, range(self.grid.size))
-            return variations.by(device.number(replica, partition) for replica, partition in places)
-        if op.interface(Draws) or op.has_side_effect(attributes):
+        if op.interface(DeviceNumber) or op.interface(Draws) or op.has_side_effect(attributes):
             return filled(shape, variations.different)  # hidden states and the world outside differ
         return filled(shape, variations.together(variations.same, *leaves(tuple(operands))))
 
@@ -150,7 +178,7 @@ class Flow:
         return result
 
     def _choose(self, instruction: Instruction, predicate: Variation, calls: Calls) -> None:
-        if not predicate.is_same and not self._communicates.isdisjoint(instruction.called()):
+        if self._decide is not None and not predicate.is_same:
             self._decide(DeviceChoice(instruction, predicate, calls))
 
     def _joined(self, one: Tree, other: Tree) -> Tree:
@@ -181,15 +209,14 @@ class Flow:
         tiling = sharding.tiling(leaf.rank)
         if tiling.device is not None:
             return self.variations.different
-        place_of = {device: place for place, device in enumerate(tiling.order or ())}
-        digits = tiling.used()
-
-        def tile(device: int) -> Hashable:
-            replica, partition = self.grid.place_of(device)
-            place = place_of.get(partition, partition)
-            return 0 if is_own else replica, *(place // d.stride % d.size for d in digits)
-
-        return self.variations.by(map(tile, range(self.grid.size)))
+        if tiling not in self._placements:
+            place = np.arange(self.grid.partitions) if tiling.order is None else np.argsort(np.asarray(tiling.order))
+            tile = np.zeros_like(place)
+            for digit in tiling.used():
+                tile = tile * digit.size + place // digit.stride % digit.size
+            apart = np.arange(self.grid.replicas) * (0 if is_own else int(tile.max()) + 1)
+            self._placements[tiling] = self.variations.of(np.add.outer(apart, tile).ravel())
+        return self._placements[tiling]
 
 
 def leaves(tree: Tree) -> Iterator[Variation]:
