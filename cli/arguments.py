@@ -70,6 +70,10 @@ def _flat(made: Parser) -> None:
                            "free; arrays are given and shown one by one")
 
 
+def _critical(made: Parser) -> None:
+    made.add_argument("--critical", action="store_true", help="print the longest path through the program")
+
+
 def _remarks(made: Parser, default: str = FEW) -> None:
     """Defines which remarks are told, and which end the command."""
     made.add_argument("--remarks", choices=SHOWN, default=default,
@@ -239,6 +243,7 @@ def schedule(made: Parser) -> None:
                       help="the most bytes that the program may take on a device")
     _flat(made)
     made.add_argument("--as-is", action="store_true", help="keep the order of the program, and its collectives")
+    _critical(made)
     made.add_argument("--trace", type=Path, metavar="F.json",
                       help="write the forecast as a file for Perfetto (ui.perfetto.dev)")
     made.add_argument("--measured", metavar="TRACE.json",

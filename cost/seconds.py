@@ -145,6 +145,12 @@ class Clock:
         times = 1 if self._combined else max(len(instruction.operands), 1)
         return times * self._route(instruction).transfer.time(self.received(instruction) / times) / SECOND
 
+    def started(self, instruction: Instruction) -> float:
+        """Returns the seconds of a collective, or of the computation that a start runs."""
+        if instruction.op.is_collective:
+            return self.collective(instruction)
+        return self.serial(instruction.called()[0]).total
+
     def latency(self, instruction: Instruction) -> float:
         """Returns the seconds of a collective that do not depend on its bytes."""
         return self._route(instruction).transfer.latency / SECOND
