@@ -252,6 +252,19 @@ def schedule(made: Parser) -> None:
     _json(made)
 
 
+def forecast(made: Parser) -> None:
+    """Defines the arguments of `hloom forecast`."""
+    _partitioned(made)
+    made.add_argument("--memory", type=byte_count, metavar="12GB",
+                      help="the most bytes that the program may take on a device")
+    made.add_argument("--as-is", action="store_true", help="keep the order of the program, and its collectives")
+    made.add_argument("--batch-of", metavar="PARAM", default="",
+                      help="count the elements of this parameter per second if they are integers, or else its rows")
+    _critical(made)
+    _remarks(made)
+    _json(made)
+
+
 def shard(made: Parser) -> None:
     """Defines the arguments of `hloom shard`."""
     _partitioned(made)

@@ -39,6 +39,8 @@ COMMANDS = {
                       arguments.memory, "cli.memory:memory"),
     "schedule": Command("schedule the partitioned program, and print when its collectives run and what hides them",
                         arguments.schedule, "cli.schedule:schedule"),
+    "forecast": Command("forecast the time of a step on a machine, what it waits for, and its memory",
+                        arguments.forecast, "cli.forecast:forecast"),
     "machine": Command("list machines, print one as a file, or measure this one",
                        arguments.machine, "cli.machine:machine"),
     "shard": Command("print the sharding of every value", arguments.shard, "cli.shardings:shard"),

@@ -27,6 +27,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "hloom schedule examples/transformer_train.hlo --machine h100",
         "hloom schedule examples/transformer_scan_train.hlo --machine cpu-cluster --trace forecast.json",
     ),
+    "forecast": (
+        "hloom forecast examples/transformer_train.hlo --machine h100",
+        "hloom forecast examples/transformer_scan_train.hlo --machine tpu-v5e --critical",
+    ),
     "machine": ("hloom machine", "hloom machine h100 > ours.toml", "hloom machine calibrate --ranks 4 -o ours.toml"),
     "shard": (
         "hloom shard examples/mlp_named.hlo",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..ir.brief import brief
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
@@ -27,6 +28,7 @@ _CAUSAL = 0.5  # of the products, where a mask lets a triangle through
 _DEEP = 24  # values of which a mask is made
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class AttentionKernels:
     """The attention kernels of a computation: values `inside`, and each product with the share that is computed."""

@@ -109,6 +109,11 @@ class Machine(Protocol):
         return math.inf
 
     @property
+    def error(self) -> float | None:
+        """The largest relative error that forecasts of published or measured steps showed; None if none is known."""
+        return None
+
+    @property
     def fuses(self) -> bool:
         """Whether programs are fused before they run, so that values inside of fusions cost no memory traffic."""
         return True
@@ -128,6 +133,7 @@ class Cluster(KeptHash, Machine):
     costs what was measured. Others cost what the best algorithm takes (`cost.algorithms`) if the links have steps, else
     latency and bandwidth of the slowest link. Programs are `fused` before they run, or run op by op. `products` says
     what share of the rate matrix products reach, `attention_share` is that of a kernel for attention, 0 without one.
+    `known_error` is the largest error of forecasts that were compared with steps, 0 if none were.
     """
 
     links: Links = ONE_LINK
@@ -143,6 +149,7 @@ class Cluster(KeptHash, Machine):
     fused: bool = True
     products: ProductSpeed = AT_RATE
     attention_share: float = 0.0
+    known_error: float = 0.0
 
     def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
         """Returns the cost over the links used; over the slowest of all without digits or with an `order`."""
@@ -190,6 +197,10 @@ class Cluster(KeptHash, Machine):
     @property
     def overlap(self) -> float:
         return self.overlap_share
+
+    @property
+    def error(self) -> float | None:
+        return self.known_error or None
 
     @property
     def capacity(self) -> float:

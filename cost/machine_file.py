@@ -15,13 +15,14 @@
     bandwidth = "368 GB/s"
     source = "fit"
 
-`[memory]` also has `reserve`, the share that programs must leave free; `[compute]` has `launch`, the time of an op in
-addition to its bytes and work, `overlap`, the speed of computation while a collective runs, and `attention`, the share
-of the rate that a kernel for attention reaches. `[products]` are those of `cost.products`. `[work]` may have `other`,
-for all other types. `fuses = false` in `[compute]` says that programs run op by op. Links may have `step` and
-`torus` (`cost.algorithms`). `[[collectives]]` are measured ones: `kind`, `devices` along each level of links,
-`latency`, `bandwidth` (bytes that a device receives), `source`. `[engines]` name the engine of a kind, or of the links
-from a stride on. What a file leaves out is as on the default machine.
+`[memory]` also has `reserve`, the share that programs must leave free. `[compute]` has `launch`, the time of an op in
+addition to its bytes or work; `overlap`, the speed of computation while a collective runs; `attention`, the share of
+the rate that a kernel for attention reaches; `fuses = false` says that programs run op by op. `[products]` are those of
+`cost.products`, and `error` in `[forecast]` is the largest of forecasts that were compared with steps. `[work]` may
+have `other`, for all other types. Links may have `step`, `torus`, `shape`, `wrap` and `cores` (`cost.links`).
+`[[collectives]]` are measured ones: `kind`, `devices` along each level of links, `latency`, `bandwidth` (bytes that a
+device receives), `source`. `[engines]` name the engine of a kind, or of the links from a stride on. What a file leaves
+out is as on the default machine.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ SINGLE = {
     ("compute", "launch"): ("launch_seconds", Quantity.SECONDS),
     ("compute", "overlap"): ("overlap_share", Quantity.SHARE),
     ("compute", "attention"): ("attention_share", Quantity.SHARE),
+    ("forecast", "error"): ("known_error", Quantity.SHARE),
     ("products", "share"): ("products.share", Quantity.SHARE),
     ("products", "rows"): ("products.rows", Quantity.COUNT),
     ("products", "columns"): ("products.columns", Quantity.COUNT),
@@ -71,7 +73,7 @@ ROWS: dict[str, dict[str, Quantity | None]] = {
 """The keys of the tables with several rows; None for those that are no quantity."""
 
 _MOST_AXES = 8  # of a torus
-_TABLES = ("memory", "compute", "products", "work", *ROWS, "engines")
+_TABLES = ("memory", "compute", "products", "forecast", "work", *ROWS, "engines")
 
 
 @dataclass(frozen=True, slots=True)
