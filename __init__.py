@@ -90,6 +90,8 @@ if TYPE_CHECKING:
     from .passes.spmd.local_forms import local_forms as local_forms
     from .report.budget import assert_collectives as assert_collectives
     from .report.explain import explain as explain
+    from .report.forecast import StepForecast as StepForecast
+    from .report.forecast import forecast as forecast
     from .runtime import RankFailed as RankFailed
     from .runtime import evaluate as evaluate
     from .runtime import run as run
@@ -168,6 +170,8 @@ _PLACES = {
     "local_forms": "passes.spmd.local_forms:local_forms",
     "assert_collectives": "report.budget:assert_collectives",
     "explain": "report.explain:explain",
+    "StepForecast": "report.forecast:StepForecast",
+    "forecast": "report.forecast:forecast",
     "RankFailed": "runtime:RankFailed",
     "evaluate": "runtime:evaluate",
     "run": "runtime:run",

@@ -216,4 +216,5 @@ SCHEDULE = (
 TRACE = argument("--trace", type=Path, metavar="F.json", help="write what the last run did, and when, on each rank: a "
                                                               "file for Perfetto (ui.perfetto.dev)")  # fmt: skip
 JSON = flag("--json", "print JSON (see docs/json.md)")
+CRITICAL = flag("--critical", "print the longest path through the program")
 OUT = argument("--out", metavar="DIR", help="write the outputs there as .npy files")

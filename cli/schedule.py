@@ -12,15 +12,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ..cost.seconds import Clock
 from ..driver.compile import to_local
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..passes.base import PassContext, run_pipeline
 from ..passes.pipelines import schedule as make_schedule
+from ..passes.schedule.bound import program_bound
 from ..passes.schedule.flat_parameters import FlatParameters
 from ..passes.schedule.sizes import sized
 from ..report.measured import Agreement, agreement_text, compare, load_trace
-from ..report.schedule import Schedule, ms, schedule_of, schedule_summary, schedule_table
+from ..report.schedule import Schedule, critical_table, ms, schedule_of, schedule_summary, schedule_table
 from ..report.schedule_trace import schedule_trace
 from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
@@ -54,6 +56,8 @@ def schedule(args: argparse.Namespace) -> int:
         return EXIT_OK
     if found.collectives:
         say(schedule_table(found.collectives), end="\n\n")
+    if args.critical:
+        say(critical_table(program_bound(module, Clock.of(module, context.machine))), end="\n\n")
     count = f"{module.devices} device{'s' * (module.devices != 1)}"
     say(f"{module.name}: {count}; times in ms\n{schedule_summary(found)}")
     if before is not None:

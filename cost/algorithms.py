@@ -13,9 +13,10 @@ byte that a device receives at the least (`cost.formulas`):
 
 (Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.) In a torus, rings
 along all axes that a group has work at the same time: a steps of side / 2 for a axes, 1 / a of the bytes; an all-to-all
-sends k side / 4 (k - 1) for each byte received, because most of it crosses several links. A group is taken to be a cube
-with sides of at least four devices, as slices of such machines are. A group of fewer than 4^a devices takes log k
-steps, as if it had sides of two: so many does a sequence of collectives over its parts take.
+sends k side / 4 (k - 1) for each byte received, because most of it crosses several links (`cost.torus` has the axes of
+a group where the shape is known). Else a group is taken to be a cube with sides of at least four devices, as slices of
+such machines are. A group of fewer than 4^a devices takes log k steps, as if it had sides of two: so many does a
+sequence of collectives over its parts take.
 
 A collective over several levels of links may be taken apart: an all-gather goes over the slow links first, with the
 parts of single devices, and then over the fast ones. The inverse holds for a reduce-scatter, and an all-reduce is both.
@@ -28,6 +29,7 @@ from collections.abc import Iterator, Sequence
 
 from .formulas import Kind
 from .links import Link
+from .torus import in_shape
 from .transfer import SECOND, Transfer
 
 _APART: tuple[Kind, ...] = ("all-gather", "reduce-scatter", "all-reduce")
@@ -47,7 +49,10 @@ def transfer(kind: Kind, levels: Sequence[tuple[Link, int]]) -> Transfer:
 
 def _algorithms(kind: Kind, link: Link, devices: int) -> Iterator[Transfer]:
     """Yields the costs of all algorithms over links of one level."""
-    ways = _in_torus(kind, link, devices) if link.torus else _through_switch(kind, devices)
+    if link.torus:
+        ways = in_shape(kind, link, devices) if link.shape else _in_torus(kind, link, devices)
+    else:
+        ways = _through_switch(kind, devices)
     for steps, share in ways:
         yield Transfer((link.latency + steps * link.step) * SECOND, share * SECOND / link.bandwidth)
 

@@ -15,6 +15,7 @@ latencies are about 1 us, worth 100 KB at this bandwidth; specifying them gives 
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect
 from collections.abc import Mapping, Sequence
@@ -32,13 +33,18 @@ class Link:
     """`latency` in seconds per collective, `bandwidth` in bytes per second that a device receives.
 
     `step` are the seconds of each step of an algorithm between two devices, in addition to the latency. `torus` is the
-    number of axes of a torus; the bandwidth is then that of both links of one axis. 0 stands for a switch.
+    number of axes of a torus; the bandwidth is then that of both links of one axis. 0 stands for a switch. `shape` are
+    the devices along each axis where they are known. An axis whose number of nodes is a multiple of `wrap` is a ring,
+    any other a line. The last axis has `cores` devices per node, which share the links of the node.
     """
 
     latency: float = 1e-11
     bandwidth: float = 1e11
     step: float = 0.0
     torus: int = 0
+    shape: tuple[int, ...] = ()
+    wrap: int = 1
+    cores: int = 1
 
     @property
     def has_steps(self) -> bool:
@@ -48,7 +54,7 @@ class Link:
     def slower(self, other: Link) -> Link:
         """Returns a link with the worse latency, step and bandwidth of both, and the topology of the slower one."""
         narrow = min(self, other, key=lambda link: link.bandwidth)
-        return Link(max(self.latency, other.latency), narrow.bandwidth, max(self.step, other.step), narrow.torus)
+        return replace(narrow, latency=max(self.latency, other.latency), step=max(self.step, other.step))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,17 @@ class Links:
         links = [link for _, link in self.levels]
         return Link(min(i.latency + i.step for i in links), max(i.bandwidth * max(i.torus, 1) for i in links))
 
+    def of_devices(self, count: int) -> Links:
+        """Returns these links in a job of this many devices: a torus gets its shape, the closest to a cube."""
+        if not any(link.torus and not link.shape for _, link in self.levels):
+            return self
+        levels = [
+            (start, replace(link, shape=near_cube(max(count // start, 1), link.torus)))
+            if link.torus and not link.shape else (start, link)
+            for start, link in self.levels
+        ]  # fmt: skip
+        return Links(tuple(levels))
+
     @property
     def borders(self) -> tuple[int, ...]:
         """The first strides of the levels whose link differs from the level below."""
@@ -112,6 +129,19 @@ class Links:
 
     def _at(self, stride: int) -> Link:
         return next(link for start, link in reversed(self.levels) if start <= stride)
+
+
+def near_cube(count: int, axes: int) -> tuple[int, ...]:
+    """Returns the sides, short ones first, of a block of this many devices whose sides differ least."""
+    sides = [1] * axes
+    left, prime, primes = count, 2, list[int]()
+    while left > 1:
+        prime = next((p for p in range(prime, math.isqrt(left) + 1) if left % p == 0), left)
+        primes.append(prime)
+        left //= prime
+    for prime in reversed(primes):
+        sides[sides.index(min(sides))] *= prime
+    return tuple(sorted(sides))
 
 
 DEFAULT = Links()

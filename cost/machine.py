@@ -10,7 +10,7 @@ a byte over a link takes 10 and a byte of memory 1. Costs are then sums of integ
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
@@ -22,6 +22,7 @@ from .fits import Fit, measured
 from .formulas import Kind
 from .links import DEFAULT as ONE_LINK
 from .links import Links
+from .products import AT_RATE, ProductSizes, ProductSpeed
 from .transfer import SECOND as SECOND
 from .transfer import Transfer as Transfer
 
@@ -66,6 +67,19 @@ class Machine(Protocol):
         """A lower bound for the cost of every collective."""
         ...
 
+    def product(self, sizes: ProductSizes, element: ElementType) -> float:
+        """Returns the time of matrix products, which may depend on their sizes: by default that of their work."""
+        return self.work(sizes.multiply_adds, element)
+
+    @property
+    def attention(self) -> float:
+        """The share of the rate of `work` that a kernel for attention reaches; 0 where attention is no kernel."""
+        return 0.0
+
+    def of_devices(self, count: int) -> Machine:
+        """Returns the machine for a program on this many devices, whose links may depend on it."""
+        return self
+
     @property
     def levels(self) -> tuple[int, ...]:
         """The strides of the device number at which the cost of collectives changes; empty if it does not."""
@@ -95,6 +109,11 @@ class Machine(Protocol):
         return math.inf
 
     @property
+    def error(self) -> float | None:
+        """The largest relative error that forecasts of published or measured steps showed; None if none is known."""
+        return None
+
+    @property
     def fuses(self) -> bool:
         """Whether programs are fused before they run, so that values inside of fusions cost no memory traffic."""
         return True
@@ -112,7 +131,9 @@ class Cluster(KeptHash, Machine):
     bytes less the share `reserve`. `engines` are pairs of a kind, or of the first stride of a level of links, and the
     name of the engine that runs such collectives; a kind goes before a stride. A collective that was measured (`fits`)
     costs what was measured. Others cost what the best algorithm takes (`cost.algorithms`) if the links have steps, else
-    latency and bandwidth of the slowest link. Programs are `fused` before they run, or run op by op.
+    latency and bandwidth of the slowest link. Programs are `fused` before they run, or run op by op. `products` says
+    what share of the rate matrix products reach, `attention_share` is that of a kernel for attention, 0 without one.
+    `known_error` is the largest error of forecasts that were compared with steps, 0 if none were.
     """
 
     links: Links = ONE_LINK
@@ -126,6 +147,9 @@ class Cluster(KeptHash, Machine):
     engines: tuple[tuple[Kind | int, str], ...] = ()
     fits: tuple[Fit, ...] = ()
     fused: bool = True
+    products: ProductSpeed = AT_RATE
+    attention_share: float = 0.0
+    known_error: float = 0.0
 
     def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
         """Returns the cost over the links used; over the slowest of all without digits or with an `order`."""
@@ -141,6 +165,17 @@ class Cluster(KeptHash, Machine):
         if element.is_float:
             rate = next((rate for bits, rate in self.by_bits if element.bits <= bits), rate)
         return points * (SECOND / rate)
+
+    def product(self, sizes: ProductSizes, element: ElementType) -> float:
+        return self.work(sizes.multiply_adds, element) / self.products.efficiency(sizes)
+
+    @property
+    def attention(self) -> float:
+        return self.attention_share
+
+    def of_devices(self, count: int) -> Cluster:
+        """Returns this cluster with the shape of a torus of this many devices, if it has no shape."""
+        return _of_devices(self, count)
 
     @property
     def fastest(self) -> Transfer:
@@ -164,12 +199,22 @@ class Cluster(KeptHash, Machine):
         return self.overlap_share
 
     @property
+    def error(self) -> float | None:
+        return self.known_error or None
+
+    @property
     def capacity(self) -> float:
         return self.memory_size * (1 - self.reserve)
 
     @property
     def fuses(self) -> bool:
         return self.fused
+
+
+@lru_cache(maxsize=1024)
+def _of_devices(cluster: Cluster, count: int) -> Cluster:
+    links = cluster.links.of_devices(count)
+    return cluster if links is cluster.links else replace(cluster, links=links)
 
 
 @lru_cache(maxsize=1024)

@@ -15,12 +15,14 @@
     bandwidth = "368 GB/s"
     source = "fit"
 
-`[memory]` also has `reserve`, the share that programs must leave free; `[compute]` has `launch`, the time of an op in
-addition to its bytes and work, and `overlap`, the speed of computation while a collective runs. `[work]` may have
-`other`, for all other types. `fuses = false` in `[compute]` says that programs run op by op. Links may have `step` and
-`torus` (`cost.algorithms`). `[[collectives]]` are measured ones: `kind`, `devices` along each level of links,
-`latency`, `bandwidth` (bytes that a device receives), `source`. `[engines]` name the engine of a kind, or of the links
-from a stride on. What a file leaves out is as on the default machine.
+`[memory]` also has `reserve`, the share that programs must leave free. `[compute]` has `launch`, the time of an op in
+addition to its bytes or work; `overlap`, the speed of computation while a collective runs; `attention`, the share of
+the rate that a kernel for attention reaches; `fuses = false` says that programs run op by op. `[products]` are those of
+`cost.products`, and `error` in `[forecast]` is the largest of forecasts that were compared with steps. `[work]` may
+have `other`, for all other types. Links may have `step`, `torus`, `shape`, `wrap` and `cores` (`cost.links`).
+`[[collectives]]` are measured ones: `kind`, `devices` along each level of links, `latency`, `bandwidth` (bytes that a
+device receives), `source`. `[engines]` name the engine of a kind, or of the links from a stride on. What a file leaves
+out is as on the default machine.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from .fits import Fit
 from .formulas import Kind
 from .links import Link, Links
 from .machine import Cluster
+from .products import ProductSpeed
 from .quantity import Quantity
 from .toml_places import Places
 
@@ -48,22 +51,29 @@ SINGLE = {
     ("memory", "reserve"): ("reserve", Quantity.SHARE),
     ("compute", "launch"): ("launch_seconds", Quantity.SECONDS),
     ("compute", "overlap"): ("overlap_share", Quantity.SHARE),
+    ("compute", "attention"): ("attention_share", Quantity.SHARE),
+    ("forecast", "error"): ("known_error", Quantity.SHARE),
+    ("products", "share"): ("products.share", Quantity.SHARE),
+    ("products", "rows"): ("products.rows", Quantity.COUNT),
+    ("products", "columns"): ("products.columns", Quantity.COUNT),
+    ("products", "depth"): ("products.depth", Quantity.COUNT),
+    ("products", "units"): ("products.units", Quantity.COUNT),
 }
-"""The numbers of a machine by table and key: the field of `Cluster`, and what they count."""
+"""The numbers of a machine by table and key: the field of `Cluster`, or of one of its fields, and what they count."""
 
 FUSES = "compute", "fuses"
 """The table and the key that say whether programs are fused."""
 
 ROWS: dict[str, dict[str, Quantity | None]] = {
     "links": {"from": None, "latency": Quantity.SECONDS, "bandwidth": Quantity.BANDWIDTH, "step": Quantity.SECONDS,
-              "torus": None, "source": None},
+              "torus": None, "shape": None, "wrap": Quantity.COUNT, "cores": Quantity.COUNT, "source": None},
     "collectives": {"kind": None, "devices": None, "latency": Quantity.SECONDS, "bandwidth": Quantity.BANDWIDTH,
                     "source": None},
 }  # fmt: skip
 """The keys of the tables with several rows; None for those that are no quantity."""
 
 _MOST_AXES = 8  # of a torus
-_TABLES = ("memory", "compute", "work", *ROWS, "engines")
+_TABLES = ("memory", "compute", "products", "forecast", "work", *ROWS, "engines")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +125,12 @@ class _Reader:
             value = self.table(found, table).get(key)
             if value is not None:
                 fields[target] = self.sourced(table, key, value, quantity)
-        for table in ("memory", "compute"):
+        for table in dict.fromkeys(table for table, _ in SINGLE):
             for key in self.table(found, table):
                 if (table, key) not in (*SINGLE, FUSES):
                     self.unknown((table, 0, key), key, [k for t, k in (*SINGLE, FUSES) if t == table])
+        parts = {name.split(".")[1]: fields.pop(name) for name in list(fields) if "." in name}
+        fields["products"] = ProductSpeed(**parts)
         fused = self.table(found, FUSES[0]).get(FUSES[1], True)
         if not isinstance(fused, bool):
             self.fail((FUSES[0], 0, FUSES[1]), f"'{fused}' is neither true nor false")
@@ -196,7 +208,12 @@ class _Reader:
                 self.fail(("links", n, "torus"), f"'{torus}' is not a number of axes", "write 2 or 3, or leave it out")
             latency, bandwidth = (self.of_row("links", n, row, key) for key in ("latency", "bandwidth"))
             step = self.of_row("links", n, row, "step") if "step" in row else 0.0
-            levels.append((first, Link(latency, bandwidth, step, torus)))
+            shape = cast(list[Any], row.get("shape", []) if isinstance(row.get("shape", []), list) else [0])
+            if not all(isinstance(size, int) and 0 < size <= LARGEST_MESH for size in shape):
+                self.fail(("links", n, "shape"), f"'{row['shape']}' are not the devices along each axis",
+                          "write [8, 16, 16]")  # fmt: skip
+            wrap, cores = (int(self.of_row("links", n, row, k)) if k in row else 1 for k in ("wrap", "cores"))
+            levels.append((first, Link(latency, bandwidth, step, torus, tuple(shape), wrap, cores)))
         return Links(tuple(levels))
 
     def of_row(self, table: str, n: int, row: Mapping[str, Any], key: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
 
 from .machine import DEFAULT, Cluster
 from .machine_file import FUSES, ROWS, SINGLE, MachineFile
@@ -20,14 +21,14 @@ def machine_text(file: MachineFile) -> str:
 
 def _tables(machine: Cluster, sources: Mapping[str, str]) -> Iterator[str]:
     def sourced(table: str, key: str, value: float, quantity: Quantity) -> str:
-        text = f"{value:.6g}" if quantity is Quantity.SHARE else json.dumps(quantity.text(value))
+        text = f"{value:.6g}" if quantity in (Quantity.SHARE, Quantity.COUNT) else json.dumps(quantity.text(value))
         return f"{key} = {{ value = {text}, source = {json.dumps(sources.get(f'{table}.{key}', _ASSUMED))} }}"
 
     for table in dict.fromkeys(table for table, _ in SINGLE):
         lines = [
-            sourced(table, key, getattr(machine, name), quantity)
+            sourced(table, key, attrgetter(name)(machine), quantity)
             for (own, key), (name, quantity) in SINGLE.items()
-            if own == table and getattr(machine, name) != getattr(DEFAULT, name)
+            if own == table and attrgetter(name)(machine) != attrgetter(name)(DEFAULT)
         ]  # fmt: skip
         if table == FUSES[0] and not machine.fused:
             lines.append(f"{FUSES[1]} = false")
@@ -37,7 +38,8 @@ def _tables(machine: Cluster, sources: Mapping[str, str]) -> Iterator[str]:
     if not machine.by_bits or machine.points != machine.by_bits[-1][1]:
         yield sourced("work", "other", machine.points, Quantity.RATE)
     for n, (start, link) in enumerate(machine.links.levels):
-        extra = {"step": link.step, "torus": link.torus}
+        extra = {"step": link.step, "torus": link.torus, "shape": list(link.shape)}
+        extra |= {key: value for key, value in (("wrap", link.wrap), ("cores", link.cores)) if value != 1}
         row = {"from": start, "latency": link.latency, "bandwidth": link.bandwidth,
                **{key: value for key, value in extra.items() if value}}  # fmt: skip
         yield from _row("links", row, sources.get(f"links.{n}", _ASSUMED))

@@ -8,6 +8,8 @@
 are given apart (`cost.links`).
 
     FILE.toml                                        a machine file (see `cost.machine_file`), rates likewise
+    tpu-v4:8x16x16                                   the axes of a torus
+    h100:16x8                                        nodes, and devices in each
 
 The presets are machine files in `cost/machines`. Their figures are peaks as vendors state them, of dense products; a
 multiply-add is two of their operations. Each number has its source there.
@@ -23,9 +25,9 @@ from pathlib import Path
 
 from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
-from ..ir.sharding.mesh import Mesh
+from ..ir.sharding.mesh import LARGEST_MESH, Mesh
 from ..ir.types.element_type import ELEMENT_TYPES
-from .links import parse_links
+from .links import Links, parse_links
 from .machine import DEFAULT, Cluster, Machine
 from .machine_file import MachineFile, load_machine
 from .quantity import Quantity
@@ -83,6 +85,7 @@ def machine_summary(machine: Cluster) -> tuple[str, str, str]:
     return size + Quantity.BANDWIDTH.text(machine.memory_bytes), Quantity.RATE.text(rate), links
 
 
+_SHAPED = re.compile(r":\d+(x\d+)*$")
 _NUMBER = re.compile(r"(\d{1,24}(?:\.\d{1,24})?)([KMGTP]?)B?$")
 _POWERS = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15}
 _HELP = (f"write one of {', '.join(PRESETS)}, a FILE.toml, rates such as 'work=bf16:400T,f32:60T;memory=2TB', "
@@ -100,6 +103,7 @@ def parse_machine(text: str = "", links: str = "", mesh: Mesh | None = None) -> 
     CompileError.
     """
     first, *rest = [part.strip() for part in text.split(";")]
+    first, _, shape = first.partition(":") if _SHAPED.search(first) else (first, "", "")
     if first.endswith(SUFFIX):
         machine = load_machine(first).machine
     else:
@@ -114,7 +118,26 @@ def parse_machine(text: str = "", links: str = "", mesh: Mesh | None = None) -> 
             machine = _with_work(machine, value, part)
         else:
             fail(f"'{part}' is neither a machine nor a rate", help=_HELP)
+    if shape:
+        machine = _shaped(machine, first, tuple(map(int, shape.split("x"))))
     return replace(machine, links=parse_links(links, mesh)) if links else machine
+
+
+def _shaped(machine: Cluster, name: str, shape: tuple[int, ...]) -> Cluster:
+    """Returns a machine whose torus has these axes, or whose nodes have as many devices as the last number says."""
+    levels = list(machine.links.levels)
+    start, link = levels[-1]
+    if not all(0 < size <= LARGEST_MESH for size in shape) or math.prod(shape) > LARGEST_MESH:
+        fail(f"{name} has no devices in the shape {'x'.join(map(str, shape))}", help=_HELP)
+    if link.torus:
+        if len(shape) != link.torus:
+            fail(f"{name} is a torus of {link.torus} axes, not of {len(shape)}", help=_HELP)
+        levels[-1] = start, replace(link, shape=shape)
+    elif len(levels) == len(shape) == 2:
+        levels[-1] = shape[1], link
+    else:
+        fail(f"{name} has no shape of {len(shape)} numbers: it has {len(levels)} levels of links", help=_HELP)
+    return replace(machine, links=Links(tuple(levels)))
 
 
 def _with_work(machine: Cluster, value: str, part: str) -> Cluster:

@@ -21,6 +21,7 @@ class Quantity(Enum):
     BANDWIDTH = "a number of bytes per second above zero"
     RATE = "a number of multiply-adds per second above zero"
     SHARE = "a share between 0 and 1"
+    COUNT = "a whole number above zero"
 
     @property
     def units(self) -> dict[str, int]:
@@ -28,7 +29,9 @@ class Quantity(Enum):
         if self is Quantity.SECONDS:
             return _TIMES
         unit = {Quantity.BYTES: "B", Quantity.BANDWIDTH: "B/s"}.get(self, "")
-        return {"": 0} if self is Quantity.SHARE else {name + unit: power for name, power in _POWERS.items()}
+        if self in (Quantity.SHARE, Quantity.COUNT):
+            return {"": 0}
+        return {name + unit: power for name, power in _POWERS.items()}
 
     @property
     def example(self) -> str:
@@ -45,7 +48,9 @@ class Quantity(Enum):
             return None
         found = float(Decimal(match[1]).scaleb(units[match[2].replace("µ", "u")]))
         least, most = _LIMITS.get(self, _POSITIVE)
-        return found if least <= found <= most else None
+        if not least <= found <= most or (self is Quantity.COUNT and found % 1):
+            return None
+        return int(found) if self is Quantity.COUNT else found
 
     def text(self, value: float) -> str:
         """Returns a number with the largest unit in which it is at least 1, six digits of it."""
@@ -54,8 +59,10 @@ class Quantity(Enum):
         return f"{value / 10**power:.6g} {unit}".strip()
 
 
-_LIMITS: dict[Quantity, tuple[float, float]] = {Quantity.SECONDS: (0.0, 1e24), Quantity.SHARE: (0.0, 1.0)}
+_LIMITS: dict[Quantity, tuple[float, float]] = {
+    Quantity.SECONDS: (0.0, 1e24), Quantity.SHARE: (0.0, 1.0), Quantity.COUNT: (1, 1e6),
+}  # fmt: skip
 _EXAMPLES = {
     Quantity.SECONDS: "25 us", Quantity.BYTES: "80 GB", Quantity.BANDWIDTH: "3350 GB/s", Quantity.RATE: "494 T",
-    Quantity.SHARE: "0.9",
+    Quantity.SHARE: "0.9", Quantity.COUNT: "128",
 }  # fmt: skip

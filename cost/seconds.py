@@ -1,15 +1,16 @@
 """The seconds of single instructions on a machine, which forecasts, timelines and schedulers add up.
 
-An op takes `launch + work / rate + bytes / bandwidth`: the multiply-adds of contractions, and the bytes that it reads
-and writes of materialized values (`ir.analysis.stored`; all values where nothing is fused). A fusion touches memory at
-its ends only and does the work of the contractions inside. A collective takes the time of the machine for its kind, its
-bytes and its links.
+An op takes `launch + max(work / rate, bytes / bandwidth)`: the multiply-adds of contractions at the rate that products
+of their sizes reach (`cost.products`), and the bytes that it reads and writes of materialized values
+(`ir.analysis.stored`; all values where nothing is fused). A fusion touches memory at its ends only and does the work of
+the contractions inside. Attention is one kernel where the machine has such (`cost.attention`). A collective takes the
+time of the machine for its kind, its bytes and its links.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -23,17 +24,19 @@ from ..ir.ops.collectives import Pairs, pairs_of
 from ..ir.sharding.digit import Digit, Digits
 from ..ir.sharding.replica_groups import ReplicaGroups
 from ..ir.tools.trip_count import trip_count
+from .attention import NO_KERNELS, AttentionKernels, attention_kernels
 from .collectives import groups_of, kind_of, wire_bytes
 from .formulas import Kind
 from .groups import group_digits
 from .machine import SECOND, Machine, Transfer
 from .memory_traffic import touched
+from .products import sizes_of
 from .work import is_contraction, multiply_adds
 
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Seconds of one device by kind: collectives, memory traffic, contractions, launches of ops."""
+    """Seconds of one device by kind: collectives, ops that memory bounds, ops that work bounds, launches of ops."""
 
     collectives: float = 0.0
     memory: float = 0.0
@@ -69,9 +72,9 @@ class Clock:
     def __init__(
         self, machine: Machine, devices: int, sent: Mapping[str, int] | None = None, combined: bool = True
     ) -> None:
-        self.machine, self.devices = machine, devices
+        self.machine, self.devices = machine.of_devices(devices), devices
         self._stored = Stored() if machine.fuses else None
-        self.is_stored: Callable[[Instruction], bool] = self._stored or _always
+        self._kernels: dict[Computation, AttentionKernels] = {}
         self._parts: dict[Instruction, Seconds] = {}
         self._touched: dict[Instruction, int] = {}
         self._sent, self._combined = sent or {}, combined
@@ -91,6 +94,7 @@ class Clock:
             self._parts.pop(instruction, None)
             self._touched.pop(instruction, None)
         self._serial.clear()
+        self._kernels.clear()
 
     def copied(self, copies: Mapping[Instruction, Instruction]) -> Clock:
         """Returns the clock of a copy of the program, given the copy of each instruction."""
@@ -98,7 +102,7 @@ class Clock:
         found._parts = {copies[i]: parts for i, parts in self._parts.items() if i in copies}
         found._touched = {copies[i]: size for i, size in self._touched.items() if i in copies}
         if self._stored is not None:
-            found._stored = found.is_stored = self._stored.copied(copies)
+            found._stored = self._stored.copied(copies)
         found._routes = self._routes
         return found
 
@@ -116,7 +120,21 @@ class Clock:
         if not size and not work:
             return _NOTHING
         launch = self._launch if work or self.is_stored(instruction) else 0.0
-        return Seconds(0.0, self.machine.memory(size) / SECOND, work / SECOND, launch / SECOND)
+        memory = self.machine.memory(size)
+        bound = (0.0, work) if work >= memory else (memory, 0.0)
+        return Seconds(0.0, bound[0] / SECOND, bound[1] / SECOND, launch / SECOND)
+
+    def is_stored(self, value: Instruction) -> bool:
+        """Whether a value lies in memory: neither fused into its readers nor inside of an attention kernel."""
+        return (self._stored is None or self._stored(value)) and value not in self._attention(value).inside
+
+    def _attention(self, value: Instruction) -> AttentionKernels:
+        """Returns the attention kernels around a value; none where the machine has no such kernels."""
+        if not self.machine.attention or value.parent is None:
+            return NO_KERNELS
+        if value.parent not in self._kernels:
+            self._kernels[value.parent] = attention_kernels(value.parent)
+        return self._kernels[value.parent]
 
     def touched(self, instruction: Instruction) -> int:
         """Returns the bytes of memory that an op reads and writes."""
@@ -134,12 +152,21 @@ class Clock:
             return self._fused[fused]
         if not is_contraction(instruction):
             return 0.0
-        return self.machine.work(multiply_adds(instruction), instruction.operands[0].shape.element)
+        element, share = instruction.operands[0].shape.element, self._attention(instruction).products.get(instruction)
+        if share is not None:
+            return share * self.machine.work(multiply_adds(instruction), element) / self.machine.attention
+        return self.machine.product(sizes_of(instruction), element)
 
     def collective(self, instruction: Instruction) -> float:
         """Returns the seconds of one execution of a collective, from its start until all of its data are there."""
         times = 1 if self._combined else max(len(instruction.operands), 1)
         return times * self._route(instruction).transfer.time(self.received(instruction) / times) / SECOND
+
+    def started(self, instruction: Instruction) -> float:
+        """Returns the seconds of a collective, or of the computation that a start runs."""
+        if instruction.op.is_collective:
+            return self.collective(instruction)
+        return self.serial(instruction.called()[0]).total
 
     def latency(self, instruction: Instruction) -> float:
         """Returns the seconds of a collective that do not depend on its bytes."""
@@ -186,10 +213,6 @@ class Clock:
         if instruction.op.role is Role.BRANCH:
             return [(1, max(called, key=lambda s: s.total))]
         return [(trips_of(instruction), s) for s in called]
-
-
-def _always(value: Instruction) -> bool:
-    return True
 
 
 def trips_of(instruction: Instruction) -> int:

@@ -162,8 +162,8 @@ class _Simulation:
             op = instruction.op
             if not op.is_collective and not op.is_control:
                 self.compute(instruction, parts(instruction).compute, trips)
-            elif _communicates(instruction):
-                started.append(self.start(instruction, trips))
+            elif (collective := collective_in(instruction)) is not None:
+                started.append(self.start(instruction, collective, trips))
                 flying.start(instruction, started[-1])
             else:
                 self.control(instruction, trips)
@@ -199,13 +199,9 @@ class _Simulation:
                 size = 0 if instruction.op.is_control else self.clock.touched(instruction)
                 self.events.append(Event(instruction, COMPUTE, start, start, self.now, size, trips, self.now))
 
-    def start(self, instruction: Instruction, trips: int) -> Event:
-        """Issues a collective to its engine."""
-        inner = _collective_in(instruction)
-        if inner is instruction:
-            seconds = self.clock.collective(instruction)
-        else:
-            seconds = self.clock.serial(instruction.called()[0]).total
+    def start(self, instruction: Instruction, inner: Instruction, trips: int) -> Event:
+        """Issues a collective, or the start of a computation with one, to its engine."""
+        seconds = self.clock.started(instruction)
         engine, size = self.clock.engine(inner), self.clock.received(inner)
         queue = self.queues.setdefault(engine, deque())
         start = max(self.now, queue[-1].end) if queue else self.now
@@ -250,12 +246,10 @@ class _Simulation:
         return [queue[0] for queue in self.queues.values() if queue]
 
 
-def _communicates(instruction: Instruction) -> bool:
-    return instruction.op.is_collective or _collective_in(instruction) is not instruction
-
-
-def _collective_in(instruction: Instruction) -> Instruction:
-    """Returns the collective that a start of a computation runs, else the instruction."""
-    if not (instruction.op.is_control and instruction.op.interface(Starts)):
+def collective_in(instruction: Instruction) -> Instruction | None:
+    """Returns the collective that an instruction is, or that the start of a computation runs; None for other ops."""
+    if instruction.op.is_collective:
         return instruction
-    return next((i for c in instruction.called() for i in c if i.op.is_collective), instruction)
+    if not (instruction.op.is_control and instruction.op.interface(Starts)):
+        return None
+    return next((i for c in instruction.called() for i in c if i.op.is_collective), None)

@@ -17,8 +17,11 @@ from ..cost.presets import machine_name
 from ..cost.runs import Execution
 from ..cost.timeline import Event, Timeline, state_of, timeline
 from ..ir.brief import brief
+from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
+from ..ir.graph.stack_frames import source_line
 from ..ir.sharding.mesh import Mesh
+from ..passes.schedule.bound import Bound
 from .columns import columns
 
 BOUND = "hloom.schedule.bound"
@@ -95,7 +98,7 @@ def schedule_of(module: Module, machine: Machine) -> Schedule:
         _scheduled(events, Execution(events[0].instruction, 1, True), devices, mesh) for events in found.values()
     )
     bound = _number(str(module.frontend_attributes.get(BOUND, "")))
-    gap = line.seconds / bound - 1 if bound else None
+    gap = max(line.seconds / bound - 1, 0.0) if bound else None  # the attribute is rounded
     return Schedule(machine_name(machine), line.seconds, line.compute, line.communication, line.exposed, bound, gap,
                     memory.peak, memory.at, rows, line, memory)  # fmt: skip
 
@@ -138,6 +141,26 @@ def schedule_summary(found: Schedule) -> str:
     if found.bound is not None and found.gap is not None:
         lines.append(f"at least {ms(found.bound)} in any order; gap {found.gap:.1%}")
     return "\n".join(lines)
+
+
+def critical_table(bound: Bound) -> str:
+    """Returns the critical path, one line per instruction of at least a thousandth of it; callees are indented."""
+    long = [s for s in bound.path if s.seconds * s.runs > 1e-3 * bound.length]
+    rows = [
+        ("  " * s.depth + f"{s.instruction.opcode} {s.instruction.name}", str(s.runs), f"{1e3 * s.seconds:.4g}",
+         f"{s.seconds * s.runs / bound.length:.1%}", source_text(s.instruction))
+        for s in long
+    ]  # fmt: skip
+    head = "critical path", "runs", "ms each", "share", "source"
+    short = len(bound.path) - len(long)
+    more = f", {short} shorter instructions included" if short else ""
+    return f"{columns([head, *rows], (False, True, True, True, False))}\n{ms(bound.length)} along this path{more}"
+
+
+def source_text(instruction: Instruction) -> str:
+    """Returns the line of the user's source that an instruction comes from, and its name there."""
+    op_name = instruction.metadata.op_name if instruction.metadata else ""
+    return " ".join(filter(None, (source_line(instruction), op_name)))
 
 
 def ms(seconds: float) -> str:

@@ -77,7 +77,7 @@ def test_names() -> None:
         "prove", "Verdict", "relate", "Relations", "parse_machine", "Contraction", "contractions",
         "LiveBuffer", "LiveMemory", "live_memory", "Timeline", "timeline", "find_deadlocks",
         "builder", "InternalError", "Algebra", "jax", "Attributes", "ShapeError", "compile", "Program", "NativeMemory",
-        "Movement", "Memory", "Along", "RowMajor",
+        "Movement", "Memory", "Along", "RowMajor", "forecast", "StepForecast",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted
 

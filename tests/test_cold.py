@@ -111,6 +111,8 @@ USES: dict[str, str] = {
                + SAME.replace("OP", "'negate'") + "hloom.partition(hloom.parse(text), forms=forms)",
     "assert_collectives": PARTS + "it(local, total=range(9))",
     "explain": "assert it(hloom.parse(text), 'y')",
+    "StepForecast": "assert isinstance(hloom.forecast(hloom.parse(text), 'h100'), it)",
+    "forecast": "assert it(hloom.parse(text), 'h100').seconds > 0",
     "RankFailed": "assert it('a', 1).rank == 1",
     "evaluate": "assert it(hloom.parse(text), [x])[0].shape == (9,)",
     "run": "try:\n    it(hloom.parse(text), [], None)\nexcept (hloom.CompileError, AttributeError):\n    pass",

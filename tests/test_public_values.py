@@ -50,7 +50,7 @@ def _values() -> dict[str, Any]:
     sharding, shape = hloom.Sharding.over(mesh, "x"), hloom.parse_shape("f32[4]")
     values = (
         module, local, local.certificate, found[0], hloom.contractions(local)[0], memory, memory.buffers[0], root,
-        root.call, module.stage, module.entry, hloom.timeline(local, "h100"),
+        root.call, module.stage, module.entry, hloom.timeline(local, "h100"), hloom.forecast(module, "h100"),
         hloom.prove(module, local, all_inputs=True), hloom.relate(module, local), hloom.Transfer(1, 2), mesh, sharding,
         shape, hloom.P("add", hloom.P("dot")), hloom.reshard_plan(sharding, sharding, shape), hloom.local_forms(),
         hloom.LocalForm(_emitted), hloom.PassContext(), refusal,

@@ -19,6 +19,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.shaping import BroadcastAttributes
+from ...ir.ops.structure import element_index
 from ..base import Pass, PassContext
 from .loop_state import elements, extend, has_plain_state, shared_computations
 
@@ -51,7 +52,8 @@ def _sink(computation: Computation, loop: Instruction) -> bool:
     if not has_plain_state(loop) or start.op.role is not Role.TUPLE or start.annotation is not None:
         return False
     body = loop.attributes_as(WhileAttributes).body
-    found = {n: value for n, value in enumerate(start.operands) if _is_broadcast(value) and _read(body, n)}
+    made = [_untupled(value) for value in start.operands]
+    found = {n: value for n, value in enumerate(made) if _is_broadcast(value) and _read(body, n)}
     if not found:
         return False
     sources = {v.operands[0]: None for v in found.values() if v.operands[0].op.role is not Role.CONSTANT}
@@ -71,6 +73,13 @@ def _sink(computation: Computation, loop: Instruction) -> bool:
     body.sort()
     computation.sort()
     return True
+
+
+def _untupled(value: Instruction) -> Instruction:
+    """Looks through elements of tuples, which inlined calls leave behind, to the value itself."""
+    while (index := element_index(value)) is not None and value.operands[0].op.role is Role.TUPLE:
+        value = value.operands[0].operands[index]
+    return value
 
 
 def _is_broadcast(value: Instruction) -> bool:

@@ -1,46 +1,189 @@
-"""A lower bound on the time of every schedule of a program.
+"""A lower bound on the time of every schedule of a program, and its critical path.
 
-No order takes less than the computation of all ops. Nor does it take less than any engine needs for the bytes of its
-collectives, plus one latency per kind and replica groups in each computation.
+No order takes less than the longest path through the dependences. Nor does it take less than one engine, which runs one
+instruction at a time: each has a head, the longest path to it, and a tail, the longest path from its end. Jackson's
+preemptive schedule gives the least time of such jobs (Carlier, "The one-machine sequencing problem", 1982). The jobs of
+computation are ops and loops, those of other engines collectives; as these may be combined, they share one latency per
+kind and replica groups. Where collectives slow computation down, it takes that much longer than its ops.
+
+A loop takes the bound of its body in each trip, since nothing is in flight between trips. A conditional takes that of
+its slowest branch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import heapq
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...cost.collectives import groups_of
 from ...cost.seconds import Clock, trips_of
+from ...cost.timeline import COMPUTE, collective_in
 from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
+from .orders import dependences
+
+PATH = "the critical path"
 
 
-def program_bound(module: Module, clock: Clock) -> float:
-    """Returns a lower bound, in seconds, over all orders and combinations of this program's instructions."""
-    return max([clock.serial(module.entry).compute, *_engines(module.entry, clock, {}).values()])
+class PathStep(NamedTuple):
+    """An instruction on the critical path: the seconds of one execution, its executions, and the depth of loops."""
+
+    instruction: Instruction
+    seconds: float
+    runs: int
+    depth: int
 
 
-def _engines(
-    computation: Computation, clock: Clock, known: dict[Computation, dict[str, float]]
-) -> dict[str, float]:
-    """Returns a lower bound of each engine's busy seconds in one execution of a computation."""
-    if computation in known:
-        return known[computation]
-    found: dict[str, float] = {}
-    latencies: dict[tuple[str, Hashable], float] = {}
-    for i in computation:
-        if i.op.is_collective:
-            engine, latency = clock.engine(i), clock.latency(i)
-            seconds = clock.collective(i)
-            found[engine] = found.get(engine, 0.0) + max(seconds - latency, 0.0)
-            latencies[engine, (i.op, groups_of(i))] = min(latency, seconds)
-        elif i.op.is_control:
-            called = [_engines(c, clock, known) for c in i.called()]
-            for engine in {e for c in called for e in c}:
-                times = [c.get(engine, 0.0) for c in called]
-                more = min(times) if i.op.role is Role.BRANCH else trips_of(i) * sum(times)
-                found[engine] = found.get(engine, 0.0) + more
-    for (engine, _), latency in latencies.items():
-        found[engine] += latency
-    known[computation] = found
-    return found
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The least seconds of any schedule, what they are due to (`PATH` or the name of an engine), and the longest path
+    with its own `length`. `engines` are the least busy seconds of each engine of collectives.
+    """
+
+    seconds: float
+    by: str
+    length: float
+    path: tuple[PathStep, ...]
+    engines: dict[str, float]
+
+
+class _Job(NamedTuple):
+    head: float
+    seconds: float
+    tail: float
+
+
+def program_bound(module: Module, clock: Clock) -> Bound:
+    """Returns a lower bound over all orders and combinations of this program's instructions."""
+    return _Bounds(clock).of(module.entry)
+
+
+class _Bounds:
+    """The bounds of computations, each for one execution."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.known: dict[Computation, Bound] = {}
+
+    def of(self, computation: Computation) -> Bound:
+        if computation not in self.known:
+            self.known[computation] = self._bound(computation)
+        return self.known[computation]
+
+    def _bound(self, computation: Computation) -> Bound:
+        seconds = {i: self._seconds(i) for i in computation}
+        heads, tails, path = _longest(computation, seconds)
+        jobs: dict[str, list[_Job]] = {COMPUTE: []}
+        shared: dict[tuple[str, Hashable], _Job] = {}
+        for i in computation:
+            job = _Job(heads[i], seconds[i], tails[i])
+            if (inner := collective_in(i)) is None:
+                jobs[COMPUTE].append(job)
+                for engine, busy in self._nested(i).items():
+                    jobs.setdefault(engine, []).append(job._replace(seconds=busy))
+                continue
+            engine, latency = self.clock.engine(inner), min(self.clock.latency(inner), seconds[i])
+            jobs.setdefault(engine, []).append(job._replace(seconds=seconds[i] - latency))
+            key = engine, (inner.op, groups_of(inner))
+            other = shared.get(key, job)
+            shared[key] = _Job(min(job.head, other.head), latency, min(job.tail, other.tail))
+        for (engine, _), job in shared.items():
+            jobs[engine].append(job)
+        engines = {engine: sum(j.seconds for j in found) for engine, found in jobs.items() if engine != COMPUTE}
+        length = sum(seconds[i] for i in path)
+        slowed = (1 - self.clock.machine.overlap) * max(engines.values(), default=0.0)
+        found = {PATH: length, COMPUTE: self.clock.serial(computation).compute + slowed}
+        for engine, own in jobs.items():
+            found[engine] = max(found.get(engine, 0.0), _one_machine(own))
+        by = max(found, key=lambda name: found[name])
+        return Bound(found[by], by, length, tuple(self._steps(path, seconds)), engines)
+
+    def _seconds(self, instruction: Instruction) -> float:
+        """Returns the least seconds from the start of an instruction until its result is there."""
+        if collective_in(instruction) is not None:
+            return self.clock.started(instruction)
+        if not instruction.op.is_control:
+            return self.clock.parts(instruction).compute
+        return trips_of(instruction) * sum(self.of(c).seconds for c in self._called(instruction))
+
+    def _called(self, instruction: Instruction) -> list[Computation]:
+        """Returns the computations that control flow runs: of a conditional, the slowest one."""
+        called = list(instruction.called())
+        if instruction.op.role is Role.BRANCH:
+            return [max(called, key=lambda c: self.clock.serial(c).total)]
+        return called
+
+    def _nested(self, instruction: Instruction) -> dict[str, float]:
+        """Returns the busy seconds of engines in the callees of control flow."""
+        found: dict[str, float] = {}
+        if instruction.op.is_control:
+            for called in self._called(instruction):
+                for engine, busy in self.of(called).engines.items():
+                    found[engine] = found.get(engine, 0.0) + trips_of(instruction) * busy
+        return found
+
+    def _steps(self, path: Iterable[Instruction], seconds: dict[Instruction, float]) -> Iterator[PathStep]:
+        for i in path:
+            if seconds[i]:
+                yield PathStep(i, seconds[i], 1, 0)
+            if i.op.is_control and collective_in(i) is None:
+                for called in self._called(i):
+                    for step in self.of(called).path:
+                        yield step._replace(runs=step.runs * trips_of(i), depth=step.depth + 1)
+
+
+_Lengths = dict[Instruction, float]
+
+
+def _longest(computation: Computation, seconds: _Lengths) -> tuple[_Lengths, _Lengths, list[Instruction]]:
+    """Returns the longest paths to the start of each instruction and from its end, and the longest of all."""
+    needs = dependences(list(computation))
+    heads = dict.fromkeys(needs, 0.0)
+    tails = heads.copy()
+    last: dict[Instruction, Instruction] = {}
+    for i, before in needs.items():
+        for p in before:
+            if heads[p] + seconds[p] > heads[i] and _waits(i, p):
+                heads[i], last[i] = heads[p] + seconds[p], p
+    for i in reversed(needs):
+        for p in needs[i]:
+            if _waits(i, p):
+                tails[p] = max(tails[p], seconds[i] + tails[i])
+    path: list[Instruction] = []
+    step = max(needs, key=lambda i: heads[i] + seconds[i], default=None)
+    while step is not None:
+        path.append(step)
+        step = last.get(step)
+    return heads, tails, path[::-1]
+
+
+def _waits(instruction: Instruction, earlier: Instruction) -> bool:
+    """Whether an instruction waits for the end of an earlier one; a mere order of collectives is that of starts."""
+    return earlier in instruction.operands or collective_in(earlier) is None
+
+
+def _one_machine(jobs: Iterable[_Job]) -> float:
+    """Returns the least time in which one engine, which may interrupt jobs, does all jobs and their tails pass."""
+    waiting: list[tuple[float, float]] = []  # negative tail, seconds left
+    now = end = 0.0
+    for job in sorted(j for j in jobs if j.seconds > 0):
+        while waiting and now < job.head:
+            tail, left = waiting[0]
+            done = min(left, job.head - now)
+            now += done
+            end = max(end, now - tail)
+            if done < left:
+                heapq.heapreplace(waiting, (tail, left - done))
+            else:
+                heapq.heappop(waiting)
+        now = max(now, job.head)
+        heapq.heappush(waiting, (-job.tail, job.seconds))
+    while waiting:
+        tail, left = heapq.heappop(waiting)
+        now += left
+        end = max(end, now - tail)
+    return end

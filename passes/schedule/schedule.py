@@ -141,7 +141,7 @@ class _Choice:
     def run(self) -> bool:
         clock = Clock.of(self.module, self.planning.machine)
         old = forecast(self.module, clock)
-        bound = program_bound(self.module, clock)
+        bound = program_bound(self.module, clock).seconds
         limit = float(self.memory or self.planning.machine.capacity)
         is_hard = math.isfinite(limit)
         if not is_hard:

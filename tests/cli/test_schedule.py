@@ -57,6 +57,17 @@ def test_a_table(folder: Path) -> None:
     ]
 
 
+def test_the_critical_path(folder: Path) -> None:
+    done = hloom("schedule", "p.hlo", *MACHINE, "--critical", cwd=folder)
+    assert done.code == 0, done.err
+    table = done.out.split("\n\n")[1].splitlines()
+    assert [line.split() for line in table] == [
+        ["critical", "path", "runs", "ms", "each", "share", "source"],
+        ["sort", "a", "1", "0.1311", "100.0%"],
+        ["0.131", "ms", "along", "this", "path"],
+    ]  # fmt: skip
+
+
 def test_json(folder: Path) -> None:
     found = json.loads(hloom("schedule", "p.hlo", *MACHINE, "--json", cwd=folder).out)
     assert (found["program"], found["devices"], found["bound"], found["peak"]) == ("m", 2, 1e-4, 155648)

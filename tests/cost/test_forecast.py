@@ -70,12 +70,15 @@ def test_by_hand() -> None:
     found = forecast(module, parse_machine(MACHINE, LINKS))
     # Three sums of 256 bytes within pairs, 256 bytes received each; 384 bytes gathered across pairs, over slower links.
     assert found.collectives == pytest.approx(3 * (1e-6 + 256e-9) + 10e-6 + 384e-9)
-    assert found.work == pytest.approx(8 * 16 * 4 * 1e-9)
+    assert found.work == 0  # the product waits for memory: 512 ns of multiply-adds, 896 of bytes
     row, index = 256, 4
     update = row + index + (row + 2 * index)  # writes at most as much as its smaller operands have
     trip = (row + index + row) + update + (4 + 4 + 1)  # the condition compares two numbers
     assert found.memory == pytest.approx((3 * trip + 4 * (8 * 16 + 16 * 4 + 8 * 4)) * 1e-9)
     assert found.seconds == found.collectives + found.memory + found.work
+    slower = forecast(module, parse_machine("work=f32:0.5G;memory=1GB", LINKS))
+    assert slower.work == pytest.approx(8 * 16 * 4 * 2e-9)
+    assert found.memory - slower.memory == pytest.approx(4 * (8 * 16 + 16 * 4 + 8 * 4) * 1e-9)
 
 
 def test_other_bytes_of_single_collectives() -> None:

@@ -137,7 +137,8 @@ def test_a_file_that_is_not_there() -> None:
 
 @pytest.mark.parametrize("quantity", Quantity)
 def test_quantities_are_read_as_they_are_written(quantity: Quantity) -> None:
-    values = [0.25, 0.5, 1.0] if quantity is Quantity.SHARE else [1e-9, 2.5e-5, 0.125, 1.0, 3350e9, 1e15]
+    known: dict[Quantity, list[float]] = {Quantity.SHARE: [0.25, 0.5, 1.0], Quantity.COUNT: [1, 128]}
+    values = known.get(quantity, [1e-9, 2.5e-5, 0.125, 1.0, 3350e9, 1e15])
     assert [quantity.read(quantity.text(v)) for v in values] == values
     assert quantity.read(quantity.example) is not None
     assert [quantity.read(v) for v in ("", "5 parsecs", True, [1], "nan", float("inf"), -1)] == [None] * 7

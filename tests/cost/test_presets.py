@@ -40,7 +40,22 @@ def test_a_preset_with_another_rate_and_other_links() -> None:
     assert machine.fastest.latency == 1e-6 * SECOND
 
 
+def test_a_preset_with_a_shape() -> None:
+    torus, nodes = parse_machine("tpu-v4:8x16x16;memory=2TB"), parse_machine("h100:4x4")
+    assert isinstance(torus, Cluster)
+    assert torus.links.levels[0][1].shape == (8, 16, 16)
+    assert torus.of_devices(2048) == torus
+    assert torus.memory(2e12) == SECOND
+    assert isinstance(nodes, Cluster)
+    assert [start for start, _ in nodes.links.levels] == [1, 4]
+    assert parse_machine("h100:16x8") == PRESETS["h100"]
+
+
 @pytest.mark.parametrize(("text", "message"), [
+    ("tpu-v4:8x16", "tpu-v4 is a torus of 3 axes, not of 2"),
+    ("h100:2x4x8", "h100 has no shape of 3 numbers: it has 2 levels"),
+    ("h100:0x8", "h100 has no devices in the shape 0x8"),
+    ("cpu-cluster:4", "cpu-cluster has no shape of 1 numbers"),
     ("h200", "'h200' is neither a machine nor a rate"),
     ("h100;speed=3", "'speed=3' is neither a machine nor a rate"),
     ("memory=fast", "'memory=fast' has no rate above zero"),

@@ -123,6 +123,18 @@ def test_broadcasts_happen_in_the_innermost_loop() -> None:
     assert_equal(module, after)
 
 
+def test_broadcasts_that_come_as_elements_of_tuples() -> None:
+    """An inlined call of two results leaves a tuple and its elements."""
+    text = PROGRAM.format(condition=ALWAYS, result=UNUSED)
+    text = text.replace("  half =", "  both = (f32[8,4], f32[4]) tuple(big, row)\n"
+                                    "  again = f32[8,4] get-tuple-element(both), index=0\n  half =")  # fmt: skip
+    assert text.count("row, big, ones)") == 1
+    module = hloom.parse(text.replace("row, big, ones)", "row, again, ones)"))
+    after = cleaned(module)
+    assert sorted(shapes(loop) for loop in loops(after)) == [["f32[4]", "f32[4]", "s32[]"]] * 2
+    assert_equal(module, after)
+
+
 @pytest.mark.parametrize(("condition", "result"), [
     ("""p = f32[4] get-tuple-element(s), index=2
   f = f32[] constant(0)

@@ -167,7 +167,7 @@ def test_scheduling_again_changes_nothing() -> None:
 
 
 def test_the_program_does_not_grow_with_the_devices() -> None:
-    texts = [scheduled(local_of(fsdp_step(n, layers=3, width=n * 16, batch=n * 16))) for n in (4, 64)]
+    texts = [scheduled(local_of(fsdp_step(n, layers=3, width=n * 16, batch=n * 16))) for n in (64, 512)]
     small, large = ([len(m.entry), len(m.to_text())] for m in texts)
     assert large[0] <= small[0] * 1.1
     assert large[1] <= small[1] * 1.2
@@ -252,7 +252,7 @@ def test_loops_are_scheduled_inside() -> None:
     module, _ = rewritten(local, "equal-computations,schedule", MACHINES["h100"])
     bodies = [c for c in computations_run(module) if c is not module.entry and any(i.op.is_collective for i in c)]
     sizes = [len(i.operands) for c in bodies for i in c if i.op.is_collective]
-    assert sizes.count(2) >= 3
+    assert max(sizes) >= 6
 
 
 def test_random_numbers_stay_as_they_were_drawn() -> None:

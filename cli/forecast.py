@@ -1,0 +1,52 @@
+"""Implements `hloom forecast FILE`: the time of a step on a machine, and its parts.
+
+An unpartitioned program is partitioned and scheduled first, as by `hloom schedule`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+
+from ..driver.compile import to_local
+from ..ir.graph.module import clone_module
+from ..report.forecast import StepForecast, forecast_of, forecast_text
+from ..report.schedule import critical_table
+from .common import context_for, read_program, report
+from .exit_codes import EXIT_OK
+from .messages import print_json
+from .schedule import prepared
+from .streams import say, working
+
+
+def forecast(args: argparse.Namespace) -> int:
+    """Prints the forecast of a step, or JSON; with `--critical` also the longest path."""
+    if args.as_is and args.memory is not None:
+        raise argparse.ArgumentTypeError("--memory limits what a new order may use, --as-is asks for none")
+    whole, context = read_program(args), context_for(args)
+    local = clone_module(whole)
+    to_local(local, context, working)
+    prepared(local, context, None if args.as_is else args.memory or 0)
+    report(args, context)
+    with working("simulating the order"):
+        found = forecast_of(local, context.machine, whole, args.batch_of)
+    if args.json:
+        print_json(_json(local.name, found))
+        return EXIT_OK
+    if args.critical:
+        say(critical_table(found.bound), end="\n\n")
+    say(f"{local.name}: {forecast_text(found)}")
+    return EXIT_OK
+
+
+def _json(name: str, found: StepForecast) -> dict[str, object]:
+    schedule, bound = found.schedule, found.bound
+    path = [{"name": s.instruction.name, "seconds": s.seconds, "runs": s.runs, "depth": s.depth} for s in bound.path]
+    return {
+        "program": name, "devices": found.devices, "machine": schedule.machine, "seconds": found.seconds,
+        "parts": [asdict(part) for part in found.parts], "exposed": schedule.exposed,
+        "utilisation": found.utilisation, "with_recomputation": found.with_recomputation, "rate": found.rate,
+        "unit": found.unit, "kernels": found.kernels, "error": found.error, "peak": found.peak, "at": schedule.at,
+        "buffers": [asdict(buffer) for buffer in schedule.memory.buffers[:10]],
+        "bound": {"seconds": bound.seconds, "by": bound.by, "length": bound.length, "path": path},
+    }  # fmt: skip

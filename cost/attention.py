@@ -1,0 +1,130 @@
+"""Attention as one kernel: the values between its products that a machine with such a kernel keeps out of memory.
+
+    s = dot(q, k)     p = a softmax of s, masked     o = dot(p, v)
+
+A product of heads with a result larger than its operands begins a kernel. Ops on elements, broadcasts and reductions
+continue it, and products end it: also in the backward pass, which computes scores again and ends in three products.
+Where nothing else reads a value of this size, none lies in memory (Dao et al., "FlashAttention", 2022). A mask that
+compares two counters lets half of the products through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir.brief import brief
+from ..ir.graph.algebra import Algebra
+from ..ir.graph.computation import Computation
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.interfaces import memory
+from ..ir.graph.op import Role
+from ..ir.types.element_type import PRED
+from .products import sizes_of
+from .uses import algebra
+from .work import is_contraction
+
+_WIDEST = 256  # numbers per head for which there are kernels
+_CAUSAL = 0.5  # of the products, where a mask lets a triangle through
+_DEEP = 24  # values of which a mask is made
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class AttentionKernels:
+    """The attention kernels of a computation: values `inside`, and each product with the share that is computed."""
+
+    inside: frozenset[Instruction]
+    products: dict[Instruction, float]
+
+
+NO_KERNELS = AttentionKernels(frozenset(), {})
+
+
+def attention_kernels(computation: Computation) -> AttentionKernels:
+    """Finds the attention of a computation."""
+    inside: set[Instruction] = set()
+    products: dict[Instruction, float] = {}
+    for seed in computation:
+        if seed not in inside and _begins(seed):
+            kernel = _Kernel(seed)
+            if kernel.is_closed() and kernel.ends:
+                share = _CAUSAL if any(map(_is_causal, kernel.values)) else 1.0
+                inside |= kernel.values
+                products |= dict.fromkeys((*kernel.begins, *kernel.ends), share)
+    return AttentionKernels(frozenset(inside), products)
+
+
+def _begins(value: Instruction) -> bool:
+    if not is_contraction(value) or not value.shape.is_array or len(value.shape.dims) < 3:
+        return False
+    large = value.shape.num_elements > sum(o.shape.num_elements for o in value.operands)
+    return large and sizes_of(value).depth <= _WIDEST
+
+
+class _Kernel:
+    """The values of the size of scores around a product, the products that begin them, and those that end them."""
+
+    def __init__(self, seed: Instruction) -> None:
+        self.size = seed.shape.num_elements
+        self.values = {seed}
+        self.begins = {seed: None}
+        self.ends: dict[Instruction, None] = {}
+
+    def is_closed(self) -> bool:
+        """Follows all uses. Returns whether only products, and ops of a kernel, read a value of this size."""
+        pending = list(self.values)
+        while pending:
+            value = pending.pop()
+            if value.parent is None or value.parent.root is value:
+                return False
+            for user in value.users:
+                if is_contraction(user):
+                    self.ends[user] = None
+                elif not _continues(user):
+                    return False
+                else:
+                    self._add(user, pending)
+            if value not in self.begins:
+                for operand in value.operands:
+                    if _begins(operand):
+                        self.begins[operand] = None
+                    if operand in self.begins or _continues(operand):
+                        self._add(operand, pending)
+        return True
+
+    def _add(self, value: Instruction, pending: list[Instruction]) -> None:
+        if value not in self.values and value.shape.num_elements >= self.size:
+            self.values.add(value)
+            pending.append(value)
+
+
+def _continues(value: Instruction) -> bool:
+    """Whether a kernel computes a value from its operands: an op on elements, a view, a reduction, a copy."""
+    return value.shape.is_array and bool(value.operands) and (value.op.is_fusible or memory(value.op).is_view)
+
+
+def _is_causal(value: Instruction) -> bool:
+    """Whether a value is chosen by a mask that compares two counters."""
+    if value.op.role is Role.FUSION or len(value.operands) != 3:
+        return False
+    made = _made(value.operands[0])
+    return any(len(v.operands) == 2 and _compares(v) and all(map(_counts, v.operands)) for v in made)
+
+
+def _compares(value: Instruction) -> bool:
+    return algebra(value) is Algebra.ORDER and value.shape.element is PRED
+
+
+def _counts(value: Instruction) -> bool:
+    """Whether a value is made of counters and constants, with a counter among them."""
+    return any(algebra(v) is Algebra.MADE and not v.operands for v in _made(value))
+
+
+def _made(value: Instruction) -> list[Instruction]:
+    """Returns the values of which a value is made, itself first; none if a parameter is among them, or too many."""
+    found = [value]
+    for one in found:
+        found += [o for o in one.operands if o not in found]
+        if one.op.role is Role.PARAMETER or len(found) > _DEEP:
+            return []
+    return found

@@ -1,0 +1,87 @@
+"""Costs of collectives in a torus of known shape.
+
+A group spans whole axes of the torus, or part of one. Whole axes may be rings, whose both directions work at the same
+time; other axes are lines, whose ends receive from one side only. Axes work at the same time, too. In an all-to-all
+half of all data crosses the middle of an axis: two links of a ring, one of a line (the bisection). A device sends a
+message to each other one of the group, or goes along one axis after the other with fewer and larger messages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import combinations
+from typing import NamedTuple
+
+from .formulas import Kind
+from .links import Link
+
+
+class Side(NamedTuple):
+    """The part of an axis that a group spans: nodes, whether they are a ring, and the devices of a node in the group.
+    """
+
+    nodes: int
+    is_ring: bool
+    cores: int = 1
+
+    @property
+    def rate(self) -> float:
+        """The rate at which a device receives, in bandwidths of both links of an axis."""
+        return (1.0 if self.is_ring else 0.5) * self.cores
+
+    @property
+    def steps(self) -> float:
+        return max(self.nodes / 2 if self.is_ring else self.nodes - 1, 1)
+
+    @property
+    def crossing(self) -> float:
+        """The seconds per byte of a device in an all-to-all, times the bandwidth of both links of an axis."""
+        return self.nodes / (4 if self.is_ring else 2)
+
+
+def in_shape(kind: Kind, link: Link, devices: int) -> list[tuple[float, float]]:
+    """Returns the steps of each algorithm, and the bytes over both links of an axis for each received at the least."""
+    if kind == "collective-permute" or devices == 1:
+        return [(1, 1.0)]
+    sides = spanned(link, devices)
+    if kind in ("all-to-all", "ragged-all-to-all"):
+        whole = devices / (devices - 1)
+        apart = sum(side.nodes * side.cores - 1 for side in sides), sum(side.crossing for side in sides) * whole
+        return [(devices - 1, max(side.crossing for side in sides) * whole), apart]
+    steps = sum(side.steps for side in sides)
+    return [(2 * steps if kind == "all-reduce" else steps, 1 / sum(side.rate for side in sides))]
+
+
+@lru_cache(maxsize=4096)
+def spanned(link: Link, devices: int) -> tuple[Side, ...]:
+    """Returns the sides of a group of this many devices, as a mesh is best laid: whole axes if there are such, else
+    with a part of another one; of these, those that receive fastest in the fewest steps.
+    """
+    numbers = [n for n, size in enumerate(link.shape) if size > 1]
+    subsets = [whole for count in range(len(numbers) + 1) for whole in combinations(numbers, count)]
+    exact = [_sides(link, whole) for whole in subsets if math.prod(link.shape[n] for n in whole) == devices]
+    found = exact or [(Side(devices, False),), *_with_parts(link, numbers, subsets, devices)]
+    return max(found, key=lambda sides: (sum(s.rate for s in sides), -sum(s.steps for s in sides)))
+
+
+def _with_parts(
+    link: Link, numbers: list[int], subsets: list[tuple[int, ...]], devices: int
+) -> Iterator[tuple[Side, ...]]:
+    """Yields whole axes with a part of another one."""
+    for whole in subsets:
+        part, rest = divmod(devices, math.prod(link.shape[n] for n in whole))
+        if not rest and part > 1:
+            others = (n for n in numbers if n not in whole and link.shape[n] % part == 0)
+            yield from ((*_sides(link, whole), _side(link, n, part)) for n in others)
+
+
+def _sides(link: Link, axes: tuple[int, ...]) -> tuple[Side, ...]:
+    return tuple(_side(link, n, link.shape[n]) for n in axes)
+
+
+def _side(link: Link, axis: int, size: int) -> Side:
+    cores = math.gcd(link.cores, size) if axis == len(link.shape) - 1 else 1
+    nodes = size // cores
+    return Side(nodes, size == link.shape[axis] and nodes > 2 and nodes % link.wrap == 0, cores)

@@ -1,0 +1,188 @@
+"""The forecast of a step: its time and the parts of it, utilisation, rate, memory, and the bounds of the time.
+
+Parts are the ops that work bounds, those that memory bounds, launches, and the seconds by which the collectives of each
+kind and group delay computation. Together they are the step. Utilisation is the time that the program's products take
+at the peak of all devices, by the time of the step: the products of the program before partitioning, so repeated work
+does not count, without those that JAX marks as computed again, and with them.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..cost.attention import attention_kernels
+from ..cost.machine import DEFAULT, SECOND, Machine
+from ..cost.presets import as_machine
+from ..cost.runs import runs
+from ..cost.seconds import Clock
+from ..cost.work import is_contraction, multiply_adds
+from ..ir.brief import brief
+from ..ir.checked_call import checked
+from ..ir.diagnostics import fail
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.module import Module, clone_module
+from ..ir.tools.spmd import is_per_device
+from ..ir.types.element_type import Kind
+from ..passes.base import PassContext
+from ..passes.pipelines import partition, schedule
+from ..passes.schedule.bound import Bound, program_bound
+from ..passes.schedule.sizes import timed
+from .columns import columns
+from .memory import buffers_table
+from .schedule import Schedule, schedule_of
+
+_AGAIN = "rematted_computation"  # in JAX's name of an op of the backward pass
+_BUFFERS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastPart:
+    """A part of a step: its name and its seconds."""
+
+    name: str
+    seconds: float
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class StepForecast:
+    """The forecast of a per-device program. `parts` are largest first; their seconds add up to those of the step.
+
+    `utilisation` is the share of the devices' peak that the program's products take, `with_recomputation` also those
+    that are computed again; both None if the program before partitioning is not known. `rate` counts `unit` per second.
+    `kernels` is the number of products that are taken to be part of attention kernels. `error` is the largest that
+    forecasts of this machine have shown, None if none was compared.
+    """
+
+    devices: int
+    parts: tuple[ForecastPart, ...]
+    schedule: Schedule
+    bound: Bound
+    utilisation: float | None = None
+    with_recomputation: float | None = None
+    rate: float | None = None
+    unit: str = ""
+    kernels: int = 0
+    error: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The time of a step."""
+        return self.schedule.seconds
+
+    @property
+    def peak(self) -> int:
+        """The bytes of a device at the peak of memory."""
+        return self.schedule.peak
+
+    def __str__(self) -> str:
+        return forecast_text(self)
+
+
+@checked
+def forecast(module: Module, machine: Machine | str = DEFAULT, *, memory: int = 0, batch_of: str = "") -> StepForecast:
+    """Returns the forecast of a program on a machine. It is partitioned, and scheduled within `memory` bytes of a
+    device (0: those of the machine), unless it already is; the module given stays as it is.
+
+    `batch_of` names the parameter whose elements are counted per second if they are integers (tokens), or else its rows
+    (samples). Raises CompileError.
+    """
+    context, local = PassContext(machine=as_machine(machine)), clone_module(module)
+    if not is_per_device(local):
+        partition(local, context)
+    if not local.has_schedule:
+        schedule(local, context, memory)
+    return forecast_of(local, context.machine, module, batch_of)
+
+
+def forecast_of(local: Module, machine: Machine, whole: Module, batch_of: str = "") -> StepForecast:
+    """Returns the forecast of a per-device program in its order. `whole` is the program before partitioning, or the
+    same one. Raises CompileError if it has no parameter `batch_of`.
+    """
+    found, clock = schedule_of(local, machine), Clock.of(local, machine)
+    once = clock.serial(local.entry)
+    waits: dict[str, float] = {}
+    for c in found.collectives:
+        key = f"{c.kind}, {c.groups}"
+        waits[key] = waits.get(key, 0.0) + c.waited * c.runs
+    scale = found.exposed / total if (total := sum(waits.values())) else 0.0
+    named = {"products": once.work, "memory": once.memory, "launches": once.launches}
+    named |= {name: seconds * scale for name, seconds in waits.items()}
+    parts = [ForecastPart(name, seconds) for name, seconds in named.items() if seconds]
+    devices = local.num_partitions * local.replica_count
+    utilisation: tuple[float | None, float | None] = (None, None)
+    if not is_per_device(whole) and found.seconds:
+        utilisation = _utilisation(whole, machine, devices * found.seconds)
+    count, unit = _counted(whole, batch_of) if batch_of else (0, "")
+    kernels = 0
+    if machine.attention:
+        kernels = sum(len(attention_kernels(c).products) for c in {r.instruction.parent for r in runs(local)} if c)
+    return StepForecast(
+        devices, tuple(sorted(parts, key=lambda part: -part.seconds)), found, program_bound(local, clock), *utilisation,
+        count / found.seconds if count and found.seconds else None, unit, kernels, machine.error,
+    )  # fmt: skip
+
+
+def _utilisation(whole: Module, machine: Machine, seconds: float) -> tuple[float, float]:
+    """Returns the time of all products at the peak of one device, by this time: without and with recomputation."""
+    once = again = 0.0
+    for run in runs(whole, fused=True):
+        if is_contraction(run.instruction):
+            element = run.instruction.operands[0].shape.element
+            spent = run.count * machine.work(multiply_adds(run.instruction), element) / SECOND
+            if _is_again(run.instruction):
+                again += spent
+            else:
+                once += spent
+    return once / seconds, (once + again) / seconds
+
+
+def _is_again(instruction: Instruction) -> bool:
+    return instruction.metadata is not None and _AGAIN in instruction.metadata.op_name
+
+
+def _counted(module: Module, name: str) -> tuple[int, str]:
+    """Returns how many tokens or samples a parameter has. Raises CompileError if there is no such."""
+    layout = module.global_layout
+    shapes = [p.shape for p in module.entry.parameters] if layout is None else list(layout.parameters)
+    known = {n: s for p, s in zip(module.entry.parameters, shapes, strict=True) if s.is_array and s.dims
+             for n in _names(p)}  # fmt: skip
+    if name not in known:
+        near = difflib.get_close_matches(name, known, 3) or list(known)[-8:]
+        fail(f"no parameter of {module.name} is the array '{name}'", help=f"known: {', '.join(near)}")
+    shape = known[name]
+    is_tokens = shape.element.kind in (Kind.SIGNED, Kind.UNSIGNED)
+    return (shape.num_elements, "tokens") if is_tokens else (shape.dims[0], "samples")
+
+
+def _names(parameter: Instruction) -> Iterable[str]:
+    return filter(None, (parameter.name, parameter.metadata.op_name if parameter.metadata else ""))
+
+
+def forecast_text(found: StepForecast) -> str:
+    """Returns the forecast for people."""
+    schedule, bound = found.schedule, found.bound
+    rows = [(part.name, timed(part.seconds), f"{part.seconds / found.seconds:.1%}") for part in found.parts]
+    lines = [f"{timed(found.seconds)} per step on {found.devices} devices of {schedule.machine}"]
+    if rows:
+        lines += ["", columns([("waits for", "time", "share"), *rows], (False, True, True)), ""]
+    if found.utilisation is not None and found.with_recomputation is not None:
+        lines.append(f"utilisation: {found.utilisation:.1%} of the peak, {found.with_recomputation:.1%} with what is "
+                     "computed again")  # fmt: skip
+    if found.rate is not None:
+        each = found.rate / found.devices
+        lines.append(f"rate: {found.rate:,.4g} {found.unit} per second, {each:,.4g} per device")
+    if found.kernels:
+        lines.append(f"attention: {found.kernels} products as part of fused kernels")
+    if len(found.parts) > 1:
+        lines.append(f"bounds: {found.parts[0].name}; without that {found.parts[1].name}")
+    lines.append(f"no order takes less than {timed(bound.seconds)}, by {bound.by}")
+    if found.error is not None:
+        lines.append(f"confidence: forecasts of this machine were up to {found.error:.0%} off published steps")
+    else:
+        lines.append("confidence: no step of this machine was compared")
+    lines += [f"peak memory: {found.peak:,} bytes at {schedule.at}, the largest buffers of it", ""]
+    lines.append(buffers_table(schedule.memory.buffers[:_BUFFERS], _BUFFERS))
+    return "\n".join(lines)

@@ -1,0 +1,126 @@
+"""The speed of products by their sizes, the roofline of an op, and attention as one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import hloom
+import pytest
+from hloom.cost.attention import attention_kernels
+from hloom.cost.machine import Cluster
+from hloom.cost.presets import PRESETS
+from hloom.cost.products import ProductSizes, ProductSpeed, sizes_of
+from hloom.cost.seconds import Clock
+
+SPEED = ProductSpeed(0.8, 128, 256, 64, 132)
+
+
+def test_whole_tiles_and_rounds_reach_the_share() -> None:
+    assert SPEED.efficiency(ProductSizes(1, 128 * 12, 256 * 11, 4096)) == pytest.approx(0.8)
+    assert ProductSpeed().efficiency(ProductSizes(3, 7, 5, 3)) == 1
+
+
+@pytest.mark.parametrize(("sizes", "share"), [
+    (ProductSizes(1, 128 * 12, 256 * 11, 32), 1 / 2),  # half of a step of depth
+    (ProductSizes(132, 8, 256, 64), 8 / 128),  # few rows
+    (ProductSizes(132, 256, 8, 64), 8 / 128),  # the operands swap
+    (ProductSizes(1, 128, 256, 64), 1 / 132),  # one tile for all units
+    (ProductSizes(1, 128 * 133, 256, 64), 133 / 264),  # one tile in a second round
+])  # fmt: skip
+def test_what_does_not_fill_tiles_or_rounds_is_lost(sizes: ProductSizes, share: float) -> None:
+    assert SPEED.efficiency(sizes) == pytest.approx(0.8 * share)
+
+
+def test_the_sizes_of_products() -> None:
+    module = hloom.parse("""ENTRY e { x = bf16[4,16,1024,128] parameter(0)
+  y = bf16[4,16,2048,128] parameter(1)
+  z = f32[8,32,32,3] parameter(2)
+  w = f32[5,5,3,64] parameter(3)
+  s = bf16[4,16,1024,2048] dot(x, y), lhs_batch_dims={0,1}, rhs_batch_dims={0,1}, lhs_contracting_dims={3},
+    rhs_contracting_dims={3}
+  c = f32[8,28,28,64] convolution(z, w), window={size=5x5}, dim_labels=b01f_01io->b01f
+  ROOT t = (bf16[4,16,1024,2048], f32[8,28,28,64]) tuple(s, c) }""")
+    found = {i.name: i for i in module.entry}
+    assert sizes_of(found["s"]) == (64, 1024, 2048, 128)
+    assert sizes_of(found["c"]).multiply_adds == 8 * 28 * 28 * 64 * 5 * 5 * 3
+    assert sizes_of(found["c"]).columns == 64
+
+
+def test_the_larger_of_work_and_memory_counts() -> None:
+    module = hloom.parse("""ENTRY e { x = f32[100,100] parameter(0)
+  ROOT y = f32[100,100] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0} }""")
+    root = module.entry.root
+    for points, memory, work in ((1e9, 0, 1e-3), (1e11, 8e-5, 0)):
+        parts = Clock.of(module, Cluster(memory_bytes=1e9, points=points, launch_seconds=1e-6)).parts(root)
+        assert parts.launches == 1e-6
+        assert parts.work == pytest.approx(work)
+        assert parts.memory == pytest.approx(memory + 4e-5 if memory else 0)
+
+
+ATTENTION = """HloModule m
+maximum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] maximum(a, b) }
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b) }
+ENTRY e { q = f32[8,512,64] parameter(0)
+  k = f32[8,512,64] parameter(1)
+  v = f32[8,512,64] parameter(2)
+  s = f32[8,512,512] dot(q, k), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={2}
+  i = s32[512,512] iota(), iota_dimension=0
+  j = s32[512,512] iota(), iota_dimension=1
+  m = pred[512,512] compare(i, j), direction=GE
+  mask = pred[8,512,512] broadcast(m), dimensions={1,2}
+  low = f32[] constant(-1e9)
+  fill = f32[8,512,512] broadcast(low), dimensions={}
+  masked = f32[8,512,512] select(mask, s, fill)
+  top = f32[8,512] reduce(masked, low), dimensions={2}, to_apply=maximum
+  tops = f32[8,512,512] broadcast(top), dimensions={0,1}
+  less = f32[8,512,512] subtract(masked, tops)
+  p = f32[8,512,512] exponential(less)
+  zero = f32[] constant(0)
+  all = f32[8,512] reduce(p, zero), dimensions={2}, to_apply=sum
+  alls = f32[8,512,512] broadcast(all), dimensions={0,1}
+  shares = f32[8,512,512] divide(p, alls)
+  o = f32[8,512,64] dot(shares, v), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}
+  ROOT t = (f32[8,512,64]) tuple(o)
+}
+"""  # noqa: E501
+
+
+def test_attention_is_one_kernel() -> None:
+    module = hloom.parse(ATTENTION)
+    found = attention_kernels(module.entry)
+    assert {i.name: share for i, share in found.products.items()} == {"s": 0.5, "o": 0.5}
+    assert {"s", "masked", "p", "shares"} <= {i.name for i in found.inside}
+    assert {"o", "top", "all", "q"}.isdisjoint(i.name for i in found.inside)
+
+
+def test_a_kernel_reads_its_operands_and_writes_its_result() -> None:
+    module = hloom.parse(ATTENTION)
+    with_kernel = replace(PRESETS["h100"], launch_seconds=0.0)
+    clock = Clock.of(module, with_kernel)
+    touched = sum(clock.touched(i) for i in module.entry)
+    rows = 8 * 512 * 4
+    assert touched == 4 * 64 * rows  # operands and results
+    work = clock.serial(module.entry).work
+    assert work == pytest.approx(2 * 0.5 * 8 * 512 * 512 * 64 / (247e12 * 0.35))
+    spilled = Clock.of(module, replace(with_kernel, attention_share=0.0)).serial(module.entry)
+    assert spilled.total > 3 * clock.serial(module.entry).total
+
+
+def test_scores_that_others_read_lie_in_memory() -> None:
+    shape = "(f32[8,512,64], f32[8,512,512]) tuple(o, p)"
+    module = hloom.parse(ATTENTION.replace("(f32[8,512,64]) tuple(o)", shape))
+    assert not attention_kernels(module.entry).inside
+
+
+def test_products_of_layers_are_no_attention() -> None:
+    module = hloom.parse("""ENTRY e { x = bf16[8,4096,512] parameter(0)
+  w = bf16[512,2048] parameter(1)
+  u = bf16[2048,512] parameter(2)
+  h = bf16[8,4096,2048] dot(x, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  g = bf16[8,4096,2048] tanh(h)
+  ROOT y = bf16[8,4096,512] dot(g, u), lhs_contracting_dims={2}, rhs_contracting_dims={0} }""")
+    assert not attention_kernels(module.entry).products

@@ -1,0 +1,88 @@
+"""The forecast of a step: parts that add up, utilisation, rates, kernels, confidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import hloom
+import pytest
+from hloom.cost.links import Link, Links
+from hloom.cost.machine import Cluster
+from hloom.cost.presets import PRESETS
+
+MACHINE = Cluster(Links(((1, Link(1e-3, 1e9)),)), 1e9, 1e9, known_error=0.25)
+STEP = """HloModule step
+ENTRY e { x = f32[8,128,64] parameter(0), sharding={mesh['d'=4], [{'d'}, {}, {}]}
+  w = f32[64,64] parameter(1), sharding={mesh['d'=4], [{'d'}, {}]}
+  ids = s32[8,128] parameter(2), sharding={mesh['d'=4], [{'d'}, {}]}
+  y = f32[8,128,64] dot(x, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  z = f32[8,128,64] dot(y, w), lhs_contracting_dims={2}, rhs_contracting_dims={0},
+    metadata={op_name="checkpoint/rematted_computation/dot"}
+  ROOT t = (f32[8,128,64], s32[8,128]) tuple(z, ids) }
+"""
+WORK = 8 * 128 * 64 * 64  # multiply-adds of one product
+
+
+def test_the_parts_are_the_step() -> None:
+    module = hloom.parse(STEP)
+    found = hloom.forecast(module, MACHINE)
+    assert module.stage is hloom.Stage.GLOBAL
+    assert found.devices == 4
+    assert sum(part.seconds for part in found.parts) == pytest.approx(found.seconds)
+    parts = {part.name: part.seconds for part in found.parts}
+    assert parts["all-gather, 1 of 4 (d)"] == pytest.approx(1e-3 + 3 * 16 * 64 * 4 / 1e9)
+    assert parts["products"] == pytest.approx(2 * WORK / 4 / 1e9)
+    assert [part.seconds for part in found.parts] == sorted((p.seconds for p in found.parts), reverse=True)
+    assert found.bound.seconds <= found.seconds * (1 + 1e-9)
+
+
+def test_utilisation_counts_what_is_computed_once() -> None:
+    found = hloom.forecast(hloom.parse(STEP), MACHINE)
+    assert found.utilisation == pytest.approx(WORK / 1e9 / 4 / found.seconds)
+    assert found.with_recomputation == pytest.approx(2 * WORK / 1e9 / 4 / found.seconds)
+    local = hloom.partition(hloom.parse(STEP), machine=MACHINE)
+    assert hloom.forecast(local, MACHINE).utilisation is None
+    assert hloom.forecast(local, MACHINE).seconds == pytest.approx(found.seconds)
+
+
+@pytest.mark.parametrize(("name", "count", "unit"), [("ids", 1024, "tokens"), ("x", 8, "samples")])
+def test_rates(name: str, count: int, unit: str) -> None:
+    module = hloom.parse(STEP)
+    for given in (module, hloom.partition(module, machine=MACHINE)):
+        found = hloom.forecast(given, MACHINE, batch_of=name)
+        assert (found.rate, found.unit) == (pytest.approx(count / found.seconds), unit)
+
+
+def test_a_parameter_that_is_none() -> None:
+    with pytest.raises(hloom.CompileError, match="no parameter of step is the array 'idx'") as caught:
+        hloom.forecast(hloom.parse(STEP), MACHINE, batch_of="idx")
+    assert "known: ids" in str(caught.value)
+
+
+def test_the_text_says_all() -> None:
+    lines = str(hloom.forecast(hloom.parse(STEP), MACHINE, batch_of="ids")).splitlines()
+    assert lines[0].endswith(" per step on 4 devices of the given machine")
+    assert any(line.startswith("bounds: products; without that ") for line in lines)
+    assert any(line.startswith("rate: ") and line.endswith(" per device") for line in lines)
+    assert "confidence: forecasts of this machine were up to 25% off published steps" in lines
+    assert any(line.startswith("peak memory: ") for line in lines)
+
+
+def test_a_machine_without_rows_says_so() -> None:
+    assert PRESETS["tpu-v5p"].error is None
+    text = str(hloom.forecast(hloom.parse(STEP), replace(MACHINE, known_error=0.0)))
+    assert "confidence: no step of this machine was compared" in text
+
+
+def test_attention_is_said_to_be_a_kernel() -> None:
+    text = """HloModule m
+ENTRY e { q = bf16[8,512,64] parameter(0), sharding={mesh['d'=4], [{'d'}, {}, {}]}
+  s = bf16[8,512,512] dot(q, q), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2},
+    rhs_contracting_dims={2}
+  p = bf16[8,512,512] exponential(s)
+  ROOT o = bf16[8,512,64] dot(p, q), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2},
+    rhs_contracting_dims={1} }"""
+    found = hloom.forecast(hloom.parse(text), "h100")
+    assert found.kernels == 2
+    assert "attention: 2 products as part of fused kernels" in str(found)
+    assert hloom.forecast(hloom.parse(text), MACHINE).kernels == 0
