@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         return launch(args.argv, args.ranks, left=job.packed())
     job.inputs = inputs_for(args, job.program.module, args.seed)
     _describe(args, job, f"{job.program.devices} simulated devices")
-    return _report(args, job, Simulated(job.program.local, job.program.simulated, job.program.backend))
+    return _report(args, job, Simulated(job.program))
 
 
 def _run_rank(args: argparse.Namespace) -> int:

@@ -39,7 +39,9 @@ from .numerics import Array, numpy_type
 from .reshape_factors import reshape_factors, reshape_groups
 
 
-class _Move(Op[A], Movement, Additive):
+class MoveOp(Op[A], Movement, Additive):
+    """An op whose result consists of elements of its first operand."""
+
     is_fusible = True
     algebra = Algebra.MOVE
     element_sources = frozenset({0})
@@ -54,7 +56,7 @@ class BroadcastAttributes(Attributes):
 
 
 @register
-class Broadcast(_Move[BroadcastAttributes], TextForm):
+class Broadcast(MoveOp[BroadcastAttributes], TextForm):
     """Repeats the operand along new dimensions."""
 
     opcode = "broadcast"
@@ -105,7 +107,7 @@ class ReshapeAttributes(Attributes):
 
 
 @register
-class Reshape(_Move[ReshapeAttributes], TextForm, Memory, Alternatives, Dynamic):
+class Reshape(MoveOp[ReshapeAttributes], TextForm, Memory, Alternatives, Dynamic):
     """Changes the dimensions, keeping the elements in row-major order."""
 
     opcode = "reshape"
@@ -179,7 +181,7 @@ class TransposeAttributes(Attributes):
 
 
 @register
-class Transpose(_Move[TransposeAttributes]):
+class Transpose(MoveOp[TransposeAttributes]):
     """Permutes the dimensions."""
 
     opcode = "transpose"
@@ -220,7 +222,7 @@ class ReverseAttributes(Attributes):
 
 
 @register
-class Reverse(_Move[ReverseAttributes]):
+class Reverse(MoveOp[ReverseAttributes]):
     """Reverses the order of elements along some dimensions."""
 
     opcode = "reverse"

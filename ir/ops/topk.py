@@ -31,6 +31,15 @@ class TopKAttributes(Attributes):
             object.__setattr__(self, "largest", True)
 
 
+def largest_rule(operand: Shape, k: int) -> ShardingRule:
+    """Returns the rule of ops that give the k largest elements of each row, and their places."""
+    b = RuleBuilder()
+    batch = [b.factor(n) for n in operand.dims[:-1]]
+    last = b.factor(operand.dims[-1], FactorKind.REDUCTION)
+    kept = b.factor(k, FactorKind.REPLICATE)
+    return b.rule([[*batch, last]], [[*batch, kept]] * 2)
+
+
 @register
 class TopK(Op[TopKAttributes]):
     """Returns the k greatest elements in descending order (or least in ascending order), and their indices as s32.
@@ -54,12 +63,7 @@ class TopK(Op[TopKAttributes]):
         return tuple_shape((operand.with_dims(dims), array(S32, dims)))
 
     def sharding_rule(self, call: OpCall[TopKAttributes]) -> ShardingRule:
-        (operand,) = call.operands
-        b = RuleBuilder()
-        batch = [b.factor(n) for n in operand.dims[:-1]]
-        last = b.factor(operand.dims[-1], FactorKind.REDUCTION)
-        k = b.factor(call.attributes.k, FactorKind.REPLICATE)
-        return b.rule([[*batch, last]], [[*batch, k]] * 2)
+        return largest_rule(call.operands[0], call.attributes.k)
 
     def localize(self, call: OpCall[TopKAttributes], operands: Sequence[Shape], shape: Shape) -> TopKAttributes:
         return replace(call.attributes, k=shape.elements[0].dims[-1])
