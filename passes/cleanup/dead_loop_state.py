@@ -20,6 +20,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
+from ...ir.reached import reached
 from ...ir.types.shape import tuple_shape
 from ..base import Pass, PassContext
 from .dce import live, sweep
@@ -89,21 +90,13 @@ def _needed(loop: Instruction) -> set[int]:
     state, tested = body.parameters[0], live(condition)
     found = {_number(u) for u in loop.users if u.users or u is _root_beside(u)}
     found |= {_number(u) for u in condition.parameters[0].users if u in tested}
-    pending = [body.root.operands[n] for n in found]
-    pending += [i for i in body if i.has_effect()]
-    seen: set[Instruction] = set()
-    while pending:
-        instruction = pending.pop()
-        if instruction in seen:
-            continue
-        seen.add(instruction)
-        pending += [*instruction.operands, *instruction.control_predecessors]
-        if instruction.op.role is Role.ELEMENT and instruction.operands[0] is state:
-            number = _number(instruction)
-            if number not in found:
-                found.add(number)
-                pending.append(body.root.operands[number])
-    return found
+
+    def is_read(i: Instruction) -> bool:
+        return i.op.role is Role.ELEMENT and i.operands[0] is state
+
+    start = [*(body.root.operands[n] for n in found), *(i for i in body if i.has_effect())]
+    needed = reached(start, lambda i: (*i.needs, body.root.operands[_number(i)]) if is_read(i) else i.needs)
+    return found.union(map(_number, filter(is_read, needed)))
 
 
 def _root_beside(instruction: Instruction) -> Instruction | None:

@@ -24,6 +24,7 @@ from ...ir.graph.module import Module, Stage
 from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import element_index
+from ...ir.reached import reached
 from ...ir.tools.trip_count import trip_count
 from ..base import Pass, PassContext
 from .cse import merge_equal
@@ -125,12 +126,7 @@ def _before_loop(
     computation: Computation, loop: Instruction, fixed: Collection[Instruction], found: Iterable[Instruction]
 ) -> list[Instruction]:
     """Copies the collectives, and their operands, to before the loop."""
-    needed = set(found)
-    stack = [*needed]
-    while stack:
-        new = [o for o in stack.pop().operands if o not in needed]
-        needed.update(new)
-        stack += new
+    needed = reached(found, lambda i: i.operands)
     (start,) = loop.operands
     copies: dict[Instruction, Instruction] = {}
     for instruction in fixed:
