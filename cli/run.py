@@ -13,8 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..cost.collectives import collectives
 from ..driver.assumptions import unplaced
 from ..driver.devices import Devices, Ranks, Simulated
@@ -22,6 +20,7 @@ from ..ir.diagnostics import CompileError
 from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
 from ..ir.tools.placement import placements
+from ..ir.types.literal import Array
 from ..report.collectives import kinds_text
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.check.check import CheckVerdict, WideRun, judge, wide_program
@@ -38,8 +37,6 @@ from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
 from .job import Job, job_on_ranks, prepare
 from .messages import print_json
 from .streams import say, working
-
-Array = np.ndarray[Any, Any]
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from ..ir.graph.module import Module
+from ..ir.types.literal import Array
 from ..runtime.mpi import MpiProgram
 from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.watch import RankWatch
@@ -17,7 +16,6 @@ from ..runtime.trace import ProcessTrace, Trace, save_trace
 from .backend import BY_REFERENCE, Backend
 from .program import Program
 
-Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 
 

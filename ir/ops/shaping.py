@@ -23,6 +23,7 @@ from ..graph.op import A, Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, Sh
 from ..graph.source import Along, RowMajor, Source
 from ..graph.value_range import Demand, Fact, Range, Visitor, split_demand
 from ..types.element_type import Kind
+from ..types.literal import Array
 from ..types.shape import Layout, Shape
 from .checks import (
     require_array,
@@ -35,7 +36,7 @@ from .checks import (
     require_static,
     text,
 )
-from .numerics import Array, numpy_type
+from .numerics import numpy_type
 from .reshape_factors import reshape_factors, reshape_groups
 
 

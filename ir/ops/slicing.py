@@ -18,9 +18,10 @@ from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, registe
 from ..graph.source import Along, Source, Start, Windows
 from ..graph.update import UpdatingKernel
 from ..graph.value_range import Demand, Fact, Range, Visitor, columns, index_range, joined
+from ..types.literal import Array
 from ..types.shape import Shape
 from .checks import require_array, require_index, require_rank, require_same_element, require_static, text
-from .numerics import Array, numpy_type
+from .numerics import numpy_type
 from .shaping import MoveOp
 
 

@@ -22,8 +22,9 @@ from ..graph.computation import Computation
 from ..graph.monoid import maps_scalars
 from ..graph.op import Compile, Kernel, NotEvaluable, Role
 from ..types.element_type import Kind
+from ..types.literal import Array
 from .comparison import Compare, CompareAttributes, ComparisonType, holds
-from .numerics import Array, total_order_key
+from .numerics import total_order_key
 
 if TYPE_CHECKING:
     from ..graph.instruction import Instruction

@@ -12,9 +12,10 @@ from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import S32, Kind
+from ..types.literal import Array
 from ..types.shape import Shape, array, tuple_shape
 from .checks import require_kind, require_static, text
-from .numerics import Array, total_order_key
+from .numerics import total_order_key
 
 _FEW = 4  # times k elements, from which a partition is faster than a sort
 

@@ -6,10 +6,6 @@ fused multiply-add they run by numpy, a block of rows at a time.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from ...codegen.native.compile_llvm import is_available
 from ...codegen.native.lowerings import Lowerings
 from ...codegen.native.products.product import is_product
@@ -24,8 +20,6 @@ from ..plan.kernels import NumpyKernels
 from .arrange import arranged
 from .native_kernel import NativeKernel, numpy_kernel
 from .native_steps import loops_of
-
-Array = np.ndarray[Any, Any]
 
 
 class NativeKernels(NumpyKernels):

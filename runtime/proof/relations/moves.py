@@ -10,6 +10,7 @@ import numpy as np
 from ....ir.diagnostics import CompileError
 from ....ir.graph.interfaces import movement
 from ....ir.graph.op import Algebra, NotEvaluable
+from ....ir.types.literal import Array
 from ...fabric.local import LocalFabric
 from ...plan.steps import ComputeStep, StartStep
 from ..flow import DataFlow, ValueLeaf
@@ -17,7 +18,6 @@ from .fits import Dims
 from .index import leaf_is_float
 from .record import Run
 
-Array = np.ndarray[Any, Any]
 Taken = tuple[ValueLeaf, int, Dims]
 
 _MOVES = (Algebra.MOVE, Algebra.MADE, None)

@@ -16,6 +16,7 @@ import numpy as np
 
 from ....ir.sharding.tiling import Tiling
 from ....ir.tools.placement import Placement
+from ....ir.types.literal import Array
 from ...fabric.tiles import tile_slices
 from ..field import UNDEFINED
 from ..flow import ValueLeaf
@@ -25,8 +26,6 @@ from .index import Source, is_telling, leaf_is_float
 from .moves import moves, taken_from
 from .relate import Relations
 from .relation import RelationKind
-
-Array = np.ndarray[Any, Any]
 
 _PARTS = (RelationKind.PARTIAL, RelationKind.MASKED)
 _VOTED = 3  # values of the original that an array may be a tile of
