@@ -24,7 +24,7 @@ from ...ir.reached import reached
 from ...ir.types.shape import tuple_shape
 from ..base import Pass, PassContext
 from .dce import live, sweep
-from .loop_state import element, elements, has_plain_state, shared_computations
+from .loop_state import element, elements, has_plain_state, private_loops
 
 
 @dataclass(frozen=True)
@@ -38,20 +38,11 @@ class DeadLoopState(Pass):
 
 
 def remove_dead_state(module: Module) -> bool:
-    """Removes elements of loop states that nobody needs, in place; whether there were any."""
-    return _visit(module.entry, shared_computations(module))
+    """Removes elements of loop states that nobody needs, in place; whether there were any.
 
-
-def _visit(computation: Computation, shared: set[Computation]) -> bool:
-    """Shrinks the loops of a computation, inner ones first: operands that they no longer read may be dead outside."""
-    changed = False
-    for instruction in reversed([i for i in computation if i.op.is_control]):
-        called = instruction.called()
-        for inner in called:
-            changed |= inner not in shared and _visit(inner, shared)
-        if instruction.op.role is Role.LOOP and not shared.intersection(called):
-            changed |= _shrink(computation, instruction)
-    return changed
+    Inner and later loops come first: operands that they no longer read may be dead outside.
+    """
+    return sum(_shrink(computation, loop) for computation, loop in private_loops(module, last_first=True)) > 0
 
 
 def _shrink(computation: Computation, loop: Instruction) -> bool:
