@@ -13,10 +13,9 @@ from itertools import product
 
 import numpy as np
 
+from ....ir.graph.attributes import Dims
 from ....ir.types.literal import Array
 from .index import Index, Source, is_telling
-
-Dims = tuple[int, ...]
 
 _MOST_TILES = 256  # of one value, that are compared one by one
 _MOST_OFFSETS = 1 << 16  # of windows that are tried

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.graph.attributes import Dims
 from ....ir.sharding.tiling import Tiling
 from ....ir.tools.placement import Placement
 from ....ir.types.literal import Array
@@ -21,7 +22,7 @@ from ...fabric.tiles import tile_slices
 from ..field import UNDEFINED
 from ..flow import ValueLeaf
 from ..verdict import Origin
-from .fits import Dims, TileFit, usual_share, usual_tile
+from .fits import TileFit, usual_share, usual_tile
 from .index import Source, is_telling, leaf_is_float
 from .moves import moves, taken_from
 from .relate import Relations
