@@ -45,8 +45,7 @@ def bench(args: argparse.Namespace) -> int:
     job.inputs = inputs_for(args, job.program.module, args.seed)
     program = job.program
     with working(f"running {args.repeat + 1} times"):
-        devices = Simulated(program.local, program.simulated, program.backend)
-        _, seconds = devices.repeat(program.local, job.inputs, args.repeat + 1, args.trace)
+        _, seconds = Simulated(program).repeat(program.local, job.inputs, args.repeat + 1, args.trace)
     with working("measuring parts"):
         parts = _parts(job)
     with working("measuring the machine"):

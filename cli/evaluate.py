@@ -8,7 +8,6 @@ import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
 from ..ir.tools.unknown_values import require_values
 from ..ir.types.element_type import from_numpy
+from ..ir.types.literal import Array
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.evaluator import evaluate, reference_grid
 from ..runtime.fabric.tiles import same_bits
@@ -28,8 +28,6 @@ from ..runtime.plan.call_graph import live_in
 from .exit_codes import EXIT_OK
 from .messages import print_json, tell_found
 from .streams import say, working
-
-Array = np.ndarray[Any, Any]
 
 
 def evaluate_command(args: argparse.Namespace) -> int:

@@ -22,8 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..driver.backend import Backend
 from ..driver.program import Program
 from ..ir.brief import brief
@@ -31,6 +29,7 @@ from ..ir.diagnostics import Diagnostic, Diagnostics, fail
 from ..ir.gc_pause import paused_collector
 from ..ir.graph import keeping
 from ..ir.graph.module import Module
+from ..ir.types.literal import Array
 from ..ir.user_files import read_bytes
 from ..runtime.outputs import check_outputs
 from ..runtime.ranks.failed import broadcast, on_all_ranks
@@ -59,9 +58,6 @@ def key_of(args: argparse.Namespace, ranks: int | None) -> tuple[str, ...] | Non
     options = {name: value for name, value in vars(args).items() if name not in _LATER and not callable(value)}
     where = repr((ranks, inside_launcher(), platform.node()))
     return keeping.key_of("run", *contents, repr(sorted(options.items())), where)
-
-
-Array = np.ndarray[Any, Any]
 
 
 @brief

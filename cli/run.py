@@ -13,8 +13,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..cost.collectives import collectives
 from ..driver.assumptions import unplaced
 from ..driver.devices import Devices, Ranks, Simulated
@@ -22,6 +20,7 @@ from ..ir.diagnostics import CompileError
 from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
 from ..ir.tools.placement import placements
+from ..ir.types.literal import Array
 from ..report.collectives import kinds_text
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.check.check import CheckVerdict, WideRun, judge, wide_program
@@ -39,8 +38,6 @@ from .job import Job, job_on_ranks, prepare
 from .messages import print_json
 from .streams import say, working
 
-Array = np.ndarray[Any, Any]
-
 
 def run(args: argparse.Namespace) -> int:
     """Runs `hloom run` and returns its exit code. Raises CompileError for bad input, MpiMissing without MPI, RankFailed
@@ -57,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         return launch(args.argv, args.ranks, left=job.packed())
     job.inputs = inputs_for(args, job.program.module, args.seed)
     _describe(args, job, f"{job.program.devices} simulated devices")
-    return _report(args, job, Simulated(job.program.local, job.program.simulated, job.program.backend))
+    return _report(args, job, Simulated(job.program))
 
 
 def _run_rank(args: argparse.Namespace) -> int:

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-
 from ..ir.graph.module import Module
+from ..ir.types.literal import Array
 from ..runtime.mpi import MpiProgram
 from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.watch import RankWatch
 from ..runtime.simulator import SimulatedProgram
 from ..runtime.trace import ProcessTrace, Trace, save_trace
 from .backend import BY_REFERENCE, Backend
+from .program import Program
 
-Array = np.ndarray[Any, Any]
 T = TypeVar("T")
 
 
@@ -41,12 +40,10 @@ class Devices(Protocol):
 
 
 class Simulated:
-    """Runs all devices in this process. One program is compiled beforehand: `ready` is that of `local`."""
+    """Runs all devices in this process, of a program and of others by its backend."""
 
-    def __init__(self, local: Module, ready: SimulatedProgram, backend: Backend) -> None:
-        self.local = local
-        self.ready = ready
-        self.backend = backend
+    def __init__(self, program: Program) -> None:
+        self.program = program
 
     def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
         return self._program(local).simulate(inputs, poison).outputs
@@ -58,13 +55,12 @@ class Simulated:
         found, seconds = self._program(local).repeat(inputs, times, tracer)
         if trace is not None and tracer is not None:
             name = f"{local.devices} simulated devices"
-            save_trace(trace, [ProcessTrace(0, name, tracer)], trace_facts(local, self.backend, seconds))
+            save_trace(trace, [ProcessTrace(0, name, tracer)], trace_facts(local, self.program.backend, seconds))
         return found.outputs, seconds
 
     def _program(self, local: Module) -> SimulatedProgram:
-        if local is self.local:
-            return self.ready
-        return SimulatedProgram(self.backend.prepared(local), self.backend.kernels())
+        program = self.program if local is self.program.local else Program(local, local, self.program.backend)
+        return program.simulated
 
     def share(self, value: T) -> T:
         return value

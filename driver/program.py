@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from ..cost.machine import DEFAULT, Machine
 from ..cost.memory import LiveMemory, live_memory
 from ..cost.timeline import Timeline, timeline
@@ -16,15 +14,13 @@ from ..ir.brief import brief
 from ..ir.diagnostics import CompileError, Diagnostic, Diagnostics
 from ..ir.graph.module import Module
 from ..ir.tools.process_grid import ProcessGrid
+from ..ir.types.literal import Array
 from ..runtime.evaluator import UnpartitionedProgram
 from ..runtime.mpi import MpiProgram
 from ..runtime.plan.executable import Executable
 from ..runtime.ranks.watch import RankWatch
 from ..runtime.simulator import SimulatedProgram
 from .backend import NATIVE, Backend, has_native_code
-
-Array = np.ndarray[Any, Any]
-
 
 _COMPILED = ("unpartitioned", "simulated")  # cached properties, which a copy compiles for itself
 

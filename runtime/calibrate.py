@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..ir.graph.module import Module
 from ..ir.tools.process_grid import ProcessGrid
+from ..ir.types.literal import Array
 from .fabric.local import LocalFabric
 from .mpi import MpiProgram
 from .plan.executable import Executable
@@ -22,7 +23,6 @@ from .plan.kernels import NUMPY, KernelProvider
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
 
-Array = np.ndarray[Any, Any]
 
 _LONGEST = 0.2  # seconds for one time, after the first run
 _MOST = 1000  # runs for one time

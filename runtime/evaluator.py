@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.process_grid import ProcessGrid
 from ..ir.tools.spmd import has_regions, is_per_device, region_devices
+from ..ir.types.literal import Array
 from .fabric.local import LocalFabric
 from .fabric.tiles import common_value
 from .plan.executable import Executable
 from .plan.interpreter import Observer
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.limits import check_device_count
-
-Array = np.ndarray[Any, Any]
 
 
 class UnpartitionedProgram:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -21,12 +20,11 @@ from ..ir.graph.flat_layout import FlatMember
 from ..ir.graph.module import Module
 from ..ir.tools.placement import Placement
 from ..ir.tools.process_grid import ProcessGrid
+from ..ir.types.literal import Array
 from .fabric.tiles import Poison, assemble, common_value, copied_bytes, shards
 from .plan.executable import check_inputs
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.limits import require_memory
-
-Array = np.ndarray[Any, Any]
 
 
 def split_inputs(

@@ -15,8 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from ..ir.checked_call import checked
 from ..ir.deadlock.find import find_waits
 from ..ir.diagnostics import fail, without_errors
@@ -24,6 +22,7 @@ from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
 from ..ir.tools.process_grid import ProcessGrid
 from ..ir.types.element_type import ElementType
+from ..ir.types.literal import Array
 from .fabric.ranks import RanksFabric
 from .global_arrays import join_outputs, packed_inputs, split_inputs, unpacked_outputs
 from .plan.executable import Executable
@@ -37,7 +36,6 @@ from .ranks.mode import chosen_mode
 from .ranks.watch import RankWatch
 from .trace import ProcessTrace, Trace
 
-Array = np.ndarray[Any, Any]
 Comm = Any  # mpi4py.MPI.Intracomm
 
 

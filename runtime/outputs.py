@@ -17,9 +17,8 @@ import numpy as np
 
 from ..ir.diagnostics import CompileError, Diagnostic, Severity
 from ..ir.types.element_type import from_numpy
+from ..ir.types.literal import Array
 from .inputs.array_files import MANIFEST, storable
-
-Array = np.ndarray[Any, Any]
 
 
 class OutputError(CompileError):

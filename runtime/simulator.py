@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from ..ir.brief import brief
 from ..ir.checked_call import checked
 from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
 from ..ir.tools.process_grid import ProcessGrid
+from ..ir.types.literal import Array
 from .fabric.local import LocalFabric
 from .fabric.tiles import Poison
 from .global_arrays import join_outputs, packed_inputs, split_inputs, unpacked_outputs
@@ -21,8 +19,6 @@ from .plan.interpreter import Observer
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.limits import check_device_count
 from .plan.repeated import repeated
-
-Array = np.ndarray[Any, Any]
 
 
 @brief

@@ -21,9 +21,9 @@ from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
 from ..ir.tools.process_grid import ProcessGrid
+from ..ir.types.literal import Array
 from .global_arrays import join_outputs, packed_inputs, split_inputs, unpacked_outputs
 
-Array = np.ndarray[Any, Any]
 _COUNT = "--xla_force_host_platform_device_count"
 
 

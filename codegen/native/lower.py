@@ -21,6 +21,7 @@ from ...ir.graph.op import Role
 from ...ir.graph.source import RowMajor, Updates, lie_side_by_side
 from ...ir.ops.reduce import ReduceAttributes
 from ...ir.ops.structure import ParameterAttributes
+from ...ir.reached import reached
 from ...ir.types.element_type import ElementType
 from ...ir.types.shape import Shape
 from .builder import Builder
@@ -253,12 +254,7 @@ def _depends(one: Instruction, other: Instruction) -> bool:
     """Whether two values depend on a common reduction, and so on the same rows."""
 
     def reductions(start: Instruction) -> set[Instruction]:
-        reached, stack = {start}, [start]
-        while stack:
-            new = [o for o in stack.pop().operands if o not in reached]
-            reached.update(new)
-            stack += new
-        return {i for i in reached if is_fold(i)}
+        return {i for i in reached([start], lambda i: i.operands) if is_fold(i)}
 
     return bool(reductions(one) & reductions(other))
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from ...cost.host import HOST
 from ...ir.graph.extremes import MAXIMUM, MINIMUM, ArrayFold
+from ...ir.types.literal import Array
 from .loops import COMPARISONS, LOADS, Access, Do, Fold, Function, Kernel, Lane, Nest, Node, Row, Store, Strip
-
-Array = np.ndarray[Any, Any]
 
 DTYPES: dict[Lane, np.dtype[Any]] = {
     Lane.MASK: np.dtype(np.bool_), Lane.I8: np.dtype(np.int8), Lane.I16: np.dtype(np.int16),

@@ -342,8 +342,4 @@ PERMUTED_SLICES = Codec(("dynamic_slice_sizes",), _permuted_slices, _set_permute
 CONSTRAINTS = Codec(("constrain_layout", "operand_shapes_with_layout"), _constraints, _set_constraints)
 DOMAIN = Codec(tuple(_DOMAIN.values()), _domain, _set_domain)
 IGNORED = Codec((), lambda record: None, _nothing)
-PREFETCH = Codec(  # zero and absent differ here
-    ("cross_program_prefetch_index",),
-    lambda r: str(r.values["cross_program_prefetch_index"]) if "cross_program_prefetch_index" in r.values else None,
-    lambda r, text: r.values.update(cross_program_prefetch_index=int(text)),
-)
+PREFETCH = optional_number("cross_program_prefetch_index")  # zero and absent differ here

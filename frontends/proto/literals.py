@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ...ir.types.element_type import ElementType, Kind
-from ...ir.types.literal import Literal
+from ...ir.types.literal import Array, Literal
 from ...ir.types.shape import UNBOUNDED, Shape, tuple_shape
 from .schema import new
 from .shapes import DEPTH_LIMIT, shape_record
 from .wire import ProtoError, Record
-
-Array = np.ndarray[Any, Any]
 
 _VARINTS = {"pred": "preds", "s32": "s32s", "s64": "s64s", "u32": "u32s", "u64": "u64s"}
 

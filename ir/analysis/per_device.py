@@ -6,8 +6,6 @@ kernels compute each device's value here, and a rewrite is proved for every devi
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ..graph.instruction import Instruction
@@ -16,8 +14,8 @@ from ..graph.op import NotEvaluable, Role, ShapeError
 from ..ops.elementwise import no_computation
 from ..ops.structure import constant_array
 from ..tools.process_grid import ProcessGrid
+from ..types.literal import Array
 
-Array = np.ndarray[Any, Any]
 _MOST = 1 << 22  # elements of a value on all devices together
 
 

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import Location, fail
+from ..reached import reached
 from ..sharding.sharding import AnySharding, Sharding
 from ..types.shape import Shape
 from .attributes import NONE, Attributes, Callee, ParameterAttributes
@@ -86,17 +87,13 @@ class Computation(Callee):
         """Returns the instruction of this name (without `%`), or None."""
         return self._names.get(name)
 
-    def reachable(self) -> set[Instruction]:
-        """Returns the root and everything it depends on through operands and control predecessors."""
-        seen: set[Instruction] = set()
-        stack = [self.root]
-        while stack:
-            instruction = stack.pop()
-            if instruction not in seen:
-                seen.add(instruction)
-                stack.extend(instruction.operands)
-                stack.extend(instruction.control_predecessors)
-        return seen
+    def reachable(self, others: Iterable[Instruction] = ()) -> set[Instruction]:
+        """Returns the root, and `others`, with everything they depend on through operands and control predecessors."""
+        return set(reached((self.root, *others), lambda instruction: instruction.needs))
+
+    def called(self) -> Iterator[Computation]:
+        """Yields the computations that its instructions call."""
+        return (callee for instruction in self for callee in instruction.called())
 
     # -- building
 
@@ -288,8 +285,7 @@ class Computation(Callee):
             stack = [start]
             while stack:
                 instruction = stack[-1]
-                needed = [*instruction.operands, *instruction.control_predecessors]
-                waiting = [i for i in needed if i not in done] if instruction not in done else []
+                waiting = [i for i in instruction.needs if i not in done] if instruction not in done else []
                 if waiting and instruction in opened:
                     raise ValueError(f"{instruction.name} depends on itself")
                 opened.add(instruction)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from ..types.literal import Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pickle import UnpicklingError
@@ -167,6 +167,11 @@ class Instruction:
             value = getattr(self.attributes, name)
             found += value if isinstance(value, tuple) else () if value is None else (value,)
         return found
+
+    @property
+    def needs(self) -> Sequence[Instruction]:
+        """The instructions that must come before: operands and control predecessors."""
+        return (*self.operands, *self.control_predecessors) if self.control_predecessors else self.operands
 
     def has_effect(self) -> bool:
         """Whether this instruction, or any instruction that it calls directly or indirectly, has a side effect."""

@@ -11,6 +11,7 @@ from typing import Any
 from ..checked_call import checked
 from ..diagnostics import Diagnostic, SourceFile
 from ..late import late
+from ..reached import followers_first
 from ..sharding.mesh import Mesh
 from ..types.shape import Shape
 from .clone import clone_computation
@@ -129,20 +130,7 @@ class Module:
 
         Recursive computations, which the verifier rejects, come in an arbitrary order.
         """
-        done: dict[Computation, None] = {}
-        opened: set[Computation] = set()
-        for start in self.computations:
-            stack = [start]
-            while stack:
-                computation = stack[-1]
-                first = computation not in opened
-                opened.add(computation)
-                waiting = [c for i in computation for c in i.called() if c not in opened] if first else []
-                if waiting:
-                    stack += reversed(waiting)
-                else:
-                    done[stack.pop()] = None
-        return list(done)
+        return followers_first(self.computations, Computation.called)
 
     def unique_computation_name(self, base: str) -> str:
         """Returns `base`, or `base.N` with the smallest N not yet used for a computation."""

@@ -14,9 +14,10 @@ from ..factors.sharding_rule import Factor, FactorKind, RuleBuilder, ShardingRul
 from ..graph.attributes import Attributes, Dims
 from ..graph.interfaces import FloatTypes, Memory, TextForm
 from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
+from ..types.literal import Array
 from ..types.shape import Shape
 from .checks import require_array, require_declared, require_static, text
-from .numerics import Array, numpy_type
+from .numerics import numpy_type
 from .reshape_factors import reshape_factors
 
 

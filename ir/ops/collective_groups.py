@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..graph.attributes import Attributes
 from ..graph.op import ShapeError
-from ..sharding.replica_groups import ExplicitGroups, IotaGroups, ReplicaGroups
+from ..sharding.replica_groups import ExplicitGroups, IotaGroups, ReplicaGroups, group_size
 
 if TYPE_CHECKING:
     from ..graph.instruction import Instruction
@@ -44,11 +44,7 @@ def channel_of(instruction: Instruction) -> int | None:
 
 def known_group_size(groups: ReplicaGroups) -> int | None:
     """Returns the devices per group (the most, where groups differ); None for `{}`, one group of all devices."""
-    if isinstance(groups, ExplicitGroups):
-        return max(map(len, groups.lists), default=None)
-    if isinstance(groups, IotaGroups):
-        return groups.group_size
-    return math.prod(groups.mesh.ref_size(ref) for ref in groups.axes)
+    return group_size(groups, 0) or None
 
 
 def check_groups(opcode: str, groups: ReplicaGroups) -> None:

@@ -15,9 +15,10 @@ from ..graph.interfaces import Additive, Dynamic, FloatTypes, Movement, Ranges
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import ALL, Demand, Fact, Range, Visitor, joined
 from ..types.element_type import PRED, Kind
+from ..types.literal import Array
 from ..types.shape import Shape
 from .checks import elementwise_shape, require_array, require_kind, require_same_element, text, with_dynamic
-from .numerics import Array, Function, as_array, compute_type, lift, maximum_complex, minimum_complex, total_order_key
+from .numerics import Function, as_array, compute_type, lift, maximum_complex, minimum_complex, total_order_key
 
 
 class ComparisonDirection(Enum):

@@ -9,21 +9,15 @@ import numpy as np
 
 from ..graph.attributes import Dims
 from ..graph.interfaces import Applies, Call, Ranges
-from ..graph.op import Algebra, Kernel, NotEvaluable, ShapeError
+from ..graph.op import Algebra, Kernel, ShapeError
 from ..graph.value_range import Demand, Fact, Visitor, meet_demands
 from ..types.element_type import ElementType
 from ..types.shape import Shape
 from .checks import require_array, text
+from .numerics import numpy_type
 
 if TYPE_CHECKING:
     from ..graph.computation import Computation
-
-
-def numpy_type(element: ElementType) -> np.dtype[Any]:
-    """Returns the numpy type of an element type. Raises NotEvaluable if it has none."""
-    if element.numpy is None:
-        raise NotEvaluable(f"numpy has no type for {element}")
-    return element.numpy
 
 
 def accumulator(element: ElementType) -> np.dtype[Any]:

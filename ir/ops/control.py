@@ -22,7 +22,8 @@ from ..strings import BracedText
 from ..types.element_type import PRED, S32
 from ..types.shape import Shape, array
 from .checks import text
-from .computations import check_arrays, check_signature, numpy_type
+from .computations import check_arrays, check_signature
+from .numerics import numpy_type
 from .structure import GetTupleElementAttributes, Tuple
 
 if TYPE_CHECKING:

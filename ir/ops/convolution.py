@@ -28,8 +28,9 @@ from ..strings import BracedText
 from ..types.element_type import Kind
 from ..types.shape import Shape, array
 from .checks import require_static, text
-from .computations import always, check_arrays, numpy_type, rounded
+from .computations import always, check_arrays, rounded
 from .dot import Precisions, conversions, result_element, summed
+from .numerics import numpy_type
 from .window import dilated, is_trivial, window_count, window_reach, window_view
 
 # The maximum number of elements in the copy of the windows for one matrix product.

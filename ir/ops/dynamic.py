@@ -21,7 +21,7 @@ from ..graph.value_range import Demand, Fact, Range, Visitor, joined
 from ..types.element_type import S32
 from ..types.shape import Shape, array
 from .checks import require_array, require_declared, require_dims, text
-from .computations import numpy_type
+from .numerics import numpy_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, registe
 from ..types.element_type import ELEMENT_TYPES, ElementType, Kind
 from ..types.shape import Shape
 from .checks import require_kind, require_static, text
-from .computations import always, numpy_type
+from .computations import always
+from .numerics import numpy_type
 
 _COMPLEX_OF = {"f32": "c64", "f64": "c128"}
 _REAL_OF = {"c64": "f32", "c128": "f64"}

@@ -22,7 +22,8 @@ from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, registe
 from ..graph.source import FIXED, Along, Start, Windows
 from ..graph.value_range import Demand, Fact, Visitor, columns, index_range, joined
 from ..types.shape import Shape, array
-from .computations import always, check_arrays, check_dims, numpy_type
+from .computations import always, check_arrays, check_dims
+from .numerics import numpy_type
 
 
 @dataclass(frozen=True, slots=True)

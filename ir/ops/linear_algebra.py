@@ -18,7 +18,8 @@ from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, registe
 from ..types.element_type import Kind
 from ..types.shape import Shape
 from .checks import require_kind, require_same_element, require_static, text
-from .computations import accumulator, numpy_type
+from .computations import accumulator
+from .numerics import numpy_type
 
 
 def _check_square(opcode: str, shape: Shape) -> None:

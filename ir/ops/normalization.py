@@ -21,7 +21,8 @@ from ..graph.value_range import NOT_NEGATIVE, Demand, Fact, Visitor
 from ..types.element_type import Kind
 from ..types.shape import Shape, tuple_shape
 from .checks import require_kind, require_same_element, require_static, text
-from .computations import accumulator, numpy_type
+from .computations import accumulator
+from .numerics import numpy_type
 
 
 @dataclass(frozen=True, slots=True)

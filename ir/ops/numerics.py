@@ -18,8 +18,8 @@ import numpy as np
 
 from ..graph.op import NotEvaluable
 from ..types.element_type import ELEMENT_TYPES, ElementType, Kind, component
+from ..types.literal import Array
 
-Array = np.ndarray[Any, Any]
 _SCALAR: Any = np.generic
 Function = Callable[..., Any]
 Function1 = Callable[[Array], Array]

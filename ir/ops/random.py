@@ -22,7 +22,8 @@ from ..graph.value_range import Demand, Fact, Visitor, full_range
 from ..types.element_type import ELEMENT_TYPES, ElementType, Kind
 from ..types.shape import Shape, array, tuple_shape
 from .checks import require_array, require_declared, require_kind, require_same_element, require_static, text
-from .computations import accumulator, numpy_type, rounded
+from .computations import accumulator, rounded
+from .numerics import numpy_type
 from .random_bits import philox_bits, threefry_bits
 
 SEED = 0x9E3779B97F4A7C15

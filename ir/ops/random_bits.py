@@ -15,7 +15,8 @@ import numpy as np
 
 from ..graph.attributes import Dims
 from ..types.element_type import ElementType
-from .numerics import Array, numpy_type
+from ..types.literal import Array
+from .numerics import numpy_type
 
 _MASK = np.uint64(0xFFFFFFFF)
 _THREEFRY_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))

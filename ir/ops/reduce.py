@@ -19,15 +19,8 @@ from ..graph.interfaces import Additive
 from ..graph.monoid import MONOID_OPS, common_monoid, elementwise_kernel, reduction_monoid
 from ..graph.op import Compile, Kernel, Op, OpCall, register
 from ..types.shape import Shape, array, tuple_shape
-from .computations import (
-    Reduces,
-    accumulator,
-    arrays_and_initial_values,
-    check_dims,
-    check_reducer,
-    numpy_type,
-    rounded,
-)
+from .computations import Reduces, accumulator, arrays_and_initial_values, check_dims, check_reducer, rounded
+from .numerics import numpy_type
 
 if TYPE_CHECKING:
     from ..graph.computation import Computation
@@ -85,6 +78,17 @@ class Reduce(Reduces, Op[ReduceAttributes], Additive):
         return run
 
 
+def combiner(computation: Computation, compile: Compile) -> Combine:
+    """Returns a function that combines two sets of arrays, element by element."""
+    function, is_tuple = elementwise_kernel(computation, compile), computation.root.shape.is_tuple
+
+    def combine(left: list[Any], right: list[Any]) -> list[Any]:
+        result = function(*left, *right)
+        return list(result) if is_tuple else [result]
+
+    return combine
+
+
 def _tree_kernel(call: OpCall[ReduceAttributes], compile: Compile) -> Kernel:
     reduced = call.attributes.dimensions
     dims = call.operands[0].dims
@@ -94,12 +98,7 @@ def _tree_kernel(call: OpCall[ReduceAttributes], compile: Compile) -> Kernel:
     shape = (length, *(dims[d] for d in kept))
     types = [numpy_type(leaf.element) for leaf in call.shape.leaves()]
     count = len(types)
-    function = elementwise_kernel(call.attributes.to_apply, compile)
-    is_tuple = call.attributes.to_apply.root.shape.is_tuple
-
-    def combine(left: list[Any], right: list[Any]) -> list[Any]:
-        result = function(*left, *right)
-        return list(result) if is_tuple else [result]
+    combine = combiner(call.attributes.to_apply, compile)
 
     def run(*operands: Any) -> Any:
         values = [x.transpose(order).reshape(shape).astype(t, copy=False) for x, t in zip(operands, types)]

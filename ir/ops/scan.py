@@ -17,7 +17,8 @@ from ..graph.attributes import Attributes, Dims
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.shape import Shape, tuple_shape
 from .checks import require_array, require_static, text
-from .computations import check_arrays, check_signature, numpy_type
+from .computations import check_arrays, check_signature
+from .numerics import numpy_type
 
 if TYPE_CHECKING:
     from ..graph.computation import Computation

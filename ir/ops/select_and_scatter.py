@@ -23,7 +23,8 @@ from ..types.element_type import PRED
 from ..types.shape import Shape, array
 from .checks import require_static, text
 from .comparison import CompareAttributes, ComparisonDirection
-from .computations import check_arrays, check_reducer, check_signature, numpy_type
+from .computations import check_arrays, check_reducer, check_signature
+from .numerics import numpy_type
 from .scatter import accumulate, one_by_one
 from .window import is_trivial, window_count, window_reach, window_view
 

@@ -23,6 +23,7 @@ from ..graph.op import A, Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, Sh
 from ..graph.source import Along, RowMajor, Source
 from ..graph.value_range import Demand, Fact, Range, Visitor, split_demand
 from ..types.element_type import Kind
+from ..types.literal import Array
 from ..types.shape import Layout, Shape
 from .checks import (
     require_array,
@@ -35,11 +36,13 @@ from .checks import (
     require_static,
     text,
 )
-from .numerics import Array, numpy_type
+from .numerics import numpy_type
 from .reshape_factors import reshape_factors, reshape_groups
 
 
-class _Move(Op[A], Movement, Additive):
+class MoveOp(Op[A], Movement, Additive):
+    """An op whose result consists of elements of its first operand."""
+
     is_fusible = True
     algebra = Algebra.MOVE
     element_sources = frozenset({0})
@@ -54,7 +57,7 @@ class BroadcastAttributes(Attributes):
 
 
 @register
-class Broadcast(_Move[BroadcastAttributes], TextForm):
+class Broadcast(MoveOp[BroadcastAttributes], TextForm):
     """Repeats the operand along new dimensions."""
 
     opcode = "broadcast"
@@ -105,7 +108,7 @@ class ReshapeAttributes(Attributes):
 
 
 @register
-class Reshape(_Move[ReshapeAttributes], TextForm, Memory, Alternatives, Dynamic):
+class Reshape(MoveOp[ReshapeAttributes], TextForm, Memory, Alternatives, Dynamic):
     """Changes the dimensions, keeping the elements in row-major order."""
 
     opcode = "reshape"
@@ -179,7 +182,7 @@ class TransposeAttributes(Attributes):
 
 
 @register
-class Transpose(_Move[TransposeAttributes]):
+class Transpose(MoveOp[TransposeAttributes]):
     """Permutes the dimensions."""
 
     opcode = "transpose"
@@ -220,7 +223,7 @@ class ReverseAttributes(Attributes):
 
 
 @register
-class Reverse(_Move[ReverseAttributes]):
+class Reverse(MoveOp[ReverseAttributes]):
     """Reverses the order of elements along some dimensions."""
 
     opcode = "reverse"

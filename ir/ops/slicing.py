@@ -12,15 +12,17 @@ import numpy as np
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims, PadDim, PaddingConfig, SliceDim, SliceDims
-from ..graph.interfaces import Additive, Alternatives, Memory, Movement, Ranges
+from ..graph.interfaces import Alternatives, Memory, Movement, Ranges
 from ..graph.monoid import choice_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.source import Along, Source, Start, Windows
 from ..graph.update import UpdatingKernel
 from ..graph.value_range import Demand, Fact, Range, Visitor, columns, index_range, joined
+from ..types.literal import Array
 from ..types.shape import Shape
 from .checks import require_array, require_index, require_rank, require_same_element, require_static, text
-from .numerics import Array, numpy_type
+from .numerics import numpy_type
+from .shaping import MoveOp
 
 
 def _reading_rule(call: OpCall[Any], reaches: Sequence[Reach | None]) -> ShardingRule:
@@ -52,14 +54,10 @@ class SliceAttributes(Attributes):
 
 
 @register
-class Slice(Op[SliceAttributes], Movement, Additive, Alternatives):
+class Slice(MoveOp[SliceAttributes], Alternatives):
     """Returns the elements start, start + stride, .. below limit of each dimension."""
 
     opcode = "slice"
-    is_fusible = True
-    algebra = Algebra.MOVE
-    element_sources = frozenset({0})
-    additive_groups = (frozenset({0}),)
     attributes = SliceAttributes
 
     def infer_shape(self, operands: Sequence[Shape], attributes: SliceAttributes, declared: Shape | None) -> Shape:
@@ -195,16 +193,12 @@ class DynamicSliceAttributes(Attributes):
 
 
 @register
-class DynamicSlice(Op[DynamicSliceAttributes], Movement, Additive, Ranges):
+class DynamicSlice(MoveOp[DynamicSliceAttributes], Ranges):
     """Returns a slice of given size at computed start indices (one scalar operand per dimension, or one vector), which
     are clamped so that the slice lies inside.
     """
 
     opcode = "dynamic-slice"
-    is_fusible = True
-    algebra = Algebra.MOVE
-    element_sources = frozenset({0})
-    additive_groups = (frozenset({0}),)
     attributes = DynamicSliceAttributes
     arity = (1, None)
 

@@ -28,6 +28,7 @@ from ..graph.monoid import elementwise_kernel
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.value_range import Fact, Visitor
 from ..types.element_type import PRED
+from ..types.literal import Array
 from ..types.shape import Shape, array, tuple_shape
 from .computations import check_arrays, check_dims, check_signature
 from .sort_keys import Comparator
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from ..graph.computation import Computation
 
 
-Array = np.ndarray[Any, Any]
 Before = Callable[[Array, Array], Array]  # indices -> whether the element at the first must precede the second
 
 _PIECE = 64

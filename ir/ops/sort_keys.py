@@ -21,9 +21,11 @@ from ..graph.clone import clone_instruction
 from ..graph.computation import Computation
 from ..graph.monoid import maps_scalars
 from ..graph.op import Compile, Kernel, NotEvaluable, Role
+from ..reached import reached
 from ..types.element_type import Kind
+from ..types.literal import Array
 from .comparison import Compare, CompareAttributes, ComparisonType, holds
-from .numerics import Array, total_order_key
+from .numerics import total_order_key
 
 if TYPE_CHECKING:
     from ..graph.instruction import Instruction
@@ -203,13 +205,7 @@ class KeyComparison(NamedTuple):
 
 def _needed(keys: Sequence[SortKey]) -> set[Instruction]:
     """Returns the keys' values and everything that they depend on."""
-    needed, work = set["Instruction"](), [key.value for key in keys]
-    while work:
-        i = work.pop()
-        if i not in needed:
-            needed.add(i)
-            work += i.operands
-    return needed
+    return set(reached((key.value for key in keys), lambda i: i.operands))
 
 
 def _takes_arrays(i: Instruction) -> bool:

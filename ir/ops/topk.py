@@ -12,9 +12,10 @@ from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import S32, Kind
+from ..types.literal import Array
 from ..types.shape import Shape, array, tuple_shape
 from .checks import require_kind, require_static, text
-from .numerics import Array, total_order_key
+from .numerics import total_order_key
 
 _FEW = 4  # times k elements, from which a partition is faster than a sort
 
@@ -29,6 +30,15 @@ class TopKAttributes(Attributes):
     def __post_init__(self) -> None:
         if self.largest is None:
             object.__setattr__(self, "largest", True)
+
+
+def largest_rule(operand: Shape, k: int) -> ShardingRule:
+    """Returns the rule of ops that give the k largest elements of each row, and their places."""
+    b = RuleBuilder()
+    batch = [b.factor(n) for n in operand.dims[:-1]]
+    last = b.factor(operand.dims[-1], FactorKind.REDUCTION)
+    kept = b.factor(k, FactorKind.REPLICATE)
+    return b.rule([[*batch, last]], [[*batch, kept]] * 2)
 
 
 @register
@@ -54,12 +64,7 @@ class TopK(Op[TopKAttributes]):
         return tuple_shape((operand.with_dims(dims), array(S32, dims)))
 
     def sharding_rule(self, call: OpCall[TopKAttributes]) -> ShardingRule:
-        (operand,) = call.operands
-        b = RuleBuilder()
-        batch = [b.factor(n) for n in operand.dims[:-1]]
-        last = b.factor(operand.dims[-1], FactorKind.REDUCTION)
-        k = b.factor(call.attributes.k, FactorKind.REPLICATE)
-        return b.rule([[*batch, last]], [[*batch, k]] * 2)
+        return largest_rule(call.operands[0], call.attributes.k)
 
     def localize(self, call: OpCall[TopKAttributes], operands: Sequence[Shape], shape: Shape) -> TopKAttributes:
         return replace(call.attributes, k=shape.elements[0].dims[-1])

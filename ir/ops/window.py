@@ -20,20 +20,13 @@ from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Window, WindowDim
 from ..graph.extremes import ArrayFold
-from ..graph.monoid import MONOID_OPS, elementwise_kernel, exact_identity, reduction_monoid
+from ..graph.monoid import MONOID_OPS, exact_identity, reduction_monoid
 from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import from_numpy
 from ..types.shape import Shape, array, tuple_shape
-from .computations import (
-    Reduces,
-    accumulator,
-    always,
-    arrays_and_initial_values,
-    check_reducer,
-    numpy_type,
-    rounded,
-)
-from .reduce import skipping, tree
+from .computations import Reduces, accumulator, always, arrays_and_initial_values, check_reducer, rounded
+from .numerics import numpy_type
+from .reduce import combiner, skipping, tree
 
 if TYPE_CHECKING:
     from ..graph.computation import Computation
@@ -158,16 +151,10 @@ class ReduceWindow(Reduces, Op[ReduceWindowAttributes]):
             return run
 
         types = [numpy_type(leaf.element) for leaf in leaves]
-        function = elementwise_kernel(call.attributes.to_apply, compile)
-        is_tuple = call.attributes.to_apply.root.shape.is_tuple
         length = math.prod(w.size for w in window)
         order = (*axes, *range(rank))
 
-        def combine(left: list[Any], right: list[Any]) -> list[Any]:
-            result = function(*left, *right)
-            return list(result) if is_tuple else [result]
-
-        skip = skipping(combine)
+        skip = skipping(combiner(call.attributes.to_apply, compile))
 
         def run_any(*operands: Any) -> Any:
             arrays = [x.astype(t, copy=False) for x, t in zip(operands, types * 2, strict=True)]

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from ..graph.computation import Computation
 from ..graph.module import Module
+from ..reached import reached
 
 
 def computations_run(module: Module) -> list[Computation]:
     """Returns the entry and the computations that control flow runs from there."""
-    found = {module.entry: None}
-    stack = [module.entry]
-    while stack:
-        for called in (c for i in stack.pop() if i.op.is_control for c in i.called()):
-            if called not in found:
-                found[called] = None
-                stack.append(called)
-    return list(found)
+    return list(reached([module.entry], lambda c: (callee for i in c if i.op.is_control for callee in i.called())))

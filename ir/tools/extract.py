@@ -13,6 +13,7 @@ from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.module import Module, shell_of
 from ..graph.op import Role
+from ..reached import reached
 from .verifier import check
 
 
@@ -74,13 +75,7 @@ def isolate(module: Module, instruction: Instruction, depth: int = 0) -> Module:
 
 def _called(module: Module, instructions: list[Instruction]) -> list[Computation]:
     """Returns the computations that the instructions call, directly or indirectly, callees first."""
-    needed: set[Computation] = set()
-    stack = [c for i in instructions for c in i.called()]
-    while stack:
-        computation = stack.pop()
-        if computation not in needed:
-            needed.add(computation)
-            stack += [c for i in computation for c in i.called()]
+    needed = reached((c for i in instructions for c in i.called()), Computation.called)
     return [c for c in module.callees_first() if c in needed]
 
 

@@ -28,6 +28,7 @@ from ...ir.ops.conversion import Copy
 from ...ir.ops.reduce import ReduceAttributes
 from ...ir.ops.shaping import Reshape
 from ...ir.ops.structure import OptimizationBarrier
+from ...ir.reached import reached
 from ...ir.sharding.digit import Digits, disjoint, merge, product
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import REPLICATED, Sharding, TupleSharding, leaf_shardings
@@ -155,14 +156,8 @@ def _results(parameter: Instruction, root: Instruction) -> set[int]:
 
 def _elementwise_closure(value: Instruction) -> dict[Instruction, None]:
     """Returns the values that element-wise ops compute from a value, in any order of discovery, itself included."""
-    found = {value: None}
-    stack = [value]
-    while stack:
-        for user in stack.pop().users:
-            if user not in found and user.shape.dims == value.shape.dims and _keeps_places(user):
-                found[user] = None
-                stack.append(user)
-    return found
+    dims = value.shape.dims
+    return reached([value], lambda v: (u for u in v.users if u.shape.dims == dims and _keeps_places(u)))
 
 
 def _keeps_places(user: Instruction) -> bool:

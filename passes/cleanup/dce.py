@@ -12,6 +12,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
+from ...ir.reached import reached
 from ..base import Pass, PassContext
 
 
@@ -23,7 +24,7 @@ class DeadCodeElimination(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = sum(sweep(c) for c in module.computations) > 0
-        called = _called_from(module.entry)
+        called = reached([module.entry], Computation.called)
         kept = [c for c in module.computations if c in called]
         changed |= len(kept) != len(module.computations)
         module.computations = kept
@@ -32,15 +33,7 @@ class DeadCodeElimination(Pass):
 
 def live(computation: Computation) -> set[Instruction]:
     """Returns live instructions: the parameters, and those that the root and effects depend on."""
-    found: set[Instruction] = set()
-    stack = [i for i in computation if i is computation.root or i.op.role is Role.PARAMETER or i.has_effect()]
-    while stack:
-        instruction = stack.pop()
-        if instruction not in found:
-            found.add(instruction)
-            stack += instruction.operands
-            stack += instruction.control_predecessors
-    return found
+    return computation.reachable(i for i in computation if i.op.role is Role.PARAMETER or i.has_effect())
 
 
 def sweep(computation: Computation) -> int:
@@ -50,14 +43,3 @@ def sweep(computation: Computation) -> int:
     if dead:
         computation.remove_all(dead)
     return len(dead)
-
-
-def _called_from(entry: Computation) -> set[Computation]:
-    seen: set[Computation] = set()
-    stack = [entry]
-    while stack:
-        computation = stack.pop()
-        if computation not in seen:
-            seen.add(computation)
-            stack += [c for i in computation for c in i.called()]
-    return seen

@@ -20,10 +20,11 @@ from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
+from ...ir.reached import reached
 from ...ir.types.shape import tuple_shape
 from ..base import Pass, PassContext
 from .dce import live, sweep
-from .loop_state import element, elements, has_plain_state, shared_computations
+from .loop_state import element, elements, has_plain_state, private_loops
 
 
 @dataclass(frozen=True)
@@ -37,20 +38,11 @@ class DeadLoopState(Pass):
 
 
 def remove_dead_state(module: Module) -> bool:
-    """Removes elements of loop states that nobody needs, in place; whether there were any."""
-    return _visit(module.entry, shared_computations(module))
+    """Removes elements of loop states that nobody needs, in place; whether there were any.
 
-
-def _visit(computation: Computation, shared: set[Computation]) -> bool:
-    """Shrinks the loops of a computation, inner ones first: operands that they no longer read may be dead outside."""
-    changed = False
-    for instruction in reversed([i for i in computation if i.op.is_control]):
-        called = instruction.called()
-        for inner in called:
-            changed |= inner not in shared and _visit(inner, shared)
-        if instruction.op.role is Role.LOOP and not shared.intersection(called):
-            changed |= _shrink(computation, instruction)
-    return changed
+    Inner and later loops come first: operands that they no longer read may be dead outside.
+    """
+    return sum(_shrink(computation, loop) for computation, loop in private_loops(module, last_first=True)) > 0
 
 
 def _shrink(computation: Computation, loop: Instruction) -> bool:
@@ -89,21 +81,13 @@ def _needed(loop: Instruction) -> set[int]:
     state, tested = body.parameters[0], live(condition)
     found = {_number(u) for u in loop.users if u.users or u is _root_beside(u)}
     found |= {_number(u) for u in condition.parameters[0].users if u in tested}
-    pending = [body.root.operands[n] for n in found]
-    pending += [i for i in body if i.has_effect()]
-    seen: set[Instruction] = set()
-    while pending:
-        instruction = pending.pop()
-        if instruction in seen:
-            continue
-        seen.add(instruction)
-        pending += [*instruction.operands, *instruction.control_predecessors]
-        if instruction.op.role is Role.ELEMENT and instruction.operands[0] is state:
-            number = _number(instruction)
-            if number not in found:
-                found.add(number)
-                pending.append(body.root.operands[number])
-    return found
+
+    def is_read(i: Instruction) -> bool:
+        return i.op.role is Role.ELEMENT and i.operands[0] is state
+
+    start = [*(body.root.operands[n] for n in found), *(i for i in body if i.has_effect())]
+    needed = reached(start, lambda i: (*i.needs, body.root.operands[_number(i)]) if is_read(i) else i.needs)
+    return found.union(map(_number, filter(is_read, needed)))
 
 
 def _root_beside(instruction: Instruction) -> Instruction | None:

@@ -24,10 +24,11 @@ from ...ir.graph.module import Module, Stage
 from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import element_index
+from ...ir.reached import reached
 from ...ir.tools.trip_count import trip_count
 from ..base import Pass, PassContext
 from .cse import merge_equal
-from .loop_state import element, extend, has_plain_state, invariant, shared_computations
+from .loop_state import element, extend, has_plain_state, invariant, private_loops
 
 
 @dataclass(frozen=True)
@@ -39,18 +40,7 @@ class LoopInvariants(Pass):
     growth: float = 0.1
 
     def run(self, module: Module, context: PassContext) -> bool:
-        return _visit(module.entry, shared_computations(module), self.growth)
-
-
-def _visit(computation: Computation, shared: set[Computation], growth: float) -> bool:
-    """Hoists out of the loops of a computation, inner ones first."""
-    changed = False
-    for instruction in [i for i in computation if i.op.is_control]:
-        for called in instruction.called():
-            changed |= called not in shared and _visit(called, shared, growth)
-        if instruction.op.role is Role.LOOP and not shared.intersection(instruction.called()):
-            changed |= _hoist(computation, instruction, growth)
-    return changed
+        return sum(_hoist(computation, loop, self.growth) for computation, loop in private_loops(module)) > 0
 
 
 def _hoist(computation: Computation, loop: Instruction, growth: float) -> bool:
@@ -125,12 +115,7 @@ def _before_loop(
     computation: Computation, loop: Instruction, fixed: Collection[Instruction], found: Iterable[Instruction]
 ) -> list[Instruction]:
     """Copies the collectives, and their operands, to before the loop."""
-    needed = set(found)
-    stack = [*needed]
-    while stack:
-        new = [o for o in stack.pop().operands if o not in needed]
-        needed.update(new)
-        stack += new
+    needed = reached(found, lambda i: i.operands)
     (start,) = loop.operands
     copies: dict[Instruction, Instruction] = {}
     for instruction in fixed:

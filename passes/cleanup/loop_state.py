@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -20,6 +20,30 @@ def shared_computations(module: Module) -> set[Computation]:
     for called in (c for computation in module for i in computation for c in i.called()):
         calls[called] = calls.get(called, 0) + 1
     return {computation for computation, count in calls.items() if count > 1}
+
+
+def private_loops(
+    module: Module, outer_first: bool = False, last_first: bool = False
+) -> Iterator[tuple[Computation, Instruction]]:
+    """Yields the loops whose computations nothing else calls, with the computation that each is in. Loops come after
+    those inside of them, or before (`outer_first`), in the order of the text or backwards (`last_first`). They may be
+    edited as they come.
+    """
+    shared = shared_computations(module)
+
+    def inside(computation: Computation) -> Iterator[tuple[Computation, Instruction]]:
+        found = [i for i in computation if i.op.is_control]
+        for control in reversed(found) if last_first else found:
+            called = control.called()
+            is_private = control.op.role is Role.LOOP and not shared.intersection(called)
+            if is_private and outer_first:
+                yield computation, control
+            for callee in called:
+                yield from inside(callee) if callee not in shared else ()
+            if is_private and not outer_first:
+                yield computation, control
+
+    return inside(module.entry)
 
 
 def has_plain_state(loop: Instruction) -> bool:

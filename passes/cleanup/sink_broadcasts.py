@@ -21,7 +21,7 @@ from ...ir.ops.control import WhileAttributes
 from ...ir.ops.shaping import BroadcastAttributes
 from ...ir.ops.structure import element_index
 from ..base import Pass, PassContext
-from .loop_state import elements, extend, has_plain_state, shared_computations
+from .loop_state import elements, extend, has_plain_state, private_loops
 
 
 @dataclass(frozen=True)
@@ -31,19 +31,8 @@ class SinkBroadcasts(Pass):
     name: ClassVar[str] = "sink-broadcasts"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        return _visit(module.entry, shared_computations(module))
-
-
-def _visit(computation: Computation, shared: set[Computation]) -> bool:
-    """Sinks into the loops of a computation, outer ones first: what arrives in a body may go on into its loops."""
-    changed = False
-    for instruction in [i for i in computation if i.op.is_control]:
-        called = instruction.called()
-        if instruction.op.role is Role.LOOP and not shared.intersection(called):
-            changed |= _sink(computation, instruction)
-        for inner in called:
-            changed |= inner not in shared and _visit(inner, shared)
-    return changed
+        # Outer loops come first: what arrives in a body may go on into its loops.
+        return sum(_sink(computation, loop) for computation, loop in private_loops(module, outer_first=True)) > 0
 
 
 def _sink(computation: Computation, loop: Instruction) -> bool:

@@ -23,9 +23,9 @@ from ...ir.graph.op import Role
 from ...ir.ops.comparison import Select
 from ...ir.ops.elementwise import no_computation
 from ...ir.ops.reduce import Reduce
+from ...ir.types.literal import Array
 from .chain import Chain, Node, is_product
 
-Array = np.ndarray[Any, Any]
 Span = tuple[int, int]
 _LARGEST = 1 << 24  # elements of a mask that is evaluated
 IDEMPOTENT = (Monoid.MAXIMUM, Monoid.MINIMUM, Monoid.AND, Monoid.OR)

@@ -25,6 +25,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.calls.custom_call import target_of
+from ...ir.reached import reached
 from ...ir.sharding.mesh import AxisRef
 from ...ir.sharding.sharding import DimSharding, Sharding, leaf_shardings
 from ...ir.types.shape import Shape
@@ -84,16 +85,7 @@ def _rewrite(computation: Computation, border: Instruction, entering: bool) -> N
 
 def _is_from_nothing(value: Instruction) -> bool:
     """Whether a value depends on no parameter of its computation."""
-    reached = {value}
-    stack = [value]
-    while stack:
-        instruction = stack.pop()
-        if instruction.op.role is Role.PARAMETER:
-            return False
-        new = [o for o in instruction.operands if o not in reached]
-        reached.update(new)
-        stack += new
-    return True
+    return not any(i.op.role is Role.PARAMETER for i in reached([value], lambda i: i.operands))
 
 
 def _manual_axes(border: Instruction) -> list[str]:

@@ -62,8 +62,7 @@ def _buckets(computation: Computation, most: int) -> list[list[Instruction]]:
     last: dict[Hashable, _Bucket] = {}
     found: list[_Bucket] = []
     for instruction in computation:
-        before = (*instruction.operands, *instruction.control_predecessors)
-        level = levels[instruction] = max((levels[i] + _is_combinable(i) for i in before), default=0)
+        level = levels[instruction] = max((levels[i] + _is_combinable(i) for i in instruction.needs), default=0)
         if not _is_combinable(instruction):
             continue
         size = sum(shape.byte_size for shape in (*(o.shape for o in instruction.operands), instruction.shape))

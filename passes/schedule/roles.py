@@ -19,6 +19,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import Draws, memory
 from ...ir.graph.op import Role
+from ...ir.reached import reached
 from .combining import is_movable
 
 
@@ -47,7 +48,7 @@ def roles_of(computation: Computation, clock: Clock) -> Roles:
             ready[i] = start + clock.parts(i).compute
         elif is_movable(i) and start <= clock.collective(i):
             gathers.append(i)
-    early = _ancestors(gathers)
+    early = reached(gathers, before)
     calm = _calm(order, heavy)
     tail: set[Instruction] = set()
     reductions: list[Instruction] = []
@@ -58,7 +59,7 @@ def roles_of(computation: Computation, clock: Clock) -> Roles:
         elif is_movable(i) and i not in among and i.users and all(u in calm for u in i.users):
             reductions.append(i)
             tail.add(i)
-    return Roles(gathers, reductions, frozenset(early - among), frozenset(tail.difference(reductions)))
+    return Roles(gathers, reductions, frozenset(early.keys() - among), frozenset(tail.difference(reductions)))
 
 
 def is_anchored(instruction: Instruction) -> bool:
@@ -81,9 +82,7 @@ def can_repeat(instruction: Instruction) -> bool:
 
 def before(instruction: Instruction) -> Sequence[Instruction]:
     """Returns the instructions that must come before an instruction."""
-    if not instruction.control_predecessors:
-        return instruction.operands
-    return (*instruction.operands, *instruction.control_predecessors)
+    return instruction.needs
 
 
 def passes_on(instruction: Instruction) -> bool:
@@ -101,15 +100,4 @@ def _calm(order: Sequence[Instruction], heavy: set[Instruction]) -> set[Instruct
             found.add(i)
         else:
             needed.update(i.control_predecessors)
-    return found
-
-
-def _ancestors(start: Sequence[Instruction]) -> set[Instruction]:
-    """Returns instructions and all their transitive operands."""
-    found = set(start)
-    stack = list(start)
-    while stack:
-        new = [o for o in before(stack.pop()) if o not in found]
-        found.update(new)
-        stack += new
     return found

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -18,12 +17,11 @@ from ...ir.brief import brief
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.structure import ConstantAttributes
+from ...ir.types.literal import Array
 from .errors import NO_ERROR, LargestError, magnitudes
 from .judge import Judge, Judgement, Mismatch
 from .reference import Reference, float_types, widened
 from .retype import retyped
-
-Array = np.ndarray[Any, Any]
 
 
 @brief

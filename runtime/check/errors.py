@@ -8,11 +8,10 @@ large ones, and results that are small altogether, are judged by their own scale
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from ...ir.types.literal import Array
 
 _BITS_PER_BAND = 4
 _SPARSE = 64

@@ -13,16 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from ...ir.types.element_type import from_numpy
+from ...ir.types.literal import Array
 from .errors import NO_ERROR, Bands, LargestError, distance, largest_error_of, magnitudes, place_of_largest
 from .reference import FINE_BITS, Reference
 from .retype import limits_of
 
-Array = np.ndarray[Any, Any]
 Allowance = Array  # of absolute error, per element
 
 F64_FLOOR = 2.0**-46  # times a band's top: above the rounding of f64, far below that of f32

@@ -19,12 +19,12 @@ from ...ir.graph.interfaces import floats_of
 from ...ir.graph.module import Module
 from ...ir.time_limit import TimeLimit, time_limit
 from ...ir.types.element_type import ELEMENT_TYPES
+from ...ir.types.literal import Array
 from ..evaluator import UnpartitionedProgram
 from ..plan.limits import memory
 from ..plan.peak import peak_bytes
 from .retype import WIDE, retyped
 
-Array = np.ndarray[Any, Any]
 Arrays = Sequence[Array]
 
 FINE_BITS = 26  # of fine samples, beyond the own type: their deviations are 2^-26 of the effect of rounding

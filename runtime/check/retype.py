@@ -29,13 +29,12 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import floats_of
 from ...ir.graph.module import EntryLayout, Module, shell_of
 from ...ir.graph.op import Compile, Kernel, Op, OpCall, op_named
+from ...ir.tools.control_flow import computations_run
 from ...ir.tools.interface import unflattened
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType
-from ...ir.types.literal import Literal, unknown
+from ...ir.types.literal import Array, Literal, unknown
 from ...ir.types.shape import Shape, tuple_shape
 from .carriers import Types, bit_carriers, is_cast_back
-
-Array = np.ndarray[Any, Any]
 
 F64, C128 = ELEMENT_TYPES["f64"], ELEMENT_TYPES["c128"]
 WIDE: Types = {t: F64 for t in ELEMENT_TYPES.values() if t.is_float} | {ELEMENT_TYPES["c64"]: C128}
@@ -114,7 +113,7 @@ class _Retyper:
         self.grid = grid
         self.seed = seed
         self.done: dict[Computation, Computation] = {}
-        self.control_flow = _run_by_control_flow(module) if grid is not None else set[Computation]()
+        self.control_flow = computations_run(module) if grid is not None else set[Computation]()
 
     def run(self) -> Module:
         copy = shell_of(self.module)
@@ -206,18 +205,6 @@ class _Retyper:
         self.seed += 1
         attributes = RoundAttributes(_F64_BITS - kept, (self.seed * int(_MIX)) % (1 << 64))
         return target.add(_ROUND, [copy], attributes, copy.shape, f"{copy.name}.rounded", source)
-
-
-def _run_by_control_flow(module: Module) -> set[Computation]:
-    """Returns the computations that control flow runs, without those that ops apply to elements."""
-    found = {module.entry}
-    stack = [module.entry]
-    while stack:
-        for instruction in stack.pop():
-            new = [c for c in instruction.called() if instruction.op.is_control and c not in found]
-            found.update(new)
-            stack += new
-    return found
 
 
 def _append(

@@ -19,9 +19,9 @@ from ...ir.graph.monoid import elementwise_kernel, reduction_monoid
 from ...ir.graph.op import Compile
 from ...ir.sharding.replica_groups import Groups
 from ...ir.tools.process_grid import Pairs, ProcessGrid
+from ...ir.types.literal import Array
 from ...ir.types.shape import Shape
 
-Array = np.ndarray[Any, Any]
 Operands = list[Array]  # the operands, or the results, of one device
 Group = tuple[int, ...]  # device numbers
 Meaning = Callable[[list[Operands]], list[Operands]]

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.types.literal import Array
 from ..ranks.watch import RankWatch
 from .collective import GridCollective, Group, Operands, Send
 from .one_per_rank import OneDevicePerRank, Requests, as_bytes, unpack
@@ -26,7 +27,6 @@ from .packing import Buffers, Rows
 from .reference import perform
 from .transport import Arrived, Finish, FinishSends, Placing
 
-Array = np.ndarray[Any, Any]
 _TAGS = 1 << 14
 _PAUSE = 5e-5  # seconds between calls for progress
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from ...cost.host import HOST
 from ...ir.factors.sharding_rule import Monoid
+from ...ir.types.literal import Array
 from ...ir.types.shape import Shape
 from .collective import GridCollective, Operands
 from .packing import Buffers, Rows
 from .reference import reduce_members, split_evenly
 
-Array = np.ndarray[Any, Any]
 Requests = list[Any]
 Wait = Callable[[Requests], None]
 Reduction = Callable[[Array, Array, Any], Any]  # from rows, for the result and by this op: the request

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.types.literal import Array
 from .channel import aligned
-
-Array = np.ndarray[Any, Any]
 
 
 class Buffers:

@@ -15,9 +15,9 @@ import numpy as np
 
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import NotEvaluable
+from ...ir.types.literal import Array
 from .collective import GridCollective, Operands
 
-Array = np.ndarray[Any, Any]
 Part = tuple[int, int, list[int], tuple[int, ...]]  # buffer, slice of that buffer, start indices, sizes
 
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...cost.host import HOST
+from ...ir.types.literal import Array
 from ..ranks.watch import RankWatch
 from .channel import WORDS, Channel, Heap, Uses, aligned
 from .collective import GridCollective, Group, Operands, Send
@@ -25,7 +26,6 @@ from .reference import perform, reduce_members
 from .transport import Arrived, Finish, FinishSends, Placing
 from .window import SharedWindow
 
-Array = np.ndarray[Any, Any]
 _DIRECT_BYTES = HOST.direct_reduction  # larger all-reduces of more than two ranks have two stages
 
 

@@ -20,8 +20,8 @@ from ...ir.graph.monoid import choice_identity, identity
 from ...ir.sharding.digit import Digits
 from ...ir.sharding.tiling import Tiling
 from ...ir.types.element_type import Kind, from_numpy
+from ...ir.types.literal import Array
 
-Array = np.ndarray[Any, Any]
 Add = Callable[[Array, Array], Array]
 Poison = Literal["least", "greatest"]  # integers and truth values in padding
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from ...ir.types.literal import Array
+
 Comm = Any  # mpi4py.MPI.Intracomm, here of one node
 
 _SHARED_FOLDER = "/dev/shm"

@@ -18,8 +18,8 @@ import numpy as np
 
 from ...ir.diagnostics import fail
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType, from_numpy
+from ...ir.types.literal import Array
 
-Array = np.ndarray[Any, Any]
 MANIFEST = "manifest.json"
 _POSITION = re.compile(r"(arr|output)_(\d+)")
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from ...ir.graph.value_range import ALL, Columns, Demand, Range
 from ...ir.types.element_type import ElementType, Kind
+from ...ir.types.literal import Array
 from ...ir.types.shape import Shape
-
-Array = np.ndarray[Any, Any]
 
 _CHUNK = 1 << 15  # elements, few enough for a cache
 _LOW_21_BITS = np.uint64((1 << 21) - 1)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from ...ir.diagnostics import fail
 from ...ir.graph.module import Module
 from ...ir.graph.value_range import Columns, Demand, joined
 from ...ir.tools.interface import unflattened
+from ...ir.types.literal import Array
 from ...ir.types.shape import UNBOUNDED, Shape
 from ..plan.limits import require_memory, too_large
 from .array_files import NamedArrays, as_element, load_array, read_arrays
@@ -28,7 +28,6 @@ from .draw import RandomStream, draw, draw_demanded, streams
 from .leaves import InputLeaf, by_name, input_leaves
 from .specs import InputSetting, settings_for
 
-Array = np.ndarray[Any, Any]
 KINDS = ("random", "zeros")
 
 

@@ -8,11 +8,11 @@ arrays: they begin with their value.
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from ...ir.types.literal import Array
+
 _HEAD = object.__basicsize__  # bytes of an object without fields
 _at = ctypes.c_void_p.from_address
 

@@ -17,13 +17,13 @@ from ...codegen.native.run_control import LONG, PRED, SIGNED
 from ...codegen.native.run_loop import INDICES, code, put_words
 from ...cost.host import HOST
 from ...ir.ops.slicing import DynamicUpdateSlice
+from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
 from ..plan.steps import ConditionalStep, WhileStep
 from ..plan.updates import UpdateStep
 from .addresses import address
 from .table import DeviceArena, TableStep
 
-Array = np.ndarray[Any, Any]
 _ALWAYS = np.ones(1, np.int64)  # the end word of a step that never pauses
 _SELECTORS = {np.dtype(np.bool_): PRED, np.dtype(np.int32): SIGNED}
 

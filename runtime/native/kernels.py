@@ -6,10 +6,6 @@ fused multiply-add they run by numpy, a block of rows at a time.
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
 from ...codegen.native.compile_llvm import is_available
 from ...codegen.native.lowerings import Lowerings
 from ...codegen.native.products.product import is_product
@@ -19,16 +15,14 @@ from ...ir.graph.interfaces import movement, takes_arrays
 from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import Compile, Kernel, NotEvaluable, Role
 from ...ir.ops.reduce import Reduce
-from ...ir.types.element_type import ElementType
 from ..plan.interpreter import StepPlan
+from ..plan.kernels import NumpyKernels
 from .arrange import arranged
 from .native_kernel import NativeKernel, numpy_kernel
 from .native_steps import loops_of
 
-Array = np.ndarray[Any, Any]
 
-
-class NativeKernels:
+class NativeKernels(NumpyKernels):
     """Computes by native kernels where possible; `native` records for each instruction whether it does."""
 
     def __init__(self, small: int = HOST.numpy_elements, by_numpy: bool | None = None) -> None:
@@ -75,9 +69,3 @@ class NativeKernels:
 
     def arranged(self, plan: StepPlan) -> StepPlan:
         return plan if self.by_numpy else arranged(plan, self._lowerings)
-
-    def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
-        return element.numpy
-
-    def add(self, element: ElementType, x: Array, y: Array) -> Array:
-        return x + y

@@ -5,20 +5,17 @@ The code of a loop with a small state is kept for its next run, which copies the
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from ...codegen.native.run_loop import code
 from ...cost.host import HOST
 from ...ir.time_limit import check_time
+from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step
 from ..plan.steps import WhileStep, free_unused
 from .addresses import address
 from .control import DeviceRun, Loop, NotNative, array_of, is_native
 from .workers import run_all
-
-Array = np.ndarray[Any, Any]
 
 
 def native_loop(step: WhileStep) -> Step:

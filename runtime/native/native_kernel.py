@@ -20,10 +20,10 @@ from ...codegen.native.step import StridedLayout
 from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Kernel
+from ...ir.types.literal import Array
 from ...ir.types.shape import Shape
 from .native_steps import Parts, loops_of, native_parts, require_product
 
-Array = np.ndarray[Any, Any]
 _Call = Callable[[Sequence[Array]], list[Array]]  # from operands to results
 
 

@@ -24,12 +24,12 @@ from ...cost.host import HOST
 from ...ir.brief import brief
 from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
+from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
 from .addresses import address
 from .arena import ALIGNMENT, Arena
 from .workers import run_all
 
-Array = np.ndarray[Any, Any]
 ARENA = 0  # the root of arrays in the arena; others are buffers of the frame
 
 

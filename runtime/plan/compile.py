@@ -28,12 +28,13 @@ from ...ir.graph.update import UpdatingKernel
 from ...ir.ops.async_ops import blank
 from ...ir.ops.control import Call, Conditional, Fusion, While
 from ...ir.ops.starts import Starts
+from ...ir.reached import followers_first
 from ...ir.time_limit import check_time
 from ...ir.tools.process_grid import ProcessGrid
 from ...ir.tools.spmd import RegionBoundary, is_region_boundary, region_boundaries
 from ...ir.types.shape import Shape
 from ..fabric.collective import GridCollective
-from .call_graph import callees_first, count_call_sites, device_dependent, in_branches, live_instructions
+from .call_graph import count_call_sites, device_dependent, in_branches, live_instructions
 from .embedded import embedded_kernel
 from .interpreter import Step, StepPlan, find_last_uses
 from .kernels import GROUPS, NUMPY, KernelProvider
@@ -80,7 +81,7 @@ class Compilation:
     def plan(self, computation: Computation) -> StepPlan:
         """Returns the plan of a computation. Raises CompileError for collectives that do not fit the grid."""
         if computation not in self._plans:
-            for callee in callees_first(computation, self._called):
+            for callee in followers_first([computation], self._called):
                 if callee not in self._plans and (callee is computation or not self.is_inlined(callee)):
                     self._plans[callee] = _Builder(self, callee).build()
         return self._plans[computation]

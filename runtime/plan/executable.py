@@ -15,14 +15,13 @@ from ...ir.graph.module import Module
 from ...ir.graph.op import Value
 from ...ir.tools.process_grid import ProcessGrid
 from ...ir.tools.unknown_values import require_values
+from ...ir.types.literal import Array
 from ...ir.types.shape import Shape
 from .call_graph import live_in
 from .compile import Compilation
 from .interpreter import Fabric, Interpreter, Observer, label
 from .kernels import NUMPY, KernelProvider, PlanArranger
 from .limits import memory, too_large
-
-Array = np.ndarray[Any, Any]
 
 
 class Executable:

@@ -20,10 +20,9 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Compile, Kernel, OpCall, Role
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import ElementType
+from ...ir.types.literal import Array
 from .dynamic_kernel import for_any_sizes
 from .interpreter import StepPlan
-
-Array = np.ndarray[Any, Any]
 
 GROUPS = frozenset({Role.CALL, Role.FUSION, Role.LOOP, Role.BRANCH})
 

@@ -18,11 +18,10 @@ from ...ir.sharding.digit import product
 from ...ir.sharding.replica_groups import enumerate_groups, over_digits
 from ...ir.tools.process_grid import GroupMode, ProcessGrid
 from ...ir.tools.spmd import RegionBoundary
+from ...ir.types.literal import Array
 from ..fabric.collective import GridCollective, Operands
 from ..fabric.tiles import Add, shard, tile_slices
 from .interpreter import NO_DEVICE, Frame, Interpreter, Step
-
-Array = np.ndarray[Any, Any]
 
 
 class ShardStep(Step):

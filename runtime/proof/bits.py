@@ -16,13 +16,12 @@ import numpy as np
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
 from ...ir.ops.numerics import numpy_type
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType
+from ...ir.types.literal import Array
 from ...ir.types.shape import Shape
 from .embedding import numbers, stated
 from .field import UNDEFINED, ZERO, is_element
 from .memo import Memo
 from .oracle import Oracle
-
-Array = np.ndarray[Any, Any]
 
 _ATTEMPTS = 64  # to find a free pattern
 

@@ -7,10 +7,9 @@ from typing import Any, cast
 import ml_dtypes
 import numpy as np
 
+from ...ir.types.literal import Array
 from . import pairs
 from .field import GREATEST, LEAST, NAN_ABOVE, NAN_BELOW, UNDEFINED, ZERO, P, product
-
-Array = np.ndarray[Any, Any]
 
 _SCALE, _SHORT = 30, 48  # bits of short numbers: below the point, and in all
 _FRACTION = 53  # bits of the fraction of the widest floats

@@ -8,13 +8,11 @@ where that is sure, else NaN.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from ...ir.types.literal import Array
 from .field_native import native_field
 
-Array = np.ndarray[Any, Any]
 Number = np.uint64
 PRIME = (1 << 61) - 1
 

@@ -11,11 +11,10 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from ...ir.graph.op import Kernel, OpCall
 from ...ir.types.element_type import ElementType, from_numpy
+from ...ir.types.literal import Array
 from . import field
 from .embedding import embed
 from .sums import total
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 
 from ...ir.graph.module import Module
 from ...ir.graph.value_range import Demand, joined
 from ...ir.types.element_type import ElementType, Kind, component
+from ...ir.types.literal import Array
 from ...ir.types.shape import Shape
 from ..inputs.demands import input_demands
 from ..inputs.draw import RandomStream, draw_demanded, streams
@@ -27,7 +28,6 @@ from .field import PRIME
 from .oracle import Place
 from .pairs import from_words
 
-Array = np.ndarray[Any, Any]
 Floats = Literal["random", "ties", "any"]
 Integers = Literal["range", "beyond", "any"]
 

@@ -6,6 +6,7 @@ noted with its reason, and the program fails where it runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +20,10 @@ from ...ir.graph.monoid import common_shape
 from ...ir.graph.op import Algebra, AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
 from ...ir.ops.async_ops import AsyncStartComputation
 from ...ir.ops.sort_keys import Ordering
+from ...ir.reached import reached
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import ElementType, Kind, from_numpy
+from ...ir.types.literal import Array
 from ...ir.types.shape import array
 from ..plan.dynamic_kernel import for_any_sizes
 from ..plan.kernels import GROUPS, StackedKernel
@@ -34,8 +37,6 @@ from .oracle import Oracle
 from .pairs import carried, is_exact
 from .sums import bilinear, fold
 from .transforms import fourier
-
-Array = np.ndarray[Any, Any]
 
 
 class FieldKernels:
@@ -141,17 +142,15 @@ def _run(module: Module, conditions: bool = False) -> frozenset[Computation]:
     """The computations that control flow and calls run on whole values. Those applied to elements, whose comparisons
     must be an order, are left out; so are loop conditions unless `conditions`.
     """
-    found, work = set[Computation](), [module.entry]
-    while work:
-        computation = work.pop()
-        if computation not in found:
-            found.add(computation)
-            for i in computation:
-                if i.op.role in (Role.CALL, Role.FUSION, Role.BRANCH) or isinstance(i.op, AsyncStartComputation):
-                    work += i.called()
-                elif i.op.role is Role.LOOP:
-                    work += i.called() if conditions else i.called()[1:]
-    return frozenset(found)
+
+    def called(computation: Computation) -> Iterator[Computation]:
+        for i in computation:
+            if i.op.role in (Role.CALL, Role.FUSION, Role.BRANCH) or isinstance(i.op, AsyncStartComputation):
+                yield from i.called()
+            elif i.op.role is Role.LOOP:
+                yield from i.called() if conditions else i.called()[1:]
+
+    return frozenset(reached([module.entry], called))
 
 
 def _has_floats(call: OpCall[Any]) -> bool:

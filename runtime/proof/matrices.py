@@ -11,10 +11,9 @@ import numpy as np
 from ...ir.graph.interfaces import Stackable
 from ...ir.graph.op import AnyOp, Compile, Kernel, OpCall
 from ...ir.ops.elementwise import no_computation
+from ...ir.types.literal import Array
 from ..plan.kernels import StackedKernel
 from .field_native import NativeField, native_field
-
-Array = np.ndarray[Any, Any]
 
 
 class Matrices(np.ndarray[Any, Any]):

@@ -18,6 +18,7 @@ from ...ir.ops.elementwise import function_of
 from ...ir.ops.numerics import numpy_type
 from ...ir.ops.structure import unchanged
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind, component
+from ...ir.types.literal import Array
 from ...ir.types.shape import Shape, array
 from . import field, pairs
 from .embedding import as_integers, embed, is_small
@@ -25,8 +26,6 @@ from .field import GREATEST, LEAST, ZERO, has_special, is_nan, is_special
 from .formulas import Functions
 from .oracle import Oracle
 from .transforms import with_angles
-
-Array = np.ndarray[Any, Any]
 
 F64, C128 = ELEMENT_TYPES["f64"], ELEMENT_TYPES["c128"]
 _OPERATIONS: dict[Any, Kernel] = {

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from ...ir.types.literal import Array
 
 _FEWEST = 10  # bits of a place in a table, at first
 _SPARSE = 4  # places of a table per element, at least

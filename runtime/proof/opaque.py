@@ -17,14 +17,13 @@ from ...ir.factors.sharding_rule import FactorKind, ShardingRule, ValueFactors
 from ...ir.graph.interfaces import Draws
 from ...ir.graph.op import AnyOp, Kernel, NotEvaluable, OpCall, RandomState
 from ...ir.types.element_type import Kind
+from ...ir.types.literal import Array
 from ...ir.types.shape import Shape
 from ..plan.steps import flatten, unflatten
 from . import pairs
 from .embedding import embed
 from .field import ONE, UNDEFINED, is_nan
 from .oracle import Oracle
-
-Array = np.ndarray[Any, Any]
 
 
 def opaque(op: AnyOp, call: OpCall[Any], oracle: Oracle, on_codes: bool = False) -> Kernel:

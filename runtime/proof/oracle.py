@@ -17,6 +17,7 @@ import numpy as np
 
 from ...ir.ops.numerics import numpy_type
 from ...ir.types.element_type import ElementType
+from ...ir.types.literal import Array
 from .embedding import held, is_small
 from .field import (
     GREATEST,
@@ -37,8 +38,6 @@ from .field import (
 )  # fmt: skip
 from .field_native import native_field
 from .memo import ElementSet, Memo
-
-Array = np.ndarray[Any, Any]
 
 Place = Literal["least", "middle", "greatest"]  # of an element in the order
 

@@ -9,16 +9,14 @@ move elements copy them to the bit; nothing computes with them as numbers, excep
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from ...ir.types.element_type import ELEMENT_TYPES
+from ...ir.types.literal import Array
 from ...ir.types.shape import Shape, tuple_shape
 from . import field
 from .field import PRIME, ZERO, is_nan
-
-Array = np.ndarray[Any, Any]
 
 ELEMENTS = ELEMENT_TYPES["u64"]  # the type that numpy's kernels take field elements for
 PAIRS = ELEMENT_TYPES["c128"]  # and the type that they take pairs for

@@ -24,6 +24,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.time_limit import TimeLimit, time_limit
 from ...ir.tools.placement import placed_like
+from ...ir.types.literal import Array
 from ..evaluator import UnpartitionedProgram
 from ..plan.interpreter import StepPlan
 from ..plan.limits import TripLimit, trip_limit
@@ -68,8 +69,6 @@ def _all(plan: StepPlan, seen: set[int]) -> Iterator[StepPlan]:
             for callee in step.plans():
                 yield from _all(callee, seen)
 
-
-Array = np.ndarray[Any, Any]
 
 _FIRST = 2  # trials before it is asked what else shows results
 

@@ -25,14 +25,13 @@ from ...ir.graph.monoid import elementwise_kernel, reduction_monoid
 from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall
 from ...ir.ops.reduce import Reduce
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
+from ...ir.types.literal import Array
 from ..plan.kernels import StackedKernel
 from . import pairs
 from .field import ONE, PRIME, SPECIAL, UNDEFINED, ZERO, add, has_special, is_special, reduced, shifted
 from .field_native import native_field
 from .matrices import by_matrices, kernel_on_stacks
 from .oracle import Oracle
-
-Array = np.ndarray[Any, Any]
 
 _EXACT = 53  # bits of an integer that f64 holds
 _LONGEST = 21  # bits of a limb: three make an element

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial, reduce
-from typing import Any
 
 import numpy as np
 
@@ -22,13 +21,12 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Algebra, Kernel, NotEvaluable
 from ...ir.ops.fft import FftAttributes, FftType
+from ...ir.types.literal import Array
 from ..plan.call_graph import live_instructions
 from . import field, pairs
 from .embedding import as_integers, is_small
 from .field import PRIME, ZERO, P
 from .oracle import Oracle
-
-Array = np.ndarray[Any, Any]
 
 ORDER = 1 << 16  # of the roots that are known, and the longest length
 _FARTHEST = 31  # bits of k ORDER / n, where k is a product of two indices whose numbers multiply to n

@@ -17,7 +17,7 @@ from ...graph.op import Compile, Kernel, ShapeError
 from ...types.element_type import ELEMENT_TYPES, S32, S64
 from ...types.shape import Shape
 from ..checks import text
-from ..computations import numpy_type
+from ..numerics import numpy_type
 from .behaviour import Behaviour, Call
 
 _ELEMENTS = [ELEMENT_TYPES[name] for name in ("s32", "s64", "f32", "f64", "c64", "c128")]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
+from ...factors.sharding_rule import RuleBuilder, ShardingRule
 from ...graph.op import Algebra, Compile, Kernel, NotEvaluable, ShapeError
 from ...types.element_type import S32
 from ...types.shape import Shape
 from ..checks import text
 from ..structure import leaf_rule, leaves_of, unchanged
-from ..topk import descending_order
+from ..topk import descending_order, largest_rule
 from . import lapack, sparse
 from .behaviour import Behaviour, Call
 
@@ -134,12 +134,7 @@ class TopKTarget(Behaviour):
             raise ShapeError(f"custom-call {target}: {text(values)} cannot be elements of {text(operand)}")
 
     def sharding_rule(self, call: Call) -> ShardingRule:
-        (operand,) = call.operands
-        b = RuleBuilder()
-        batch = [b.factor(n) for n in operand.dims[:-1]]
-        last = b.factor(operand.dims[-1], FactorKind.REDUCTION)
-        k = b.factor(call.shape.elements[0].dims[-1], FactorKind.REPLICATE)
-        return b.rule([[*batch, last]], [[*batch, k]] * 2)
+        return largest_rule(call.operands[0], call.shape.elements[0].dims[-1])
 
     def kernel(self, call: Call, compile: Compile) -> Kernel:
         k = call.shape.elements[0].dims[-1]

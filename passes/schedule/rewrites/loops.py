@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +16,7 @@ from ....ir.graph.op import Role
 from ....ir.ops.collective_groups import CollectiveAttributes
 from ....ir.ops.control import WhileAttributes
 from ....ir.ops.structure import ConstantAttributes, element_index
+from ....ir.reached import reached
 from ....ir.tools.trip_count import Counter, counter
 from ....ir.types.literal import Literal
 from ...cleanup.loop_state import has_plain_state, is_movable, shared_computations
@@ -94,14 +95,11 @@ def state_index(body: Computation, value: Instruction) -> int | None:
 
 def needed_for(values: Iterable[Instruction], known: Collection[Instruction]) -> set[Instruction]:
     """Returns the values and their transitive operands, except for `known` ones."""
-    found: set[Instruction] = set()
-    stack = list(values)
-    while stack:
-        value = stack.pop()
-        if value not in found and value not in known:
-            found.add(value)
-            stack += value.operands
-    return found
+
+    def unknown(values: Iterable[Instruction]) -> Iterator[Instruction]:
+        return (value for value in values if value not in known)
+
+    return set(reached(unknown(values), lambda value: unknown(value.operands)))
 
 
 def copy_values(

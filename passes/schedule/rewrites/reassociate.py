@@ -43,10 +43,52 @@ class ReassociateAllReduces(MatchingRewrite["_Match"]):
     stays: ClassVar[str] = "its operands stay two all-reduces"
 
     def match(self, program: RewriteProgram, instruction: Instruction) -> _Match | str | None:
-        return _match(program, instruction)
+        """Matches an op on two all-reduces. Returns the match, or why it fails; None for other instructions."""
+        if len(instruction.operands) != 2 or instruction.called():
+            return None
+        first, second = (_below_conversion(o) for o in instruction.operands)
+        if not (isinstance(first.op, AllReduce) and isinstance(second.op, AllReduce)):
+            return None
+        monoids = {reduction_monoid(r.attributes_as(AllReduceAttributes).to_apply) for r in (first, second)}
+        monoid = monoids.pop()
+        if monoids or monoid is None or instruction.op is not op_named(monoid.value):
+            return "they are not reduced by this op"
+        if first is second or any(only_user(v) is None for v in (first, second, *instruction.operands)):
+            return "something else reads them"
+        if not (is_plain_collective(first) and is_plain_collective(second)):
+            return "one has several arrays, or an annotation"
+        for operand, reduced in zip(instruction.operands, (first, second), strict=True):
+            if operand is not reduced and not widens_floats(operand):
+                return "the conversion between is not one of floats to a wider type"
+        groups, others = (device_groups(r, program.module) for r in (first, second))
+        if not are_equal(groups, others):
+            return "their groups differ"
+        times = [program.time("all-reduce", v.shape.byte_size, groups) for v in (first, second, instruction)]
+        if times[2] > times[0] + times[1]:
+            return f"one of the wider type takes {microseconds(times[2])}, both {microseconds(times[0] + times[1])}"
+        return _Match((first, second), groups, monoid, times[0] + times[1], times[2])
 
     def emit(self, program: RewriteProgram, edits: Edits, instruction: Instruction, found: _Match) -> None:
-        _emit(program, edits, instruction, found)
+        computation, first = edits.computation, found.reduced[0]
+        attributes = first.attributes_as(AllReduceAttributes)
+        element = instruction.shape.element
+        with computation.at(before=instruction):
+            operands = [
+                r.operands[0] if o is r else computation.add(o.op, (r.operands[0],), o.attributes, o.shape, like=o)
+                for o, r in zip(instruction.operands, found.reduced, strict=True)
+            ]
+            op, shape = instruction.op, instruction.shape
+            local = computation.add(op, operands, instruction.attributes, shape, like=instruction)
+            if element is not first.shape.element:
+                attributes = replace(attributes, to_apply=program.reducer(found.monoid, element))
+            attributes = replace(attributes, channel_id=program.fresh_channel(attributes))
+            new = computation.add(first.op, (local,), attributes, instruction.shape, first.name, like=first)
+            new.frontend_attributes = first.frontend_attributes
+        program.remark(
+            instruction, f"is computed before one all-reduce in place of two: {microseconds(found.after)} in place of "
+            f"{microseconds(found.before)}",
+        )  # fmt: skip
+        edits.replace(instruction, new)
 
 
 @brief
@@ -61,54 +103,5 @@ class _Match:
     after: float
 
 
-def _match(program: RewriteProgram, instruction: Instruction) -> _Match | str | None:
-    """Matches an op on two all-reduces. Returns the match, or why it fails; None for other instructions."""
-    if len(instruction.operands) != 2 or instruction.called():
-        return None
-    first, second = (_below_conversion(o) for o in instruction.operands)
-    if not (isinstance(first.op, AllReduce) and isinstance(second.op, AllReduce)):
-        return None
-    monoids = {reduction_monoid(r.attributes_as(AllReduceAttributes).to_apply) for r in (first, second)}
-    monoid = monoids.pop()
-    if monoids or monoid is None or instruction.op is not op_named(monoid.value):
-        return "they are not reduced by this op"
-    if first is second or any(only_user(v) is None for v in (first, second, *instruction.operands)):
-        return "something else reads them"
-    if not (is_plain_collective(first) and is_plain_collective(second)):
-        return "one has several arrays, or an annotation"
-    for operand, reduced in zip(instruction.operands, (first, second), strict=True):
-        if operand is not reduced and not widens_floats(operand):
-            return "the conversion between is not one of floats to a wider type"
-    groups, others = (device_groups(r, program.module) for r in (first, second))
-    if not are_equal(groups, others):
-        return "their groups differ"
-    times = [program.time("all-reduce", v.shape.byte_size, groups) for v in (first, second, instruction)]
-    if times[2] > times[0] + times[1]:
-        return f"one of the wider type takes {microseconds(times[2])}, both {microseconds(times[0] + times[1])}"
-    return _Match((first, second), groups, monoid, times[0] + times[1], times[2])
-
-
 def _below_conversion(value: Instruction) -> Instruction:
     return value.operands[0] if is_conversion(value) else value
-
-
-def _emit(program: RewriteProgram, edits: Edits, instruction: Instruction, found: _Match) -> None:
-    computation, first = edits.computation, found.reduced[0]
-    attributes = first.attributes_as(AllReduceAttributes)
-    element = instruction.shape.element
-    with computation.at(before=instruction):
-        operands = [
-            r.operands[0] if o is r else computation.add(o.op, (r.operands[0],), o.attributes, o.shape, like=o)
-            for o, r in zip(instruction.operands, found.reduced, strict=True)
-        ]
-        local = computation.add(instruction.op, operands, instruction.attributes, instruction.shape, like=instruction)
-        if element is not first.shape.element:
-            attributes = replace(attributes, to_apply=program.reducer(found.monoid, element))
-        attributes = replace(attributes, channel_id=program.fresh_channel(attributes))
-        new = computation.add(first.op, (local,), attributes, instruction.shape, first.name, like=first)
-        new.frontend_attributes = first.frontend_attributes
-    program.remark(
-        instruction, f"is computed before one all-reduce in place of two: {microseconds(found.after)} in place of "
-        f"{microseconds(found.before)}",
-    )  # fmt: skip
-    edits.replace(instruction, new)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ....ir.diagnostics import InternalError
 from ....ir.factors.sharding_rule import Monoid
@@ -191,15 +192,15 @@ class MoveEmitter:
 
     # -- collectives
 
+    def _among(self, digits: Digits) -> dict[str, Any]:
+        """Returns the attributes of a collective among the devices that differ in these digits."""
+        groups = self._groups(digits)
+        return {"channel_id": self.channels.next(), "replica_groups": groups, "use_global_device_ids": True}
+
     def _all_gather(self, array: Instruction, move: AllGatherMove) -> Instruction:
         size = product(move.digits)
         shape = array.shape.with_dims(tuple(n * size if i == move.dim else n for i, n in enumerate(array.shape.dims)))
-        attributes = AllGatherAttributes(
-            dimensions=(move.dim,),
-            channel_id=self.channels.next(),
-            replica_groups=self._groups(move.digits),
-            use_global_device_ids=True,
-        )
+        attributes = AllGatherAttributes(dimensions=(move.dim,), **self._among(move.digits))
         gathered = self.emitter.add("all-gather", (array,), attributes, shape, self.cause)
         return self.emitter.pad_to(gathered, move.dim, move.size)
 
@@ -239,25 +240,16 @@ class MoveEmitter:
         return array
 
     def _all_reduce(self, array: Instruction, digits: Digits) -> Instruction:
-        attributes = AllReduceAttributes(
-            channel_id=self.channels.next(),
-            replica_groups=self._groups(digits),
-            use_global_device_ids=True,
-            to_apply=self.channels.reducer(self.monoid, array.shape),
-        )
+        reducer = self.channels.reducer(self.monoid, array.shape)
+        attributes = AllReduceAttributes(to_apply=reducer, **self._among(digits))
         return self.emitter.add("all-reduce", (array,), attributes, cause=self.cause)
 
     def _reduce_scatter(self, array: Instruction, move: ReduceScatterMove) -> Instruction:
         count = product(move.digits)
         array = self.emitter.pad_to(array, move.dim, move.padded)
         dims = tuple(n // count if i == move.dim else n for i, n in enumerate(array.shape.dims))
-        attributes = ReduceScatterAttributes(
-            dimensions=(move.dim,),
-            channel_id=self.channels.next(),
-            replica_groups=self._groups(move.digits),
-            use_global_device_ids=True,
-            to_apply=self.channels.reducer(self.monoid, array.shape),
-        )
+        reducer = self.channels.reducer(self.monoid, array.shape)
+        attributes = ReduceScatterAttributes(dimensions=(move.dim,), to_apply=reducer, **self._among(move.digits))
         return self.emitter.add("reduce-scatter", (array,), attributes, array.shape.with_dims(dims), self.cause)
 
 

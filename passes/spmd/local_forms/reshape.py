@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ....cost.machine import Transfer
 from ....ir.factors.sharding_rule import FactorKind, ShardingRule
+from ....ir.graph.attributes import Dims
 from ....ir.graph.instruction import Instruction
 from ....ir.ops.reshape_factors import reshape_groups
 from ....ir.sharding.digit import Digits, product
@@ -21,8 +22,6 @@ from ...resharding.halo_plan import TiledDim, plan_halo
 from ..emit.halo import Interval
 from ..emit.local_op import LocalOp
 from ..emit.reads import exchange_of
-
-Dims = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,7 @@ def slice_(local: LocalOp) -> Instruction:
     for found in done:
         dim = found.read.dim
         limits[dim] = SliceDim(0, found.span.size, limits[dim].stride)
-    if all(limit == SliceDim(0, n) for limit, n in zip(limits, value.shape.dims, strict=True)):
-        return value
-    return local.emitter.add("slice", (value,), SliceAttributes(tuple(limits)), name=local.instruction.name)
+    return _sliced(local, value, limits)
 
 
 def _own_part(local: LocalOp) -> Instruction:
@@ -54,6 +52,10 @@ def _own_part(local: LocalOp) -> Instruction:
             tiled = TiledDim(tiles, value.shape.dims[dim], size)
             value = exchange.own(value, Interval(dim, operand.tiling.dims[dim], tiled, (limit.start,) * tiles, length))
             limits[dim] = SliceDim(0, length, limit.stride)
+    return _sliced(local, value, limits)
+
+
+def _sliced(local: LocalOp, value: Instruction, limits: Sequence[SliceDim]) -> Instruction:
     if all(limit == SliceDim(0, n) for limit, n in zip(limits, value.shape.dims, strict=True)):
         return value
     return local.emitter.add("slice", (value,), SliceAttributes(tuple(limits)), name=local.instruction.name)

@@ -11,18 +11,17 @@ held and computed once for all of these: in columns, one per list of cases, with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from ....ir.types.literal import Array
 from ..embedding import embed
 from ..field import ONE, ZERO, P, add, is_special, multiply, subtract
 from ..field_native import native_field
 from ..memo import ElementSet, Rows
 from ..oracle import Oracle
 from ..sums import total
-
-Array = np.ndarray[Any, Any]
 
 MOST = 1 << 22  # numbers in all columns of an array
 MOST_TERMS = 1 << 26  # products that are added up to the elements of an array

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from ....ir.types.element_type import Kind
+from ....ir.types.literal import Array
 from ....ir.types.shape import Shape
 from ..embedding import as_integers, embed, is_small
 from ..field import PRIME
-
-Array = np.ndarray[Any, Any]
 
 _EXACT = 32  # bits of an integer that an element stands for
 

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from ....ir.graph.op import Kernel
+from ....ir.types.literal import Array
 from .. import field
 from ..field import GREATEST, LEAST, ONE, UNDEFINED, ZERO, is_special, product, reduced
 from ..memo import ElementSet
 from ..oracle import Oracle
-
-Array = np.ndarray[Any, Any]
 
 _LIMB = np.uint64(31)  # bits that are summed at a time
 

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
 from ....ir.brief import brief
 from ....ir.factors.sharding_rule import Monoid
+from ....ir.types.literal import Array
 from .. import field
 from ..field import UNDEFINED, ZERO
 from ..flow import ValueLeaf
@@ -22,7 +22,6 @@ from .index import Index, Source, holds_elements, is_telling
 from .record import Run
 from .relation import Relation, RelationKind
 
-Array = np.ndarray[Any, Any]
 Found = dict[int, tuple[Source, TileFit]]
 Combine = Callable[[Array, Array], Array]
 

@@ -10,14 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 
+from ....ir.graph.attributes import Dims
+from ....ir.types.literal import Array
 from .index import Index, Source, is_telling
-
-Array = np.ndarray[Any, Any]
-Dims = tuple[int, ...]
 
 _MOST_TILES = 256  # of one value, that are compared one by one
 _MOST_OFFSETS = 1 << 16  # of windows that are tried

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from ....ir.brief import brief
+from ....ir.types.literal import Array
 from ..embedding import is_small
 from ..field import is_element
 from ..flow import ValueLeaf
 from .record import Run
 
-Array = np.ndarray[Any, Any]
 Offset = tuple[int, ...]
 
 _SMALL = 24  # bits of integers, which are in many values

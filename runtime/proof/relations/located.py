@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from ....ir.graph.module import Module
 from ....ir.graph.op import NotEvaluable
 from ....ir.time_limit import TimeLimit, time_limit
 from ....ir.tools.placement import Placement, placed_like
+from ....ir.types.literal import Array
 from ...evaluator import UnpartitionedProgram
 from ...global_arrays import join_outputs
 from ...simulator import SimulatedProgram
@@ -34,8 +34,6 @@ from .origin import Search
 from .relate import related
 from .relation import Relation, RelationKind
 from .symbolic import SymbolicKernels
-
-Array = np.ndarray[Any, Any]
 
 _MOST_RUNS = 4  # whose chances multiply
 _SMALL = 1e-6  # a chance that needs no further run

@@ -12,13 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ....ir.graph.op import Kernel, OpCall
 from ....ir.ops.gather import GatherAttributes
 from ....ir.ops.scatter import ScatterAttributes
+from ....ir.types.literal import Array
 from ....ir.types.shape import array
 from .. import field
 from ..embedding import embed
@@ -27,8 +27,6 @@ from ..field_native import native_field
 from ..oracle import Oracle
 from .cases import MOST, MOST_TERMS, Cases, times
 from .codes import is_exact, number
-
-Array = np.ndarray[Any, Any]
 
 
 def looked_up(

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from ....ir.diagnostics import CompileError
+from ....ir.graph.attributes import Dims
 from ....ir.graph.interfaces import movement
 from ....ir.graph.op import Algebra, NotEvaluable
+from ....ir.types.literal import Array
 from ...fabric.local import LocalFabric
 from ...plan.steps import ComputeStep, StartStep
 from ..flow import DataFlow, ValueLeaf
-from .fits import Dims
 from .index import leaf_is_float
 from .record import Run
 
-Array = np.ndarray[Any, Any]
 Taken = tuple[ValueLeaf, int, Dims]
 
 _MOVES = (Algebra.MOVE, Algebra.MADE, None)

@@ -14,19 +14,19 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.graph.attributes import Dims
 from ....ir.sharding.tiling import Tiling
 from ....ir.tools.placement import Placement
+from ....ir.types.literal import Array
 from ...fabric.tiles import tile_slices
 from ..field import UNDEFINED
 from ..flow import ValueLeaf
 from ..verdict import Origin
-from .fits import Dims, TileFit, usual_share, usual_tile
+from .fits import TileFit, usual_share, usual_tile
 from .index import Source, is_telling, leaf_is_float
 from .moves import moves, taken_from
 from .relate import Relations
 from .relation import RelationKind
-
-Array = np.ndarray[Any, Any]
 
 _PARTS = (RelationKind.PARTIAL, RelationKind.MASKED)
 _VOTED = 3  # values of the original that an array may be a tile of

@@ -9,13 +9,12 @@ import numpy as np
 
 from ....ir.graph.op import Kernel, NotEvaluable, OpCall
 from ....ir.ops.numerics import numpy_type
+from ....ir.types.literal import Array
 from ..embedding import embed, numbers
 from ..field import UNDEFINED, ZERO
 from ..memo import Memo
 from ..oracle import Oracle
 from .codes import code, is_exact, number
-
-Array = np.ndarray[Any, Any]
 
 
 def recast(kernel: Kernel, call: OpCall[Any], oracle: Oracle) -> Kernel:

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.types.literal import Array
 from ...plan.interpreter import Frame, Step, StepPlan
 from ..flow import DataFlow, Owners, ValueLeaf
 from ..pairs import is_pairs, words
 
-Array = np.ndarray[Any, Any]
 Run = dict[int, Array]  # the array of each device
 
 _MOST_RUNS = 4  # of one computation

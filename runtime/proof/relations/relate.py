@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from ....ir.diagnostics import CompileError
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.interfaces import DeviceNumber, Draws
 from ....ir.graph.module import Module
+from ....ir.types.literal import Array
 from ...evaluator import UnpartitionedProgram
 from ...simulator import SimulatedProgram
 from ..flow import DataFlow, ValueLeaf
@@ -28,8 +28,6 @@ from .find import Finder
 from .index import Index
 from .record import Recorder, Run
 from .relation import Relation, RelationKind
-
-Array = np.ndarray[Any, Any]
 
 
 @brief

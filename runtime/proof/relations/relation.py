@@ -8,9 +8,10 @@ from enum import Enum
 from itertools import pairwise
 
 from ....ir.factors.sharding_rule import Monoid
+from ....ir.graph.attributes import Dims
 from ..flow import ValueLeaf
 from .devices import DeviceAxes, DeviceGrouping
-from .fits import Dims, TileFit
+from .fits import TileFit
 from .index import Source
 
 

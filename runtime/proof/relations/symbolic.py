@@ -37,6 +37,7 @@ from ....ir.ops.window import ReduceWindow
 from ....ir.tools import mixed_precision
 from ....ir.tools.printer import computation_text
 from ....ir.types.element_type import ELEMENT_TYPES, ElementType, Kind
+from ....ir.types.literal import Array
 from ....ir.types.shape import Shape
 from ...plan.kernels import GROUPS
 from .. import field
@@ -52,8 +53,6 @@ from .codes import bits, code, coincidence, is_exact, number
 from .extremes import Extremes
 from .lookups import looked_up, scattered
 from .recast import recast
-
-Array = np.ndarray[Any, Any]
 
 _F64 = ELEMENT_TYPES["f64"]
 _LAWS: dict[Any, Kernel] = {np.add: field.add, np.subtract: field.subtract, np.multiply: field.multiply,
