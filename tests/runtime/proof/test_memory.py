@@ -40,7 +40,7 @@ def test_memory_returns_after_a_proof(no_collector: None, text: str) -> None:
     local = hloom.partition(module)
     hloom.prove(module, local, trials=2)  # fills the caches of the process
     tracemalloc.start()
-    assert hloom.prove(module, local, trials=2).agrees
+    assert hloom.prove(module, local, trials=2, timeout=600.0).agrees
     assert tracemalloc.get_traced_memory()[0] < 100_000
 
 
@@ -62,5 +62,5 @@ ENTRY e { x = f32[8192,2] parameter(0), sharding={devices=[4,1]<=[4]}  i = s32[4
     index_vector_dim=1, slice_sizes={1,2} }""")
     local = hloom.partition(module)
     tracemalloc.start()
-    assert hloom.prove(module, local, trials=2).is_equal
+    assert hloom.prove(module, local, trials=2, timeout=600.0).is_equal
     assert tracemalloc.get_traced_memory()[1] < 50_000_000
