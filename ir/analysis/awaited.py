@@ -26,12 +26,12 @@ def passes_on(instruction: Instruction) -> bool:
     return bool(instruction.operands) and (memory(op).shares_memory or memory(op).is_view or op.role is Role.ELEMENT)
 
 
-def readers(value: Instruction) -> Iterator[Instruction]:
+def readers(value: Instruction, passes: Callable[[Instruction], bool] = passes_on) -> Iterator[Instruction]:
     """Yields the instructions that read a value, or one that passes it on."""
     stack = [value]
     while stack:
         for user in stack.pop().users:
-            if passes_on(user):
+            if passes(user):
                 stack.append(user)
             else:
                 yield user

@@ -16,7 +16,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ...cost.seconds import Clock
-from ...ir.analysis.awaited import passes_on
+from ...ir.analysis.awaited import passes_on, readers
 from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -75,10 +75,7 @@ def _hands_on(instruction: Instruction) -> bool:
 
 def readers_of(value: Instruction) -> set[Instruction]:
     """Returns the instructions that read a value or a view of it."""
-    found: set[Instruction] = set()
-    for user in value.users:
-        found |= readers_of(user) if _hands_on(user) else {user}
-    return found
+    return set(readers(value, _hands_on))
 
 
 def divert(computation: Computation, old: Instruction, new: Instruction, late: Collection[Instruction]) -> None:
