@@ -193,7 +193,10 @@ class Groups:
 
     def _fits(self, group: Group, reading: Stands, operand: Instruction, reads: Places | None) -> bool:
         """Returns whether an operand's values that the group computes are there when and where they are read."""
-        return all(stored not in group.members or self._is_there(group, reading, group.members[stored], places, reads)
+        members = group.members
+        if operand not in members and not self.values.is_free(operand):
+            return True
+        return all(stored not in members or self._is_there(group, reading, members[stored], places, reads)
                    for stored, places in self.values.reads(operand))
 
     def _is_there(
