@@ -84,8 +84,11 @@ class FusionValues:
             scalar = instruction.op.role is not Role.CONSTANT or not instruction.shape.dims
             return 0 if scalar else Refusal("it is an array in memory")
         is_moved = _moves(instruction)
-        below = [self._depth(o) for o in instruction.operands]
-        deepest = max((d for d in below if isinstance(d, int)), default=0) + 1
+        if not is_moved:
+            read = next((o for o in instruction.operands if not self.is_free(o) or self.reads(o)), None)
+            if read is not None:
+                return Refusal("it reads {} from memory", read)
+        deepest = max([d for o in instruction.operands if isinstance(d := self._depth(o), int)], default=0) + 1
         if deepest > _DEEPEST:
             return Refusal(f"it is more than {_DEEPEST} ops deep")
         if is_moved and len(instruction.operands) > _PARTS:
@@ -98,9 +101,7 @@ class FusionValues:
         if is_moved:
             kept = self._keeps_rows(instruction, form)
             return deepest if kept else Refusal("it makes columns of rows, which is a copy in tiles of its own")
-        read = next((o for o, d in zip(instruction.operands, below, strict=True)
-                     if isinstance(d, Refusal) or self.reads(o)), None)
-        return deepest if read is None else Refusal("it reads {} from memory", read)
+        return deepest
 
     def _keeps_rows(self, value: Instruction, form: LoopForm) -> bool:
         """Returns whether an op that moves elements reads rows of stored values as rows or parts of them."""
