@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
 
+from ..ir.analysis.awaited import first_leaves
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.interfaces import Memory, Movement, PassesOn, memory, sources_of
@@ -24,7 +25,6 @@ from ..ir.ops.control import FusionAttributes, WhileAttributes
 from ..ir.ops.starts import Starts
 from ..ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ..ir.tools.aliases import aliases, leaf_number
-from ..ir.types.shape import Shape
 
 Leaf = int | None
 """The number of a leaf of the operands; None for new memory."""
@@ -95,12 +95,6 @@ def body_of(loop: Instruction) -> Computation:
 def _first_leaves(instruction: Instruction) -> list[int]:
     """Returns the number of the first leaf of each operand, and the total."""
     return list(accumulate((o.shape.num_leaves for o in instruction.operands), initial=0))
-
-
-@lru_cache(maxsize=1024)
-def first_leaves(shape: Shape) -> tuple[int, ...]:
-    """Returns the number of the first leaf of each element of a tuple, and the total."""
-    return tuple(accumulate((e.num_leaves for e in shape.elements), initial=0))
 
 
 def _started(op: Starts, instruction: Instruction) -> Sequence[Leaf]:

@@ -4,7 +4,7 @@ A content is an array that an instruction makes; views of it are the same conten
 several one after the other where updates happen in place, as in element-wise ops on an operand with no later use. It
 lives from the definition of its first content to its last use, both included: an instruction needs its operands and its
 results. The operands of a start live until its done, those of a collective without a start until the first use of its
-result: there the runtime awaits it (`cost.pending`).
+result: there the runtime awaits it (`ir.analysis.awaited`).
 
 Each computation is analysed once, whatever its callers. Its parameters belong to its callers. A parameter may be paired
 with a result that must end in its memory, as in the state of a loop or where the program donates it: then the result
@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from ..ir.analysis.awaited import InFlight
 from ..ir.brief import brief
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
@@ -26,7 +27,6 @@ from ..ir.graph.op import Role
 from ..ir.ops.starts import Starts
 from ..ir.types.shape import Shape
 from .buffers import Leaf, body_of, makes_anew, rewritten, shared
-from .pending import InFlight
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ..ir.analysis.awaited import InFlight
 from ..ir.brief import brief
 from ..ir.checked_call import checked
 from ..ir.graph.computation import Computation
@@ -27,7 +28,6 @@ from ..ir.graph.module import Module
 from ..ir.graph.op import Role
 from ..ir.ops.starts import Starts
 from .machine import Machine
-from .pending import InFlight
 from .presets import as_machine
 from .seconds import Clock, trips_of
 

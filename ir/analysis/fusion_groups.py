@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 
 from ..brief import brief
 from ..graph.computation import Computation
@@ -42,6 +43,12 @@ def _visit(start: Instruction, found: dict[Instruction, None]) -> None:
             stack += reversed(waiting)
         else:
             found[stack.pop()] = None
+
+
+@lru_cache(maxsize=4096)
+def _in_order(reads: Places, places: Places, count: int) -> bool:
+    """Whether dimensions at these places of an operand are counted by the first `count` loops, in order."""
+    return tuple(reads[p] for p in places) == tuple(range(count))
 
 
 class Stands(Enum):
@@ -193,7 +200,10 @@ class Groups:
 
     def _fits(self, group: Group, reading: Stands, operand: Instruction, reads: Places | None) -> bool:
         """Returns whether an operand's values that the group computes are there when and where they are read."""
-        return all(stored not in group.members or self._is_there(group, reading, group.members[stored], places, reads)
+        members = group.members
+        if operand not in members and not self.values.is_free(operand):
+            return True
+        return all(stored not in members or self._is_there(group, reading, members[stored], places, reads)
                    for stored, places in self.values.reads(operand))
 
     def _is_there(
@@ -202,9 +212,7 @@ class Groups:
         if places is None or reads is None or stands in (Stands.COLUMN, Stands.PART):
             return False
         wanted = len(group.sizes) if stands is Stands.ELEMENT else group.rows
-        if tuple(reads[p] for p in places) != tuple(range(wanted or 0)):
-            return False
-        return stands is Stands.ROW or reading is Stands.ELEMENT
+        return _in_order(reads, places, wanted or 0) and (stands is Stands.ROW or reading is Stands.ELEMENT)
 
     # -- order
 

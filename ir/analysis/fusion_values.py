@@ -83,23 +83,25 @@ class FusionValues:
         if not instruction.operands:
             scalar = instruction.op.role is not Role.CONSTANT or not instruction.shape.dims
             return 0 if scalar else Refusal("it is an array in memory")
-        below = [self._depth(o) for o in instruction.operands]
-        deepest = max((d for d in below if isinstance(d, int)), default=0) + 1
+        is_moved = _moves(instruction)
+        if not is_moved:
+            read = next((o for o in instruction.operands if not self.is_free(o) or self.reads(o)), None)
+            if read is not None:
+                return Refusal("it reads {} from memory", read)
+        deepest = max([d for o in instruction.operands if isinstance(d := self._depth(o), int)], default=0) + 1
         if deepest > _DEEPEST:
             return Refusal(f"it is more than {_DEEPEST} ops deep")
-        if _moves(instruction) and len(instruction.operands) > _PARTS:
+        if is_moved and len(instruction.operands) > _PARTS:
             return Refusal(f"it has more than {_PARTS} parts")
         if form.windows and self.is_free(instruction.operands[0]):
             return Refusal("{} is not in memory, where it reads it at computed places", instruction.operands[0])
         if form.joint:
             made = next((o for o in instruction.operands if self.is_computed(o)), None)
             return deepest if made is None else Refusal("{} is one of its parts", made)
-        if _moves(instruction):
+        if is_moved:
             kept = self._keeps_rows(instruction, form)
             return deepest if kept else Refusal("it makes columns of rows, which is a copy in tiles of its own")
-        read = next((o for o, d in zip(instruction.operands, below, strict=True)
-                     if isinstance(d, Refusal) or self.reads(o)), None)
-        return deepest if read is None else Refusal("it reads {} from memory", read)
+        return deepest
 
     def _keeps_rows(self, value: Instruction, form: LoopForm) -> bool:
         """Returns whether an op that moves elements reads rows of stored values as rows or parts of them."""
@@ -139,7 +141,12 @@ class FusionValues:
         """Returns the stored values on which an instruction depends directly."""
         found = self._sources.get(instruction)
         if found is None:
-            read = [stored for o in instruction.operands for stored, _ in self.reads(o)]
+            read: list[Instruction] = []
+            for operand in instruction.operands:
+                if self.is_free(operand):
+                    read += [stored for stored, _ in self.reads(operand)]
+                else:
+                    read.append(operand)
             found = self._sources[instruction] = tuple(dict.fromkeys([*read, *instruction.control_predecessors]))
         return found
 

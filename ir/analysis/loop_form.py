@@ -61,6 +61,7 @@ def form_of(instruction: Instruction) -> LoopForm | Refusal:
     return _form(op, instruction.call)
 
 
+@lru_cache(maxsize=4096)
 def sizes_of(shape: Shape) -> tuple[int, ...]:
     """Returns the sizes of the dimensions that have loops."""
     return tuple(size for size in shape.dims if size != 1)

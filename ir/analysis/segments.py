@@ -13,25 +13,24 @@ from __future__ import annotations
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.interfaces import PassesOn, movement
+from .awaited import InFlight
 from .fusion_values import FusionValues
 
 
 def segments(computation: Computation, values: FusionValues) -> dict[Instruction, int]:
     """Returns the number of each instruction's segment."""
     found: dict[Instruction, int] = {}
-    flying: dict[Instruction, frozenset[Instruction]] = {}  # values that are not there until their collectives are
+    flying = InFlight[Instruction](lambda i: _passes_on(i, values))
     awaited: set[Instruction] = set()
     number = 0
     for instruction in computation:
-        needed = frozenset[Instruction]().union(*(flying.get(o, ()) for o in instruction.operands)) - awaited
-        if needed and _passes_on(instruction, values):
-            flying[instruction] = needed
-        elif needed:
-            awaited |= needed
+        needed = flying.awaited(instruction)
+        if not awaited.issuperset(needed):
+            awaited.update(needed)
             number += 1
         found[instruction] = number
         if instruction.op.is_collective:
-            flying[instruction] = frozenset([instruction])
+            flying.start(instruction, instruction)
             number += 1
     return found
 

@@ -17,6 +17,7 @@ from ...ir.ops.structure import OptimizationBarrier
 from ...ir.tools.roll import find_roll
 
 _STRUCTURE = frozenset({Role.PARAMETER, Role.TUPLE, Role.ELEMENT, Role.LOOP, Role.BRANCH})
+DEEPEST = 64  # ops of a chain of such values, one computed from the other
 _INDEPENDENT = frozenset({FactorKind.PASS, FactorKind.PERMUTATION})
 
 

@@ -22,15 +22,13 @@ from ...ir.sharding.tiling import Tiling
 from ...ir.tools.spmd import Order
 from ...ir.tools.trip_count import runs_of_computations
 from ...ir.types.shape import Shape
-from ..op_sharding.anywhere import is_structure, makes_any_tile
+from ..op_sharding.anywhere import DEEPEST, is_structure, makes_any_tile
 from ..op_sharding.assignment import Choice
 from ..op_sharding.costs import arithmetic, memory_traffic, result_cost
 from ..op_sharding.decide import Decider
 from ..op_sharding.use import OpUse
 from ..resharding.plan import plan_reshard
 from .values import Leaf, RuleRelation, ValueGraph
-
-_DEEPEST = 64  # longest chain of ops checked for whether any device can compute its value
 
 
 class Cost(NamedTuple):
@@ -243,7 +241,7 @@ class Traffic:
                 for place, user in enumerate(relation.leaves[: len(relation.rule.operands)]) if user is leaf)
         return found
 
-    def is_free(self, leaf: Leaf, depth: int = _DEEPEST) -> bool:
+    def is_free(self, leaf: Leaf, depth: int = DEEPEST) -> bool:
         """Whether any device can compute any tile of a value (see `op_sharding.anywhere`) under the propagated tilings.
         """
         found = self._free.get(leaf)

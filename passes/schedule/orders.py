@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...cost.seconds import Clock
+from ...ir.analysis.awaited import passes_on, readers
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
-from .roles import before, is_anchored, passes_on
+from .roles import before, is_anchored
 
 Order = list[Instruction]
 Needs = Mapping[Instruction, Sequence[Instruction]]
@@ -199,7 +200,8 @@ def live_bytes(
             if last.get(owner, 0) <= place:
                 last[owner] = place
         if own == (i,) or not passes_on(i):
-            until = place if not i.op.is_collective else _first_read(i, places, place)
+            first_read = (places[r] for r in readers(i)) if i.op.is_collective else ()
+            until = min(first_read, default=place)
             for operand in i.operands:
                 for owner in owners[operand]:
                     if last.get(owner, 0) <= until:
@@ -216,15 +218,3 @@ def live_bytes(
         total += change
         live.append(total + inner.get(i, 0))
     return live
-
-
-def _first_read(value: Instruction, places: Mapping[Instruction, int], place: int) -> int:
-    """Returns the place of the first instruction that reads a value; its own if none does."""
-    found, stack = list[int](), [value]
-    while stack:
-        for user in stack.pop().users:
-            if passes_on(user):
-                stack.append(user)
-            else:
-                found.append(places[user])
-    return min(found, default=place)

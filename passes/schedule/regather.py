@@ -16,6 +16,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ...cost.seconds import Clock
+from ...ir.analysis.awaited import passes_on, readers
 from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -23,7 +24,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.collective_groups import CollectiveAttributes, channel_of
 from ...ir.tools.control_flow import computations_run
-from .roles import passes_on, roles_of
+from .roles import roles_of
 
 _LEAST_GAP = 0.05  # of a computation's instructions, between the users that are divided
 
@@ -74,10 +75,7 @@ def _hands_on(instruction: Instruction) -> bool:
 
 def readers_of(value: Instruction) -> set[Instruction]:
     """Returns the instructions that read a value or a view of it."""
-    found: set[Instruction] = set()
-    for user in value.users:
-        found |= readers_of(user) if _hands_on(user) else {user}
-    return found
+    return set(readers(value, _hands_on))
 
 
 def divert(computation: Computation, old: Instruction, new: Instruction, late: Collection[Instruction]) -> None:

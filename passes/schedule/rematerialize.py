@@ -25,6 +25,7 @@ from typing import ClassVar
 from ...cost.memory import at_peak, live_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline
+from ...ir.analysis.awaited import passes_on
 from ...ir.brief import brief
 from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
@@ -34,7 +35,7 @@ from ...ir.graph.op import Role
 from ...ir.tools.trip_count import runs_of_computations
 from ..base import Pass, PassContext
 from .regather import divert, readers_of
-from .roles import can_repeat, passes_on
+from .roles import can_repeat
 from .saved import recompute_saved
 from .sizes import Bytes, sized, timed
 

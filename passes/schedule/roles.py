@@ -17,7 +17,7 @@ from ...cost.seconds import Clock
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import Draws, memory
+from ...ir.graph.interfaces import Draws
 from ...ir.graph.op import Role
 from ...ir.reached import reached
 from .combining import is_movable
@@ -83,12 +83,6 @@ def can_repeat(instruction: Instruction) -> bool:
 def before(instruction: Instruction) -> Sequence[Instruction]:
     """Returns the instructions that must come before an instruction."""
     return instruction.needs
-
-
-def passes_on(instruction: Instruction) -> bool:
-    """Whether an instruction forwards its operands, so that readers of its value read them."""
-    op = instruction.op
-    return bool(instruction.operands) and (memory(op).shares_memory or memory(op).is_view or op.role is Role.ELEMENT)
 
 
 def _calm(order: Sequence[Instruction], heavy: set[Instruction]) -> set[Instruction]:

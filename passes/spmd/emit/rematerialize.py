@@ -4,7 +4,7 @@ An op qualifies if it can compute any tile (`op_sharding.anywhere`), and its ope
 
 Some ops cannot compute just the wanted tile (a reversal, uneven tiles of a reshape). They compute the whole value and
 cut the tile out, if the whole is no larger than the replicated values that it comes from. A mask broadcast from a row
-is larger, and is communicated. Expression chains deeper than `_DEEPEST` ops are also communicated.
+is larger, and is communicated. Expression chains deeper than `DEEPEST` ops are also communicated.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from dataclasses import replace
 from ....ir.factors.factor_digits import value_digits
 from ....ir.graph.instruction import Instruction
 from ....ir.sharding.tiling import Tiling
-from ...op_sharding.anywhere import makes_any_tile
+from ...op_sharding.anywhere import DEEPEST, makes_any_tile
 from ...op_sharding.assignment import OpSharding, legal
 from .emitter import LocalValue
 from .local_op import LocalOp, emit_local
-
-_DEEPEST = 64  # longest chain of ops that is computed again
 
 
 def is_rematerializable(instruction: Instruction, op: OpSharding, operands: Sequence[LocalValue]) -> bool:
@@ -35,7 +33,7 @@ def rematerializable(
 ) -> LocalValue:
     """Returns the result of an op that qualifies with its `rematerialize` function, unless the chain is too deep."""
     depth = 1 + max([v.depth for v in operands], default=0)
-    if depth > _DEEPEST:
+    if depth > DEEPEST:
         return value
 
     within = all(v.tiling.is_replicated or v.from_replicated for v in operands)

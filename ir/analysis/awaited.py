@@ -6,24 +6,51 @@ tuples, views and barriers only forward it; the done of a start reads it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from itertools import accumulate
 from typing import Generic, TypeVar
 
-from ..ir.graph.instruction import Instruction
-from ..ir.graph.interfaces import memory
-from ..ir.graph.op import Role
-from ..ir.ops.structure import element_index
-from .buffers import first_leaves
+from ..graph.instruction import Instruction
+from ..graph.interfaces import memory
+from ..graph.op import Role
+from ..ops.structure import element_index
+from ..types.shape import Shape
 
 T = TypeVar("T")
+
+
+def passes_on(instruction: Instruction) -> bool:
+    """Whether an instruction forwards its operands, so that readers of its value read them."""
+    op = instruction.op
+    return bool(instruction.operands) and (memory(op).shares_memory or memory(op).is_view or op.role is Role.ELEMENT)
+
+
+def readers(value: Instruction, passes: Callable[[Instruction], bool] = passes_on) -> Iterator[Instruction]:
+    """Yields the instructions that read a value, or one that passes it on."""
+    stack = [value]
+    while stack:
+        for user in stack.pop().users:
+            if passes(user):
+                stack.append(user)
+            else:
+                yield user
+
+
+@lru_cache(maxsize=1024)
+def first_leaves(shape: Shape) -> tuple[int, ...]:
+    """Returns the number of the first leaf of each element of a tuple, and the total."""
+    return tuple(accumulate((e.num_leaves for e in shape.elements), initial=0))
 
 
 class InFlight(Generic[T]):
     """The collectives in flight, each known by a key of the caller, by the leaves of the values that carry them.
 
-    The caller goes through the instructions of one computation in order.
+    The caller goes through the instructions of one computation in order. Those that `passes` are not waited for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, passes: Callable[[Instruction], bool] = passes_on) -> None:
+        self._passes = passes
         self._by_leaf: dict[Instruction, dict[int, T]] = {}
         self._readers: set[Instruction] = set()
 
@@ -36,7 +63,7 @@ class InFlight(Generic[T]):
         """Returns the collectives whose results an instruction reads, several times if it reads several leaves."""
         if instruction not in self._readers:
             return []
-        if _only_passes(instruction):
+        if self._passes(instruction):
             self._by_leaf[instruction] = self._passed(instruction)
             self._readers.update(instruction.users)
             return []
@@ -56,9 +83,3 @@ class InFlight(Generic[T]):
             found |= {first + leaf: one for leaf, one in self._by_leaf.get(operand, {}).items()}
             first += operand.shape.num_leaves
         return found
-
-
-def _only_passes(instruction: Instruction) -> bool:
-    """Whether an instruction forwards its operands without reading them."""
-    op = instruction.op
-    return memory(op).shares_memory or memory(op).is_view or op.role is Role.ELEMENT
