@@ -64,7 +64,7 @@ GOLDEN = [t for f in ("spmd", "indexed", "halo", "single") for t in golden_texts
 
 
 @pytest.mark.parametrize(("number", "form"), [
-    pytest.param(n, form, marks=[] if (n + 2 * column) % 4 == 0 else [pytest.mark.slow])
+    pytest.param(n, form, marks=[] if (n + 4 * column) % 8 == 0 else [pytest.mark.slow])
     for n in range(len(GOLDEN)) for column, form in enumerate(("manual", "replica"))
 ])  # fmt: skip
 def test_golden_cases(number: int, form: str) -> None:
