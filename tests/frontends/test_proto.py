@@ -18,6 +18,7 @@ from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.attributes import attribute_fields
 from hloom.ir.graph.module import Module
 from hloom.ir.graph.op import OPS
+from hloom.ir.ops.elementwise import Elementwise
 from hloom.ir.types.literal import Literal
 from support.op_samples import all_samples
 
@@ -63,8 +64,7 @@ def check_both_ways(text: str) -> None:
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("opcode", sorted(SAMPLES))
 def test_samples(opcode: str, every: bool) -> None:
-    simple = opcode in OPS and OPS[opcode].is_elementwise
-    for text in SAMPLES[opcode][: 3 if simple and not every else None]:
+    for text in SAMPLES[opcode][: 3 if isinstance(OPS.get(opcode), Elementwise) and not every else None]:
         check_both_ways(text)
 
 
