@@ -58,8 +58,8 @@ largest element of the result. Where a line does not name the type, floats of a 
 _GAPS = """\
 ## Not compared with XLA
 
-Every op runs beside XLA with at least two programs per class of types that it takes: pred, signed, unsigned, less than
-a byte, floats of a byte or less, bf16, f16, f32, f64, complex. These cannot be compared on its CPU back end.
+Every op runs beside XLA with programs of each class of types that it takes: pred, signed, unsigned, less than a byte,
+floats of a byte or less, bf16, f16, f32, f64, complex. These cannot be compared on its CPU back end.
 """
 
 

@@ -6,12 +6,11 @@ import ast
 import importlib
 import inspect
 import pkgutil
-import subprocess
-import sys
 
 import pytest
-from support.command_line import environment
+from support.command_line import ROOT
 from support.import_graph import Place, imported_places, module_of, name_of, parsed
+from support.nursery import cold
 from support.pushed_tables import Source, pushed_tables
 from test_house import SOURCES
 
@@ -48,8 +47,8 @@ print([int(n) for n in y], len(hloom.local_forms().entries))
 def test_registries_are_complete_whatever_comes_first(name: str) -> None:
     first, arguments = FIRST[name]
     code = COLD.format(first=first, arguments=arguments)
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
-    assert done.stdout == "[3, 4, 5, 6, 7, 8, 9, 10, 11] 25\n", done.stderr
+    done = cold(code, ROOT)
+    assert done.out == "[3, 4, 5, 6, 7, 8, 9, 10, 11] 25\n", done.err
 
 
 def test_no_table_is_filled_by_other_modules() -> None:

@@ -205,3 +205,11 @@ def test_random_programs_agree(module: Module) -> None:
 @given(programs(outer=REGIONS))
 def test_random_programs_of_special_numbers_agree(module: Module) -> None:
     agree(module, special=True)
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None, suppress_health_check=QUIET)
+@given(programs(outer=REGIONS))
+def test_many_random_programs_agree(module: Module) -> None:
+    agree(module)
+    agree(module, special=True)

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from hloom.driver.backend import Backend
 from hloom.ir.graph.module import Module
+from hloom.ir.graph.op import OPS
+from hloom.ir.ops.elementwise import Elementwise
 from hloom.runtime.evaluator import evaluate
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.native.kernels import NativeKernels
@@ -58,9 +60,18 @@ def check_one_device(opcode: str, text: str, seeds: int = 1) -> None:
 
 @pytest.mark.parametrize("opcode", sorted(SAMPLES))
 def test_samples(opcode: str) -> None:
-    for text in SAMPLES[opcode]:
+    """A few of element-wise ops, which `test_native` runs with all types."""
+    for text in SAMPLES[opcode][: 2 if isinstance(OPS[opcode], Elementwise) else None]:
         if is_alone(hloom.parse(text)):
             check_one_device(opcode, text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opcode", sorted(SAMPLES))
+def test_samples_on_more_inputs(opcode: str) -> None:
+    for text in SAMPLES[opcode]:
+        if is_alone(hloom.parse(text)):
+            check_one_device(opcode, text, seeds=3)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.command_line import NAMED, have_mpi, process
+from support.command_line import NAMED, have_mpi, hloom, process
 
 SHARDED = """HloModule plain
 ENTRY main {
@@ -82,7 +82,7 @@ def test_repeated_runs_give_the_same_results_and_times(ranks: int | None, tmp_pa
     assert 0 < times["median"] < 60
     assert 0 < times["first"] < 60
     assert found == json.loads(once.out)
-    shown = process("run", NAMED, "--repeat", "2", cwd=tmp_path)
+    shown = hloom("run", NAMED, "--repeat", "2", cwd=tmp_path)
     assert re.search(r"(?m)^first run \S+ m?s, median of 2 \S+ m?s$", shown.out)
 
 

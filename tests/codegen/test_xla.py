@@ -22,13 +22,12 @@ PROGRAMS: list[tuple[str, dict[str, int]]] = [
     ("mlp_named", {"x": 3, "y": 2}),
     ("mlp_train", {}),
     ("mlp_train", {"data": 3}),
-    ("transformer_scan_train", {"data": 3, "model": 2}),
 ]
-SLOW = [
-    pytest.param("transformer_train", {}, marks=pytest.mark.slow),
-    pytest.param("transformer_train", {"data": 3, "model": 2}, marks=pytest.mark.slow),
-    pytest.param("transformer_scan_train", {}, marks=pytest.mark.slow),
+SCANNED: tuple[str, dict[str, int]] = ("transformer_scan_train", {"data": 3, "model": 2})
+SLOW: list[tuple[str, dict[str, int]]] = [
+    ("transformer_train", {}), ("transformer_train", {"data": 3, "model": 2}), ("transformer_scan_train", {}),
 ]
+FORMS = ("manual", "replica")
 
 pytest.importorskip("jax")
 
@@ -49,8 +48,11 @@ def _check(module: hloom.Module, form: str) -> None:
     assert result.equal, result
 
 
-@pytest.mark.parametrize("form", ["manual", "replica"])
-@pytest.mark.parametrize(("name", "mesh"), [*PROGRAMS, *SLOW], ids=str)
+@pytest.mark.parametrize(("name", "mesh", "form"), [
+    (*SCANNED, "manual"), pytest.param(*SCANNED, "replica", marks=pytest.mark.slow),
+    *((*program, form) for program in PROGRAMS for form in FORMS),
+    *(pytest.param(*program, form, marks=pytest.mark.slow) for program in SLOW for form in FORMS),
+], ids=str)  # fmt: skip
 def test_examples(name: str, mesh: dict[str, int], form: str) -> None:
     module = hloom.load(EXAMPLES / f"{name}.hlo")
     if mesh:
@@ -62,7 +64,7 @@ GOLDEN = [t for f in ("spmd", "indexed", "halo", "single") for t in golden_texts
 
 
 @pytest.mark.parametrize(("number", "form"), [
-    pytest.param(n, form, marks=[] if (n + 2 * column) % 4 == 0 else [pytest.mark.slow])
+    pytest.param(n, form, marks=[] if (n + 4 * column) % 8 == 0 else [pytest.mark.slow])
     for n in range(len(GOLDEN)) for column, form in enumerate(("manual", "replica"))
 ])  # fmt: skip
 def test_golden_cases(number: int, form: str) -> None:

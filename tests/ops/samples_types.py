@@ -5,7 +5,7 @@ Beside XLA `test_type_coverage` runs more of them; these are for the other tests
 
 from __future__ import annotations
 
-from ops.typed_programs import accepted
+from ops.typed_programs import first_accepted
 
 _MOVING = ("broadcast", "concatenate", "copy", "dynamic-slice", "dynamic-update-slice", "gather", "pad", "reshape",
            "reverse", "select", "slice", "transpose")  # fmt: skip
@@ -16,6 +16,6 @@ _ELEMENTS = {
 }
 
 SAMPLES = {
-    opcode: [accepted(opcode)[e][0].module.to_text() for e in elements if e in accepted(opcode)]
+    opcode: [p.module.to_text() for e in elements if (p := first_accepted(opcode, e)) is not None]
     for opcode, elements in _ELEMENTS.items()
 }

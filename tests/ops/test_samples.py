@@ -6,6 +6,7 @@ Samples are collected from all `samples_*.py` beside this file: `SAMPLES` maps a
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ from hloom.frontends import parse
 from hloom.ir.factors.sharding_rule import check_rule
 from hloom.ir.graph.module import Module
 from hloom.ir.graph.op import OPS
+from hloom.ir.ops.elementwise import Elementwise
 from hloom.ir.tools.verifier import verify
 from hloom.runtime import evaluate
+from ops import samples_types
 from ops.oracle import Array, compared_as, input_kind, mismatch, random_inputs, runs_on_xla
 from ops.together import together
 from support.xla_runner import compile_text
@@ -33,13 +36,7 @@ def _collect() -> dict[str, list[str]]:
 SAMPLES = _collect()
 # These stand in every sample.
 _EVERYWHERE = {"parameter"}
-
-
-_ALL = [
-    pytest.param(opcode, text, id=f"{opcode}-{number}")
-    for opcode, texts in SAMPLES.items()
-    for number, text in enumerate(texts)
-]
+_FEW = 3
 
 
 def _alone(module: Module) -> bool:
@@ -55,29 +52,35 @@ def test_every_sample_is_of_an_op() -> None:
 
 
 @pytest.mark.parametrize("opcode", sorted(SAMPLES))
-def test_samples_contain_their_op(opcode: str) -> None:
+def test_text_and_rule(opcode: str) -> None:
     for text in SAMPLES[opcode]:
-        assert any(i.opcode == opcode for c in parse(text) for i in c), text
-
-
-@pytest.mark.parametrize(("opcode", "text"), _ALL)
-def test_text_and_rule(opcode: str, text: str) -> None:
-    module = parse(text)
-    assert verify(module) == []
-    printed = module.to_text()
-    assert parse(printed).to_text() == printed
-    for computation in module:
-        for i in computation:
-            if all(o.shape.is_array for o in i.operands):
-                rule = i.op.sharding_rule(i.call)
-                assert check_rule(rule, i.call.operands, tuple(i.shape.leaves())) is None, f"{i}: {rule}"
+        module = parse(text)
+        assert any(i.opcode == opcode for c in module for i in c), text
+        assert verify(module) == [], text
+        printed = module.to_text()
+        assert parse(printed).to_text() == printed
+        for i in (i for c in module for i in c if all(o.shape.is_array for o in i.operands)):
+            rule = i.op.sharding_rule(i.call)
+            assert check_rule(rule, i.call.operands, tuple(i.shape.leaves())) is None, f"{i}: {rule}"
 
 
 @pytest.mark.parametrize("opcode", sorted(SAMPLES))
 def test_meaning(opcode: str) -> None:
-    """XLA compiles the samples of an op together, as we print them; `test_proto` compares how both read each text."""
+    """`test_type_coverage` compares the samples made for types, and element-wise ops of all types: few are here."""
+    texts = [text for text in SAMPLES[opcode] if text not in samples_types.SAMPLES.get(opcode, ())]
+    _check_meaning(opcode, texts[:: -(-len(texts) // _FEW)] if isinstance(OPS[opcode], Elementwise) else texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opcode", sorted(opcode for opcode in SAMPLES if isinstance(OPS[opcode], Elementwise)))
+def test_meaning_of_all(opcode: str) -> None:
+    _check_meaning(opcode, SAMPLES[opcode])
+
+
+def _check_meaning(opcode: str, samples: Sequence[str]) -> None:
+    """XLA compiles samples of an op together, as we print them; `test_proto` compares how both read each text."""
     pytest.importorskip("jax")
-    texts = [text for text in SAMPLES[opcode] if _alone(parse(text)) and runs_on_xla(text)]
+    texts = [text for text in samples if _alone(parse(text)) and runs_on_xla(text)]
     if not texts:
         return
     modules = [parse(text) for text in texts]

@@ -7,7 +7,7 @@ to do it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ops.oracle import Array, compared_as, input_kind, mismatch, random_inputs, 
 from ops.test_samples import SAMPLES
 from ops.together import together
 from ops.type_gaps import ALL, GAPS, UNCOMPARED, UNCOMPARED_TYPES, UNTYPED, How
-from ops.typed_programs import CLASSES, TEMPLATES, Program, accepted, chosen
+from ops.typed_programs import CLASSES, TEMPLATES, Program, accepted, chosen, one_of_each
 from support.xla_attempts import survives
 from support.xla_runner import compile_text
 
@@ -68,27 +68,28 @@ def test_has_no_buffers(element: str) -> None:
         compile_text(f"HloModule m\nENTRY e {{ x = {element}[4] parameter(0) ROOT r = {element}[4] copy(x) }}")
 
 
-def _check(opcode: str, most: int) -> None:
-    """Compares with at least two programs of every class that the op takes and that is no gap."""
+def _check(opcode: str, programs: Mapping[str, Sequence[Program]]) -> None:
+    """Compares programs of every class that the op takes and that is no gap."""
     pytest.importorskip("jax")
-    left_out = _left_out(opcode)
-    classes = chosen(opcode, left_out, most)
-    few = {name for name, programs in classes.items() if len(programs) < 2}
-    assert few == {name for name, elements in CLASSES.items() if not set(elements) & accepted(opcode).keys() - left_out}
-    programs = [p for found in classes.values() for p in found]
-    found = _differences(opcode, programs) if programs else []
+    taken = accepted(opcode).keys() - _left_out(opcode)
+    assert programs.keys() == {name for name, elements in CLASSES.items() if set(elements) & taken}
+    found = _differences(opcode, [p for of_class in programs.values() for p in of_class]) if programs else []
     assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("opcode", TEMPLATES)
 def test_agrees_with_xla(opcode: str) -> None:
-    _check(opcode, most=2)
+    """One program of every class."""
+    _check(opcode, {name: [program] for name, program in one_of_each(opcode, _left_out(opcode)).items()})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("opcode", TEMPLATES)
 def test_agrees_with_xla_for_every_type(opcode: str) -> None:
-    _check(opcode, most=100)
+    """Every template for every type, at least two programs of every class."""
+    classes = {name: programs for name, programs in chosen(opcode, _left_out(opcode)).items() if programs}
+    assert all(len(programs) >= 2 for programs in classes.values())
+    _check(opcode, classes)
 
 
 def test_gaps_are_of_what_ops_take() -> None:

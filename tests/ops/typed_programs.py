@@ -98,6 +98,11 @@ def accepted(opcode: str) -> dict[str, tuple[Program, ...]]:
     return found
 
 
+def first_accepted(opcode: str, element: str) -> Program | None:
+    """The first program of an op that is right for a type."""
+    return next(filter(None, (_program(template, element) for template in TEMPLATES[opcode])), None)
+
+
 def _program(template: str, element: str) -> Program | None:
     text = text_of(template, element)
     try:
@@ -107,15 +112,22 @@ def _program(template: str, element: str) -> Program | None:
     return None if verify(module) else Program(element, text, module)
 
 
-def chosen(opcode: str, without: Collection[str] = (), most: int = 100) -> dict[str, list[Program]]:
-    """The programs to run, by class: `most` types, other ones for the next op, and each of them and of the templates
-    at least once.
-    """
+def one_of_each(opcode: str, without: Collection[str] = ()) -> dict[str, Program]:
+    """A program of each class, by class: other types for the next op, other templates for the next class."""
+    found: dict[str, Program] = {}
+    for number, (name, elements) in enumerate(CLASSES.items()):
+        taken = [accepted(opcode)[e] for e in elements if e in accepted(opcode) and e not in without]
+        if taken:
+            programs = taken[list(TEMPLATES).index(opcode) % len(taken)]
+            found[name] = programs[number % len(programs)]
+    return found
+
+
+def chosen(opcode: str, without: Collection[str] = ()) -> dict[str, list[Program]]:
+    """Programs of all types, by class: each of the types and of the templates at least once."""
     found: dict[str, list[Program]] = {}
     for name, elements in CLASSES.items():
         taken = [accepted(opcode)[e] for e in elements if e in accepted(opcode) and e not in without]
-        first = list(TEMPLATES).index(opcode) % max(len(taken), 1)
-        taken = (taken[first:] + taken[:first])[:most]
         count = max(len(taken), *map(len, taken)) if taken else 0
         found[name] = [programs[n % len(programs)] for n in range(count) for programs in [taken[n % len(taken)]]]
     return found

@@ -91,11 +91,22 @@ def _floats(b: Builder, x: Node, y: Node) -> list[Node]:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("lane", [*INTEGERS.values(), *FLOATS.values()])
-def test_operations_agree(lane: Lane) -> None:
+def check_operations(lane: Lane, but: str = "") -> None:
     results: Callable[..., list[Node]] = _floats if lane.is_float else _integers
     kernel = elementwise([lane, lane], results, SIZE)
-    compare(kernel, [numbers(lane, SIZE, seed) for seed in (1, 2)], [SIZE] * (len(kernel.buffers) - 2))
+    compare(kernel, [numbers(lane, SIZE, seed) for seed in (1, 2)], [SIZE] * (len(kernel.buffers) - 2), but=but)
+
+
+@pytest.mark.parametrize("lane", [*INTEGERS.values(), *FLOATS.values()])
+def test_operations_agree(lane: Lane) -> None:
+    """In C those of a width, as of functions."""
+    check_operations(lane, but="" if lane in (Lane.F32, Lane.I32) else "c")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lane", [*INTEGERS.values(), *FLOATS.values()])
+def test_operations_agree_in_c(lane: Lane) -> None:
+    check_operations(lane)
 
 
 @pytest.mark.parametrize("lane", FLOATS.values())

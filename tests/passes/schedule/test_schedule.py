@@ -72,16 +72,19 @@ def same_bits(found: list[Any], expected: list[Any]) -> bool:
     return all(a.tobytes() == b.tobytes() for a, b in zip(found, expected, strict=True))
 
 
-@pytest.mark.parametrize(("name", "machine"), [
-    ("mlp_train", "default"), ("mlp_train", "h100"), ("transformer_scan_train", "cpu-cluster"),
-    *(pytest.param(name, machine, marks=pytest.mark.slow) for machine in MACHINES
+FORMS = ("variadic", "flat", "xla")
+
+
+@pytest.mark.parametrize(("name", "machine", "forms"), [
+    ("mlp_train", "default", FORMS), ("mlp_train", "h100", FORMS), ("transformer_scan_train", "cpu-cluster", FORMS[:1]),
+    *(pytest.param(name, machine, FORMS, marks=pytest.mark.slow) for machine in MACHINES
       for name in ("transformer_scan_train", "transformer_train")),
 ])  # fmt: skip
-def test_examples_keep_their_bits(name: str, machine: str) -> None:
+def test_examples_keep_their_bits(name: str, machine: str, forms: tuple[str, ...]) -> None:
     whole = hloom.load(EXAMPLES / f"{name}.hlo")
     inputs, local = inputs_for_module(whole), hloom.partition(whole).module
     expected = simulate(local, inputs)
-    for form in ("variadic", "flat", "xla"):
+    for form in forms:
         module = scheduled(local, machine, form=form)
         assert same_bits(simulate(hloom.parse(module.to_text()), inputs), expected)
         assert seconds(module, machine) <= seconds(local, machine)
@@ -194,7 +197,7 @@ def test_memory_is_a_limit() -> None:
     assert "the largest buffers there: " in str(failed.value)
 
 
-@pytest.mark.parametrize("machine", ["cpu-cluster", "h100"])
+@pytest.mark.parametrize("machine", ["cpu-cluster", pytest.param("h100", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("layers", "width", "batch"), [
     (3, 64, 512), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((3, 16, 64), (4, 64, 64), (5, 32, 128))),
 ])  # fmt: skip

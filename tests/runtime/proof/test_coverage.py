@@ -50,7 +50,14 @@ def _check_golden(file: Path, trials: int) -> None:
     assert len(unproved) == UNPROVED.get(file.stem, 0), unproved
 
 
-@pytest.mark.parametrize("name", jax_program_names())
+# Others are run (`test_jax_programs`), and proved in the slow run.
+_EVERY_SECOND = [
+    pytest.param(name, marks=[pytest.mark.slow] if number % 2 else [])
+    for number, name in enumerate(jax_program_names())
+]
+
+
+@pytest.mark.parametrize("name", _EVERY_SECOND)
 def test_jax_programs_are_equal(name: str) -> None:
     """With random shardings, unless the program has its own."""
     pytest.importorskip("jax")
