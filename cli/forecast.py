@@ -38,15 +38,14 @@ def forecast(args: argparse.Namespace) -> int:
     say(f"{local.name}: {forecast_text(found)}")
     return EXIT_OK
 
-
 def _json(name: str, found: StepForecast) -> dict[str, object]:
     schedule, bound = found.schedule, found.bound
     path = [{"name": s.instruction.name, "seconds": s.seconds, "runs": s.runs, "depth": s.depth} for s in bound.path]
+    named = ("devices", "seconds", "utilisation", "with_recomputation", "rate", "unit", "kernels", "torus", "error",
+             "peak")  # fmt: skip
     return {
-        "program": name, "devices": found.devices, "machine": schedule.machine, "seconds": found.seconds,
-        "parts": [asdict(part) for part in found.parts], "exposed": schedule.exposed,
-        "utilisation": found.utilisation, "with_recomputation": found.with_recomputation, "rate": found.rate,
-        "unit": found.unit, "kernels": found.kernels, "error": found.error, "peak": found.peak, "at": schedule.at,
+        "program": name, "machine": schedule.machine, **{key: getattr(found, key) for key in named},
+        "parts": [asdict(part) for part in found.parts], "exposed": schedule.exposed, "at": schedule.at,
         "buffers": [asdict(buffer) for buffer in schedule.memory.buffers[:10]],
         "bound": {"seconds": bound.seconds, "by": bound.by, "length": bound.length, "path": path},
     }  # fmt: skip

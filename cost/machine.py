@@ -23,6 +23,7 @@ from .formulas import Kind
 from .links import DEFAULT as ONE_LINK
 from .links import Links
 from .products import AT_RATE, ProductSizes, ProductSpeed
+from .torus import axes_of
 from .transfer import SECOND as SECOND
 from .transfer import Transfer as Transfer
 
@@ -81,6 +82,11 @@ class Machine(Protocol):
         return self
 
     @property
+    def torus(self) -> tuple[int, ...]:
+        """The devices along each axis of a torus of known shape; empty if there is none."""
+        return ()
+
+    @property
     def levels(self) -> tuple[int, ...]:
         """The strides of the device number at which the cost of collectives changes; empty if it does not."""
         return ()
@@ -95,6 +101,10 @@ class Machine(Protocol):
         starts. By default one engine runs all.
         """
         return "communication"
+
+    def engines_of(self, kind: Kind, digits: Digits | None) -> tuple[str, ...]:
+        """Returns all engines that a collective occupies at the same time, as that of several axes of a torus does."""
+        return (self.engine(kind, digits),)
 
     @property
     def overlap(self) -> float:
@@ -133,7 +143,8 @@ class Cluster(KeptHash, Machine):
     costs what was measured. Others cost what the best algorithm takes (`cost.algorithms`) if the links have steps, else
     latency and bandwidth of the slowest link. Programs are `fused` before they run, or run op by op. `products` says
     what share of the rate matrix products reach, `attention_share` is that of a kernel for attention, 0 without one.
-    `known_error` is the largest error of forecasts that were compared with steps, 0 if none were.
+    By `torus_engines` each axis of a torus of known shape is an engine of its own. `known_error` is the largest error
+    of forecasts that were compared with steps, 0 if none were.
     """
 
     links: Links = ONE_LINK
@@ -150,6 +161,7 @@ class Cluster(KeptHash, Machine):
     products: ProductSpeed = AT_RATE
     attention_share: float = 0.0
     known_error: float = 0.0
+    torus_engines: bool = False
 
     def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
         """Returns the cost over the links used; over the slowest of all without digits or with an `order`."""
@@ -182,6 +194,10 @@ class Cluster(KeptHash, Machine):
         return _fastest(self)
 
     @property
+    def torus(self) -> tuple[int, ...]:
+        return self.links.levels[-1][1].shape
+
+    @property
     def levels(self) -> tuple[int, ...]:
         return self.links.borders
 
@@ -193,6 +209,12 @@ class Cluster(KeptHash, Machine):
         named = dict(self.engines)
         reached = [n for n in named if isinstance(n, int) and (digits is None or any(d.stride >= n for d in digits))]
         return named.get(kind) or named.get(max(reached, default=0), "communication")
+
+    def engines_of(self, kind: Kind, digits: Digits | None) -> tuple[str, ...]:
+        if not self.torus_engines or not self.torus:
+            return (self.engine(kind, digits),)
+        axes = range(len(self.torus)) if digits is None else axes_of(self.torus, digits)
+        return tuple(f"axis {axis}" for axis in axes) or ("axis 0",)
 
     @property
     def overlap(self) -> float:

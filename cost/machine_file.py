@@ -21,7 +21,8 @@ the rate that a kernel for attention reaches; `fuses = false` says that programs
 `cost.products`, and `error` in `[forecast]` is the largest of forecasts that were compared with steps. `[work]` may
 have `other`, for all other types. Links may have `step`, `torus`, `shape`, `wrap` and `cores` (`cost.links`).
 `[[collectives]]` are measured ones: `kind`, `devices` along each level of links, `latency`, `bandwidth` (bytes that a
-device receives), `source`. `[engines]` name the engine of a kind, or of the links from a stride on. What a file leaves
+device receives), `source`. `[engines]` name the engine of a kind, or of the links from a stride on; by `torus =
+true` each axis of a torus is one. What a file leaves
 out is as on the default machine.
 """
 
@@ -63,6 +64,9 @@ SINGLE = {
 
 FUSES = "compute", "fuses"
 """The table and the key that say whether programs are fused."""
+
+TORUS = "torus"
+"""The key of `[engines]` that makes each axis of a torus an engine."""
 
 ROWS: dict[str, dict[str, Quantity | None]] = {
     "links": {"from": None, "latency": Quantity.SECONDS, "bandwidth": Quantity.BANDWIDTH, "step": Quantity.SECONDS,
@@ -131,15 +135,14 @@ class _Reader:
                     self.unknown((table, 0, key), key, [k for t, k in (*SINGLE, FUSES) if t == table])
         parts = {name.split(".")[1]: fields.pop(name) for name in list(fields) if "." in name}
         fields["products"] = ProductSpeed(**parts)
-        fused = self.table(found, FUSES[0]).get(FUSES[1], True)
-        if not isinstance(fused, bool):
-            self.fail((FUSES[0], 0, FUSES[1]), f"'{fused}' is neither true nor false")
-        fields["fused"] = fused
+        fields["fused"] = self.flag((FUSES[0], 0, FUSES[1]), self.table(found, FUSES[0]).get(FUSES[1], True))
         self.work(self.table(found, "work"), fields)
         if rows := self.rows(found, "links"):
             fields["links"] = self.links(rows)
         fields["fits"] = tuple(self.fit(n, row) for n, row in enumerate(self.rows(found, "collectives")))
-        fields["engines"] = tuple(self.engine(k, v) for k, v in self.table(found, "engines").items())
+        engines = dict(self.table(found, "engines"))
+        fields["torus_engines"] = self.flag(("engines", 0, TORUS), engines.pop(TORUS, False))
+        fields["engines"] = tuple(self.engine(k, v) for k, v in engines.items())
         return MachineFile(name or Path(self.source.name).stem, Cluster(**fields), self.sources)
 
     def table(self, found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -244,6 +247,11 @@ class _Reader:
         if key not in get_args(Kind):
             self.unknown(place, key, get_args(Kind))
         return cast(Kind, key), name
+
+    def flag(self, place: Key, value: Any) -> bool:
+        if not isinstance(value, bool):
+            self.fail(place, f"'{value}' is neither true nor false")
+        return value
 
     def unknown(self, place: Key, name: str, known: Any) -> NoReturn:
         near = difflib.get_close_matches(name, list(known), 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
 from .machine import DEFAULT, Cluster
-from .machine_file import FUSES, ROWS, SINGLE, MachineFile
+from .machine_file import FUSES, ROWS, SINGLE, TORUS, MachineFile
 from .quantity import Quantity
 
 _FLOATS = {8: "f8e4m3fn", 16: "bf16", 32: "f32", 64: "f64"}
@@ -46,8 +46,9 @@ def _tables(machine: Cluster, sources: Mapping[str, str]) -> Iterator[str]:
     for n, fit in enumerate(machine.fits):
         row = {"kind": fit.kind, "devices": list(fit.devices), "latency": fit.latency, "bandwidth": fit.bandwidth}
         yield from _row("collectives", row, sources.get(f"collectives.{n}", _ASSUMED))
-    if machine.engines:
-        yield from ["", "[engines]", *(f"{key} = {json.dumps(name)}" for key, name in machine.engines)]
+    if machine.engines or machine.torus_engines:
+        named = (f"{key} = {json.dumps(name)}" for key, name in machine.engines)
+        yield from ["", "[engines]", *([f"{TORUS} = true"] if machine.torus_engines else []), *named]
 
 
 def _row(table: str, row: Mapping[str, object], source: str) -> Iterator[str]:

@@ -56,10 +56,10 @@ _NOTHING = Seconds()
 
 
 class _Route(NamedTuple):
-    """The cost of the collectives of one kind over the same replica groups, and their engine."""
+    """The cost of the collectives of one kind over the same replica groups, and the engines that each occupies."""
 
     transfer: Transfer
-    engine: str
+    engines: tuple[str, ...]
 
 
 class Clock:
@@ -177,9 +177,9 @@ class Clock:
         found = self._sent.get(instruction.name)
         return wire_bytes(instruction, self.devices) if found is None else found
 
-    def engine(self, instruction: Instruction) -> str:
-        """Returns the name of the engine that runs a collective."""
-        return self._route(instruction).engine
+    def engines(self, instruction: Instruction) -> tuple[str, ...]:
+        """Returns the names of the engines that a collective occupies."""
+        return self._route(instruction).engines
 
     def _route(self, instruction: Instruction) -> _Route:
         kind, pairs = kind_of(instruction), pairs_of(instruction)
@@ -188,7 +188,7 @@ class Clock:
         if found is None:
             machine = self.machine
             digits = _digits(key[1], self.devices, machine.levels)
-            found = self._routes[key] = _Route(machine.collective(kind, digits), machine.engine(kind, digits))
+            found = self._routes[key] = _Route(machine.collective(kind, digits), machine.engines_of(kind, digits))
         return found
 
     def serial(self, computation: Computation) -> Seconds:

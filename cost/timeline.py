@@ -1,9 +1,9 @@
 """Simulates a per-device program over time: collectives overlap the ops after them in the order of the text.
 
 One engine computes, in the order of the text. A collective is issued when this engine comes to it, starts when its own
-engine (`Machine.engine`) has finished all earlier ones, and is awaited where its result is first read. Tuples, elements
-of tuples, views and barriers read nothing. The done of a start waits at its place. Computation is slower while a
-collective runs, if the machine says so (`Machine.overlap`).
+engine (`Machine.engine`), or all that `engines_of` names, have finished all earlier ones, and is awaited where its
+result is first read. Tuples, elements of tuples, views and barriers read nothing. The done of a start waits at its
+place. Computation is slower while a collective runs, if the machine says so (`Machine.overlap`).
 
 A loop's body is simulated once for all trips, and once more for the first trip if collectives from outside are then
 running. Collectives that a computation starts are awaited at its end at the latest, so nothing is in flight between
@@ -32,13 +32,15 @@ from .presets import as_machine
 from .seconds import Clock, trips_of
 
 COMPUTE = "compute"  # the name of the engine that computes
+TOGETHER = " + "  # between the names of engines that one collective occupies
 
 HIDDEN, EXPOSED = 0.9, 0.1  # shares of overlapped time: at least, and at most
 
 
 @dataclass(slots=True)
 class Event:
-    """One activity of an engine, from `start` to `end` in seconds from the start of the program.
+    """One activity of an engine, or of several at the same time (`axis 0 + axis 1`), from `start` to `end` in seconds
+    from the start of the program.
 
     For a collective, `issued` is the time at which computation comes to its place, `needed` the time at which it comes
     to the first use, and `waited` are the seconds by which the collective delays computation: it waits for the
@@ -107,7 +109,7 @@ class Timeline:
     @property
     def communication(self) -> float:
         """The seconds of all collectives."""
-        return sum(self.busy.values())
+        return sum(e.seconds * e.trips for e in self.events if e.is_collective)
 
     @property
     def collectives(self) -> list[Event]:
@@ -178,7 +180,7 @@ class _Simulation:
         if not any(serial(c).collectives for c in called):
             self.compute(instruction, count * sum(serial(c).compute for c in called), trips)
             return
-        if count > 1 and self.running():
+        if count > 1 and self.pending():
             self.once(called, trips)
             count -= 1
         if count:
@@ -202,13 +204,14 @@ class _Simulation:
     def start(self, instruction: Instruction, inner: Instruction, trips: int) -> Event:
         """Issues a collective, or the start of a computation with one, to its engine."""
         seconds = self.clock.started(instruction)
-        engine, size = self.clock.engine(inner), self.clock.received(inner)
-        queue = self.queues.setdefault(engine, deque())
-        start = max(self.now, queue[-1].end) if queue else self.now
-        event = Event(instruction, engine, self.now, start, start + seconds, size, trips, -1.0)
-        queue.append(event)
+        engines, size = self.clock.engines(inner), self.clock.received(inner)
+        queues = [self.queues.setdefault(engine, deque()) for engine in engines]
+        start = max([self.now, *(queue[-1].end for queue in queues if queue)])
+        event = Event(instruction, TOGETHER.join(engines), self.now, start, start + seconds, size, trips, -1.0)
         self.events.append(event)
-        self.busy[engine] = self.busy.get(engine, 0.0) + seconds * trips
+        for engine, queue in zip(engines, queues, strict=True):
+            queue.append(event)
+            self.busy[engine] = self.busy.get(engine, 0.0) + seconds * trips
         return event
 
     def await_all(self, events: Iterable[Event]) -> None:
@@ -217,19 +220,26 @@ class _Simulation:
             if event.needed < 0:
                 event.needed = self.now
             if event.end > self.now:
-                self.running()
-                for other in self.queues[event.engine]:  # the engine works on these one after the other, without gaps
-                    if other.start >= event.end:
-                        break
-                    other.waited += min(other.end, event.end) - max(other.start, self.now)
+                self.pending()
+                blocking: Event | None = event
+                while blocking is not None:  # what an engine waits for ends when it starts
+                    blocking.waited += blocking.end - max(blocking.start, self.now)
+                    blocking = self.before(blocking) if blocking.start > self.now else None
                 self.now = event.end
+
+    def before(self, event: Event) -> Event | None:
+        """Returns the collective whose end lets this one start."""
+        queues = (self.queues[engine] for engine in event.engine.split(TOGETHER))
+        return next((other for queue in queues for other in queue if other.end == event.start), None)
 
     def advance(self, seconds: float) -> None:
         """Advances computation by this amount, at the speed that the running collectives leave."""
-        while self.overlap < 1 and (running := self.running()):
-            until = min(event.end for event in running)
-            possible = (until - self.now) * self.overlap
-            elapsed = seconds / self.overlap if seconds < possible else until - self.now
+        while self.overlap < 1 and (pending := self.pending()):
+            running = [event for event in pending if event.start <= self.now]
+            until = min(event.end if event.start <= self.now else event.start for event in pending)
+            speed = self.overlap if running else 1.0
+            possible = (until - self.now) * speed
+            elapsed = seconds / speed if seconds < possible else until - self.now
             for event in running:
                 event.waited += elapsed * (1 - self.overlap) / len(running)
             if seconds < possible:
@@ -238,12 +248,13 @@ class _Simulation:
             self.now, seconds = until, seconds - possible
         self.now += seconds
 
-    def running(self) -> list[Event]:
-        """Removes finished collectives, and returns the one that each engine runs now."""
+    def pending(self) -> list[Event]:
+        """Removes finished collectives, and returns the next one of each engine: it runs, or waits for another engine.
+        """
         for queue in self.queues.values():
             while queue and queue[0].end <= self.now:
                 queue.popleft()
-        return [queue[0] for queue in self.queues.values() if queue]
+        return list({id(queue[0]): queue[0] for queue in self.queues.values() if queue}.values())
 
 
 def collective_in(instruction: Instruction) -> Instruction | None:

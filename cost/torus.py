@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
+from ..ir.sharding.digit import Digits
 from .formulas import Kind
 from .links import Link
 
@@ -52,6 +53,18 @@ def in_shape(kind: Kind, link: Link, devices: int) -> list[tuple[float, float]]:
         return [(devices - 1, max(side.crossing for side in sides) * whole), apart]
     steps = sum(side.steps for side in sides)
     return [(2 * steps if kind == "all-reduce" else steps, 1 / sum(side.rate for side in sides))]
+
+
+def axes_of(shape: tuple[int, ...], digits: Digits) -> tuple[int, ...]:
+    """Returns the axes over which devices differ in these digits of the device number, row by row of the torus."""
+    found: list[int] = []
+    low = 1
+    for axis in reversed(range(len(shape))):
+        high = low * shape[axis]
+        if any(d.stride < high and d.stride * d.size > low for d in digits):
+            found.append(axis)
+        low = high
+    return tuple(reversed(found))
 
 
 @lru_cache(maxsize=4096)

@@ -17,6 +17,7 @@ from ..cost.machine import DEFAULT, SECOND, Machine
 from ..cost.presets import as_machine
 from ..cost.runs import runs
 from ..cost.seconds import Clock
+from ..cost.timeline import COMPUTE
 from ..cost.work import is_contraction, multiply_adds
 from ..ir.brief import brief
 from ..ir.checked_call import checked
@@ -52,7 +53,8 @@ class StepForecast:
 
     `utilisation` is the share of the devices' peak that the program's products take, `with_recomputation` also those
     that are computed again; both None if the program before partitioning is not known. `rate` counts `unit` per second.
-    `kernels` is the number of products that are taken to be part of attention kernels. `error` is the largest that
+    `kernels` is the number of products that are taken to be part of attention kernels, `torus` are the axes that the
+    machine is taken to have, empty if it is none. `error` is the largest that
     forecasts of this machine have shown, None if none was compared.
     """
 
@@ -65,6 +67,7 @@ class StepForecast:
     rate: float | None = None
     unit: str = ""
     kernels: int = 0
+    torus: tuple[int, ...] = ()
     error: float | None = None
 
     @property
@@ -101,7 +104,8 @@ def forecast_of(local: Module, machine: Machine, whole: Module, batch_of: str = 
     """Returns the forecast of a per-device program in its order. `whole` is the program before partitioning, or the
     same one. Raises CompileError if it has no parameter `batch_of`.
     """
-    found, clock = schedule_of(local, machine), Clock.of(local, machine)
+    clock = Clock.of(local, machine)
+    found = schedule_of(local, machine, clock)
     once = clock.serial(local.entry)
     waits: dict[str, float] = {}
     for c in found.collectives:
@@ -121,7 +125,8 @@ def forecast_of(local: Module, machine: Machine, whole: Module, batch_of: str = 
         kernels = sum(len(attention_kernels(c).products) for c in {r.instruction.parent for r in runs(local)} if c)
     return StepForecast(
         devices, tuple(sorted(parts, key=lambda part: -part.seconds)), found, program_bound(local, clock), *utilisation,
-        count / found.seconds if count and found.seconds else None, unit, kernels, machine.error,
+        count / found.seconds if count and found.seconds else None, unit, kernels,
+        clock.machine.torus, machine.error,
     )  # fmt: skip
 
 
@@ -174,11 +179,14 @@ def forecast_text(found: StepForecast) -> str:
     if found.rate is not None:
         each = found.rate / found.devices
         lines.append(f"rate: {found.rate:,.4g} {found.unit} per second, {each:,.4g} per device")
+    if found.torus:
+        lines.append(f"links: a torus of {'x'.join(map(str, found.torus))} devices")
     if found.kernels:
         lines.append(f"attention: {found.kernels} products as part of fused kernels")
     if len(found.parts) > 1:
         lines.append(f"bounds: {found.parts[0].name}; without that {found.parts[1].name}")
-    lines.append(f"no order takes less than {timed(bound.seconds)}, by {bound.by}")
+    by = "the ops and loops" if bound.by == COMPUTE else bound.by
+    lines.append(f"no order takes less than {timed(bound.seconds)}, by {by}")
     if found.error is not None:
         lines.append(f"confidence: forecasts of this machine were up to {found.error:.0%} off published steps")
     else:

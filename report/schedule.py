@@ -15,6 +15,7 @@ from ..cost.machine import Machine
 from ..cost.memory import LiveMemory, live_memory
 from ..cost.presets import machine_name
 from ..cost.runs import Execution
+from ..cost.seconds import Clock
 from ..cost.timeline import Event, Timeline, state_of, timeline
 from ..ir.brief import brief
 from ..ir.graph.instruction import Instruction
@@ -87,9 +88,11 @@ class Schedule:
     memory: LiveMemory
 
 
-def schedule_of(module: Module, machine: Machine) -> Schedule:
-    """Returns the forecast of a per-device program in its order."""
-    line, memory = timeline(module, machine), live_memory(module)
+def schedule_of(module: Module, machine: Machine, clock: Clock | None = None) -> Schedule:
+    """Returns the forecast of a per-device program in its order. `clock` has its times on the machine, if they are
+    known.
+    """
+    line, memory = timeline(module, machine, clock), live_memory(module)
     found: dict[str, list[Event]] = {}
     for event in line.collectives:
         found.setdefault(event.name, []).append(event)

@@ -86,11 +86,12 @@ class _Bounds:
                 for engine, busy in self._nested(i).items():
                     jobs.setdefault(engine, []).append(job._replace(seconds=busy))
                 continue
-            engine, latency = self.clock.engine(inner), min(self.clock.latency(inner), seconds[i])
-            jobs.setdefault(engine, []).append(job._replace(seconds=seconds[i] - latency))
-            key = engine, (inner.op, groups_of(inner))
-            other = shared.get(key, job)
-            shared[key] = _Job(min(job.head, other.head), latency, min(job.tail, other.tail))
+            latency = min(self.clock.latency(inner), seconds[i])
+            for engine in self.clock.engines(inner):
+                jobs.setdefault(engine, []).append(job._replace(seconds=seconds[i] - latency))
+                key = engine, (inner.op, groups_of(inner))
+                other = shared.get(key, job)
+                shared[key] = _Job(min(job.head, other.head), latency, min(job.tail, other.tail))
         for (engine, _), job in shared.items():
             jobs[engine].append(job)
         engines = {engine: sum(j.seconds for j in found) for engine, found in jobs.items() if engine != COMPUTE}

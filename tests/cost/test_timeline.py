@@ -15,7 +15,7 @@ from hloom.cost.links import Link, Links
 from hloom.cost.machine import Cluster
 from hloom.cost.presets import PRESETS
 from hloom.cost.seconds import Clock, collective_seconds, op_seconds
-from hloom.cost.timeline import Timeline, timeline
+from hloom.cost.timeline import TOGETHER, Timeline, timeline
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module
 from support.slow_machine import Slow
@@ -232,11 +232,19 @@ def test_nothing_overlaps_without_a_share_that_does(train: Module, name: str) ->
     assert all(e.state == "exposed" for e in found.collectives)
 
 
+TORUS = Links(((1, Link(1e-5, 1e9, 1e-6, 2, (2, 4))),))
+
+
 def test_what_holds_in_any_order(train: Module) -> None:
     for seed in range(4):
         shuffle(train, seed)
-        for share, engines in ((1.0, ()), (0.6, ()), (1.0, (("all-reduce", "sums"),)), (0.3, ((4, "far"),))):
+        for share, engines, links in (
+            (1.0, (), None), (0.6, (), None), (1.0, (("all-reduce", "sums"),), None), (0.3, ((4, "far"),), None),
+            (1.0, (), TORUS), (0.6, (), TORUS),
+        ):  # fmt: skip
             machine = replace(PRESETS["cpu-cluster"], launch_seconds=1e-6, overlap_share=share, engines=engines)
+            if links is not None:
+                machine = replace(machine, links=links, torus_engines=True)
             found, serial = timeline(train, machine), forecast(train, machine)
             assert found.communication == pytest.approx(serial.collectives)
             assert found.compute == pytest.approx(serial.seconds - serial.collectives)
@@ -245,7 +253,7 @@ def test_what_holds_in_any_order(train: Module) -> None:
             assert max(found.compute, *found.busy.values()) <= found.seconds * (1 + 1e-9)
             assert found.seconds <= serial.seconds * (1 + 1e-9)
             for engine in found.busy:
-                row = [e for e in found.events if e.engine == engine]
+                row = [e for e in found.events if engine in e.engine.split(TOGETHER)]
                 assert all(a.end <= b.start * (1 + 1e-12) for a, b in pairwise(row))
 
 

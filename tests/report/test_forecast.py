@@ -74,6 +74,13 @@ def test_a_machine_without_rows_says_so() -> None:
     assert "confidence: no step of this machine was compared" in text
 
 
+def test_a_torus_has_the_shape_of_its_devices() -> None:
+    found = hloom.forecast(hloom.parse(STEP), "tpu-v5e")
+    assert found.torus == (2, 2)
+    assert "links: a torus of 2x2 devices" in str(found)
+    assert hloom.forecast(hloom.parse(STEP), "tpu-v5e:1x4").torus == (1, 4)
+
+
 def test_attention_is_said_to_be_a_kernel() -> None:
     text = """HloModule m
 ENTRY e { q = bf16[8,512,64] parameter(0), sharding={mesh['d'=4], [{'d'}, {}, {}]}

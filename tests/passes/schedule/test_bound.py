@@ -20,12 +20,16 @@ from support.command_line import ROOT
 
 SUM = "sum { a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b) }\n"
 GROUPS = "replica_groups={}, use_global_device_ids=true"
+AXES = ("[2,2]<=[4]", "[2,2]<=[2,2]T(1,0)", "[1,4]<=[4]")
 
 
 def _machine(rng: random.Random) -> Cluster:
     """A machine that fuses nothing: a megabyte of memory takes a millisecond, and about as long over links."""
     link = Link(rng.choice([0.0, 1e-4, 1e-3]), rng.choice([5e8, 1e9, 4e9]))
     machine = Cluster(Links(((1, link),)), 1e9, overlap_share=rng.choice([1.0, 0.5, 0.0]), fused=False)
+    if rng.random() < 0.3:
+        torus = replace(link, torus=2, shape=(2, 2))
+        return replace(machine, links=Links(((1, torus),)), torus_engines=True)
     return replace(machine, engines=(("all-reduce", "sums"),)) if rng.random() < 0.5 else machine
 
 
@@ -36,13 +40,13 @@ def _program(rng: random.Random, length: int, chain: bool) -> Module:
         first, second = (f"x{n - 1 if chain else rng.randrange(max(0, n - 4), n)}" for _ in range(2))
         lines.append(f"x{n} = f32[65536] " + rng.choice([
             f"add({first}, {second})", f"negate({first})",
-            f"all-reduce({first}), channel_id={n}, {GROUPS}, to_apply=sum",
+            f"all-reduce({first}), channel_id={n}, {GROUPS.replace('{}', rng.choice(AXES))}, to_apply=sum",
             f"collective-permute({first}), channel_id={n}, source_target_pairs={{{{0,1}},{{1,0}}}}",
         ]))  # fmt: skip
     unread = [f"x{n}" for n in range(1, length + 1) if not any(f"x{n})" in t or f"x{n}," in t for t in lines[n + 1 :])]
     shape = ", ".join(["f32[65536]"] * len(unread))
     lines.append(f"ROOT r = ({shape}) tuple({', '.join(unread)})")
-    return hloom.parse(f"HloModule m, num_partitions=2\n{SUM}ENTRY e {{\n" + "\n".join(lines) + "\n}\n")
+    return hloom.parse(f"HloModule m, num_partitions=4\n{SUM}ENTRY e {{\n" + "\n".join(lines) + "\n}\n")
 
 
 def _orders(module: Module) -> Iterator[list[Instruction]]:
