@@ -14,7 +14,7 @@ of labels is used up. Each search knows the best plan of the one before, and so 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .bounds import tail
 from .problem import Action, ActionKind, Outcome, Plan, SchedulingProblem, simulate
@@ -66,10 +66,15 @@ def exact(
     """Returns the best plan, or the best within about `budget` labels. `known` is a plan within memory to beat.
 
     At first at most `window` tensors are gathered ahead of their segments, as many wait for their reduction, and `beam`
-    labels leave a segment. Where the engines slow each other nothing is searched.
+    labels leave a segment. Where the engines slow each other, the best plan without that is a candidate besides the
+    known one, and nothing is proven.
     """
     if problem.overlap < 1:
-        return ExactOutcome(known, False, 0)
+        free = replace(problem, overlap=1.0)
+        found = exact(free, simulate(free, known.plan) if known is not None else None, budget, window, beam)
+        new = simulate(problem, found.best.plan) if found.best is not None else None
+        best = min((o for o in (known, new) if o is not None), key=lambda o: o.seconds, default=None)
+        return ExactOutcome(best, False, found.labels)
     labels = 0
     while True:
         search = _Search(problem, known, budget - labels, window, beam)
