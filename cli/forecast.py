@@ -38,6 +38,7 @@ def forecast(args: argparse.Namespace) -> int:
     say(f"{local.name}: {forecast_text(found)}")
     return EXIT_OK
 
+
 def _json(name: str, found: StepForecast) -> dict[str, object]:
     schedule, bound = found.schedule, found.bound
     path = [{"name": s.instruction.name, "seconds": s.seconds, "runs": s.runs, "depth": s.depth} for s in bound.path]

@@ -38,6 +38,6 @@ def forecast(
 
     Unless `combined`, a collective of several arrays takes the time of one collective for each.
     """
-    devices = module.num_partitions * module.replica_count
+    devices = module.devices
     found = Clock(machine, devices, sent, combined).serial(module.entry)
     return Forecast(found.collectives, found.memory, found.work, found.launches)

@@ -86,7 +86,7 @@ class Clock:
     @staticmethod
     def of(module: Module, machine: Machine) -> Clock:
         """Returns the clock of a program's devices."""
-        return Clock(machine, module.num_partitions * module.replica_count)
+        return Clock(machine, module.devices)
 
     def renew(self, module: Module) -> None:
         """Forgets the times that are invalid since new instructions replaced some."""

@@ -54,8 +54,8 @@ class StepForecast:
     `utilisation` is the share of the devices' peak that the program's products take, `with_recomputation` also those
     that are computed again; both None if the program before partitioning is not known. `rate` counts `unit` per second.
     `kernels` is the number of products that are taken to be part of attention kernels, `torus` are the axes that the
-    machine is taken to have, empty if it is none. `error` is the largest that
-    forecasts of this machine have shown, None if none was compared.
+    machine is taken to have, empty if it is none. `error` is the largest that forecasts of this machine have shown,
+    None if none was compared.
     """
 
     devices: int
@@ -115,7 +115,7 @@ def forecast_of(local: Module, machine: Machine, whole: Module, batch_of: str = 
     named = {"products": once.work, "memory": once.memory, "launches": once.launches}
     named |= {name: seconds * scale for name, seconds in waits.items()}
     parts = [ForecastPart(name, seconds) for name, seconds in named.items() if seconds]
-    devices = local.num_partitions * local.replica_count
+    devices = local.devices
     utilisation: tuple[float | None, float | None] = (None, None)
     if not is_per_device(whole) and found.seconds:
         utilisation = _utilisation(whole, machine, devices * found.seconds)

@@ -40,6 +40,7 @@ def recompute_saved(module: Module, clock: Clock, excess: float) -> int:
     `clock` has the times of the program before.
     """
     shared, count = shared_computations(module), 0
+    edited: set[Computation] = set()
     for computation in computations_run(module):
         loops = [i for i in computation if i.op.role is Role.LOOP and _is_editable(i, shared)]
         for loop in loops:
@@ -49,7 +50,8 @@ def recompute_saved(module: Module, clock: Clock, excess: float) -> int:
         for again in found:
             if excess <= 0:
                 break
-            if again.pair.take(again):
+            if again.pair.first not in edited and again.pair.take(again):  # else its steps are old
+                edited.add(again.pair.second)
                 excess -= again.size
                 count += 1
     if count:
@@ -267,8 +269,13 @@ def _passed(writer: Instruction, reader: Instruction, second: Computation) -> It
 
 
 def _is_read_once(writer: Instruction, reader: Instruction, number: int) -> bool:
-    """Whether only one loop gets an element of another's result, as one element of its state."""
+    """Whether only one loop gets an element of another's result, as one element of its state, and nothing gets it from
+    there.
+    """
     (start,) = reader.operands
     users = [u for e in elements(writer, number) for u in e.users]
-    return users == [start] and list(start.users) == [reader]
+    if users != [start] or list(start.users) != [reader]:
+        return False
+    place = next(n for n, value in enumerate(start.operands) if value in elements(writer, number))
+    return not any(e.users for e in elements(reader, place))
 

@@ -161,6 +161,9 @@ MUST_STAY: dict[str, tuple[int, list[tuple[str, str]]]] = {  # with the number o
     "the second loop changes x": (0, [("tuple(j, h, xs, ts", "tuple(j, h, gs, ts")]),
     "t is a result": (1, [("ROOT r = (f32[8,64], f32[5,8,64]) tuple(h, gs)", "sum = f32[5,8,64] add(gs, ts)\n  "
                         "ROOT r = (f32[8,64], f32[5,8,64]) tuple(h, sum)")]),
+    "t is passed on by the second loop": (1, [
+        ("ROOT r = (f32[8,64], f32[5,8,64]) tuple(h, gs)", "ts2 = f32[5,8,64] get-tuple-element(down), index=3\n"
+         "  sum = f32[5,8,64] add(gs, ts2)\n  ROOT r = (f32[8,64], f32[5,8,64]) tuple(h, sum)")]),
     "t is read whole": (1, [("a = f32[8,64] multiply(g, t)", "all = f32[8,64] slice(whole), slice={[0:8], [0:64]}\n  "
                              "gt = f32[8,64] multiply(g, t)\n  a = f32[8,64] add(gt, all)"),
                             ("t = f32[8,64] reshape(t1)\n  s =", "t = f32[8,64] reshape(t1)\n  whole = f32[40,64] "
