@@ -13,7 +13,7 @@ program always takes the same number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -36,6 +36,7 @@ from .field import without_sign
 from .flow import DataFlow
 from .inputs import TrialInputs, TrialKind, mode_of
 from .kernels import FieldKernels
+from .numbers import difference_on_numbers
 from .oracle import Oracle, Place
 from .pairs import differ, is_exact, on_words, undefined
 from .progress import Progress, Tell, count_outputs
@@ -99,7 +100,8 @@ def prove(
     try:
         with time_limit(timeout):
             both = _Pair(original, placed_like(local, original), locate, progress)
-            return both.uncovered_verdict() or _tried(both, trials, seed, on_terms)
+            verdict = both.uncovered_verdict() or _tried(both, trials, seed, on_terms)
+            return both.on_numbers(verdict, seed) if verdict.outcome == "unproved" else verdict
     except TimeLimit as limit:
         return progress.undecided(limit)
 
@@ -185,6 +187,18 @@ class _Pair:
     def uncovered_verdict(self) -> Verdict | None:
         """The verdict of programs with uncovered instructions."""
         return self.verdict(0, uncovered=self.uncovered) if self.uncovered else None
+
+    def on_numbers(self, verdict: Verdict, seed: int) -> Verdict:
+        """Replaces the verdict of an unproved program that a run on plain numbers shows to differ."""
+        self.progress.begin("the run on plain numbers", verdict.trials)
+        try:
+            problem = difference_on_numbers(self.original, self.local, seed)
+        except TimeLimit as limit:
+            self.progress.limit = limit
+            return replace(verdict, unfinished=self.progress.unfinished())
+        if not problem:
+            return verdict
+        return replace(verdict, outcome="differs", problem=problem, undefined=(), uncovered=())
 
     def trial(self, seed: np.random.SeedSequence, number: int) -> Verdict | None:
         """Runs both once. Returns the verdict if this trial decides it."""

@@ -16,9 +16,7 @@ import hloom
 import hloom.jax
 import numpy as np
 import pytest
-from hloom.runtime.check.check import CheckVerdict, judge, wide_program
-from hloom.runtime.check.reference import Reference
-from hloom.runtime.evaluator import UnpartitionedProgram
+from hloom.runtime.check.simulated import check_simulated
 from hloom.runtime.inputs.inputs import inputs_for_module
 from support.command_line import EXAMPLES, ROOT, process
 
@@ -41,22 +39,11 @@ def made(name: str) -> tuple[Program, hloom.Partitioned]:
     return program, hloom.partition(program.module)
 
 
-def check(module: hloom.Module, local: hloom.Module) -> CheckVerdict:
-    """Does what `hloom run --check` does."""
-    inputs = inputs_for_module(module)
-    with np.errstate(all="ignore"):
-        reference = Reference(UnpartitionedProgram(module), inputs)
-        wide = wide_program(reference, local)
-        assert wide is not None
-        in_f64 = hloom.simulate(wide.program, wide.inputs)
-        return judge(reference, hloom.simulate(local, inputs), in_f64, local.num_partitions)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers(name: str) -> None:
     program, local = made(name)
     assert local.num_partitions == program.layout.devices == 8
-    verdict = check(program.module, local)
+    verdict = check_simulated(program.module, local, inputs_for_module(program.module))
     assert verdict.passed, verdict
     assert verdict.outputs >= 2
 

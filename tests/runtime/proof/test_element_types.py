@@ -160,14 +160,20 @@ def test_transforms_of_other_lengths_are_functions_of_rows() -> None:
     assert prove(module, hloom.partition(wrong)).outcome == "differs"
 
 
-def test_transforms_made_of_ones_of_other_lengths_are_unproved() -> None:
-    """Whatever they are: the partitioner divides a transform of 12 elements into ones of 2 and 6."""
+def test_transforms_made_of_ones_of_other_lengths_are_unproved_unless_numbers_differ() -> None:
+    """The partitioner divides a transform of 12 elements into ones of 2 and 6, which the field has no roots for."""
     text = TRANSFORM.replace("16", "12")
-    other = text.replace("y = c64[12] fft(x), fft_type=FFT, fft_length={12}", """r = c64[2,6] reshape(x)
-      g = c64[2,6] fft(r), fft_type=FFT, fft_length={6}  y = c64[12] reshape(g)""")
-    verdict = prove(hloom.parse(text), hloom.partition(hloom.parse(other)))
+    whole, parts = "y = c64[12] fft(x), fft_type=FFT, fft_length={12}", """r = c64[2,6] reshape(x)
+      g = c64[2,6] fft(r), fft_type=FFT, fft_length={6}  h = c64[12] reshape(g)"""
+    unused = f"""{parts}  o = c64[] constant((0, 0))  b = c64[12] broadcast(o), dimensions={{}}
+      n = c64[12] multiply(h, b)  {whole.replace("y =", "w =")}  y = c64[12] add(w, n)"""
+    verdict = prove(hloom.parse(text), hloom.partition(hloom.parse(text.replace(whole, unused))))
     assert verdict.outcome == "unproved"
     assert "no roots of unity for transforms of these lengths" in str(verdict)
+    wrong = text.replace(whole, parts.replace("h =", "y ="))
+    verdict = prove(hloom.parse(text), hloom.partition(hloom.parse(wrong)))
+    assert verdict.outcome == "differs"
+    assert "elements differ in f64" in str(verdict)
 
 
 @pytest.mark.parametrize("length", [1 << 17, 1025])
