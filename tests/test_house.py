@@ -99,7 +99,7 @@ ROOMS: dict[str, set[str]] = {
     "runtime/native": {"runtime/plan", "runtime/ranks"},
     "runtime": {"runtime/fabric", "runtime/inputs", "runtime/plan", "runtime/ranks"},
     "runtime/check": {"runtime", "runtime/plan"},
-    "runtime/proof": {"runtime", "runtime/inputs", "runtime/plan"},
+    "runtime/proof": {"runtime", "runtime/check", "runtime/inputs", "runtime/plan"},
     "runtime/proof/relations": {"runtime", "runtime/fabric", "runtime/plan", "runtime/proof"},
 }
 # Folders in which no files import each other in a circle, imports in functions and for type checkers included.
