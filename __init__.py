@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from .frontends import parse as parse
     from .frontends import parse_shape as parse_shape
     from .frontends import parse_sharding as parse_sharding
+    from .frontends.pipelines.orders import pipeline_schedule as pipeline_schedule
+    from .frontends.pipelines.schedule import PipelineSchedule as PipelineSchedule
     from .ir.deadlock.find import find_deadlocks as find_deadlocks
     from .ir.diagnostics import CompileError as CompileError
     from .ir.diagnostics import Diagnostic as Diagnostic
@@ -129,6 +131,8 @@ _PLACES = {
     "parse": "frontends:parse",
     "parse_shape": "frontends:parse_shape",
     "parse_sharding": "frontends:parse_sharding",
+    "pipeline_schedule": "frontends.pipelines.orders:pipeline_schedule",
+    "PipelineSchedule": "frontends.pipelines.schedule:PipelineSchedule",
     "find_deadlocks": "ir.deadlock.find:find_deadlocks",
     "CompileError": "ir.diagnostics:CompileError",
     "Diagnostic": "ir.diagnostics:Diagnostic",

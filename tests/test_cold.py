@@ -91,6 +91,8 @@ USES: dict[str, str] = {
     "find_all": "assert it(hloom.parse(text).entry, hloom.P('slice'))",
     "match": NEGATION + "assert it(v, hloom.P('negate')) is not None",
     "to_networkx": "assert len(it(hloom.parse(text))) == 2",
+    "pipeline_schedule": "assert it('1f1b', 2, 4).times().bubble > 0",
+    "PipelineSchedule": "assert isinstance(hloom.pipeline_schedule('gpipe', 2, 4), it)",
     "apply_strategy": "m = hloom.parse(text)\nit(m, {'x': 'a'}, {'a': 4})\nassert m.entry.parameters[0].sharding.mesh",
     "load_strategy": "try:\n    it('examples/none.toml')\nexcept hloom.CompileError:\n    pass",
     "partition": "assert it(hloom.parse(text), forms=hloom.local_forms()).num_partitions == 4",
@@ -142,6 +144,8 @@ JAX_USES = {
     "nnx_jit": "assert callable(it(lambda model: model)) or jax",
     "Hook": "with hloom.jax.passes('cse') as hook:\n    pass\nassert isinstance(hook, it)",
     "Transformed": "assert it('a').changed == ()",
+    "pipeline": "try:\n    it(max, max, hloom.pipeline_schedule('1f1b', 2, 2), jax.make_mesh((1,), ('stage',)))\n"
+                "except ValueError as e:\n    assert 'not 2' in str(e)",
     "passes": "with it('cse'):\n    jax.jit(lambda x: x + 1)(np.ones(4, np.float32))",
 }
 

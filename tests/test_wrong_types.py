@@ -13,7 +13,7 @@ import pytest
 from support.command_line import NAMED
 
 # Functions without arguments, and those that check what is no type.
-OTHERS = {"local_forms", "register", "jit", "filter_jit", "nnx_jit", "from_jax"}
+OTHERS = {"local_forms", "register", "jit", "filter_jit", "nnx_jit", "from_jax", "pipeline"}
 PACKAGES = (hloom, hloom.jax, hloom.runtime)
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .hook import Transformed as Transformed
     from .hook import passes as passes
     from .jitted import jit as jit
+    from .pipeline import pipeline as pipeline
 
 PURPOSE = "to run programs with JAX"  # JAX is needed for, where it is missing
 
@@ -41,6 +42,7 @@ _PLACES = {
     "Transformed": "jax.hook:Transformed",
     "passes": "jax.hook:passes",
     "jit": "jax.jitted:jit",
+    "pipeline": "jax.pipeline:pipeline",
 }
 
 __all__ = [*_PLACES]  # pyright: ignore[reportUnsupportedDunderAll]

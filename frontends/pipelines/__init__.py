@@ -1,0 +1,1 @@
+"""Pipeline schedules: the order in which stages work on micro-batches, checked and timed."""
