@@ -42,6 +42,7 @@ from .sizes import Bytes, sized, timed
 
 ATTRIBUTE = "hloom.schedule"
 _NO_LIMIT = Bytes()
+_SHARES = 16  # the budget over what each search has when the budget of all is used up
 _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
 
 
@@ -65,7 +66,7 @@ class ScheduleCollectives(Pass):
     """Combines collectives and orders the program. `memory` is the limit on a device; without one that of the machine,
     or else twice what the program takes before, and an order that takes more memory must be faster by a hundredth.
     `form` is variadic, flat, or what XLA runs (`xla`). `trials` limits the plans that are tried per computation,
-    `budget` the labels of the exact search; `limits` has the rest.
+    `budget` the labels of an exact search, and twice of it those of all; `limits` has the rest.
     """
 
     name: ClassVar[str] = "schedule"
@@ -79,12 +80,17 @@ class ScheduleCollectives(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         refuse_starts(module, self.name)
+        left = 2 * self.budget  # labels: memory limits and values that are computed again bring many searches
 
         def planner(problem: Extract) -> tuple[Extract, Outcome]:
+            nonlocal left
             few = len(problem.gathers) + len(problem.reductions) <= self.limits.labelled
             labels = labels_of(problem.gathers, problem.reductions) if few else ((), ())
             trials = max(min(self.trials, self.limits.steps // len(problem.segments)), 20)
-            return problem, best_schedule(problem.problem, *labels, self.budget, trials).outcome
+            budget = max(min(left, self.budget), self.budget // _SHARES)
+            found = best_schedule(problem.problem, *labels, budget, trials)
+            left -= found.labels
+            return problem, found.outcome
 
         planning = Planning(planner, context.machine, form_named(self.form))
         return _Choice(self.name, planning, self.memory, module, context, self.limits, True).run()

@@ -106,11 +106,14 @@ _LARGEST = 60  # segments of a problem for the exact search
 
 @dataclass(frozen=True, slots=True)
 class BestPlan:
-    """A plan, seconds that no plan undercuts, and whether the plan is proven to be the fastest."""
+    """A plan, seconds that no plan undercuts, whether the plan is proven to be the fastest, and the labels of the exact
+    search.
+    """
 
     outcome: Outcome
     bound: float
     is_proven: bool
+    labels: int = 0
 
     @property
     def gap(self) -> float:
@@ -146,7 +149,7 @@ def best_schedule(
     if found.best is not None and rank(found.best) < rank(outcome):
         outcome = found.best
     proven = found.is_proven and outcome.is_within
-    return BestPlan(outcome, outcome.seconds if proven else bound, proven)
+    return BestPlan(outcome, outcome.seconds if proven else bound, proven, found.labels)
 
 
 def _reaches(outcome: Outcome, bound: float) -> bool:
