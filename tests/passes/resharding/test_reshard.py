@@ -108,13 +108,14 @@ def test_even_arrays_take_little_more_than_the_least_on_large_meshes(devices: in
         assert plan.received <= 2.1 * lower_bound(source, target, dims, devices), f"{source} to {target} of {dims}"
 
 
+@pytest.mark.parametrize("pairs", [8, pytest.param(25, marks=pytest.mark.slow)])
 @MODELS
-def test_plans_state_the_bytes_that_programs_move(machine: Machine) -> None:
+def test_plans_state_the_bytes_that_programs_move(machine: Machine, pairs: int) -> None:
     """The elements of a plan, counted on the collectives of the program."""
     rng = random.Random(0)
     for devices, dims in ((8, (16, 8)), (6, (12, 6, 6)), (8, (9, 5))):
         every = tilings(devices, len(dims))
-        for source, target in zip(rng.choices(every, k=25), rng.choices(every, k=25), strict=True):
+        for source, target in zip(rng.choices(every, k=pairs), rng.choices(every, k=pairs), strict=True):
             plan = plan_reshard(source, target, dims, devices, size=4, machine=machine)
             found = hloom.collectives(program(dims, source, [target], devices, machine))
             assert sum(c.wire_bytes for c in found) == pytest.approx(plan.received * 4, abs=4), f"{source} to {target}"
