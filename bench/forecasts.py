@@ -134,7 +134,8 @@ def forecast(module: Module, machine: hloom.Machine, memory: int = 0) -> Found:
     module = schedule(partition(module, context), context, memory)
     found = hloom.timeline(module, machine)
     spent = time.process_time() - start
-    return Found(found.seconds, found.exposed, hloom.live_memory(module).peak, *forward(module, machine), spent)
+    peak = hloom.live_memory(module, Clock.of(module, machine).is_stored).peak
+    return Found(found.seconds, found.exposed, peak, *forward(module, machine), spent)
 
 
 def forward(module: Module, machine: hloom.Machine) -> tuple[float, float]:
