@@ -50,7 +50,7 @@ def transfer(kind: Kind, levels: Sequence[tuple[Link, int]]) -> Transfer:
 def _algorithms(kind: Kind, link: Link, devices: int) -> Iterator[Transfer]:
     """Yields the costs of all algorithms over links of one level."""
     if link.torus:
-        ways = in_shape(kind, link, devices) if link.shape else _in_torus(kind, link, devices)
+        ways = [in_shape(kind, link, devices)] if link.shape else _in_torus(kind, link, devices)
     else:
         ways = _through_switch(kind, devices)
     for steps, share in ways:

@@ -35,7 +35,8 @@ class Link:
     `step` are the seconds of each step of an algorithm between two devices, in addition to the latency. `torus` is the
     number of axes of a torus; the bandwidth is then that of both links of one axis. 0 stands for a switch. `shape` are
     the devices along each axis where they are known. An axis whose number of nodes is a multiple of `wrap` is a ring,
-    any other a line. The last axis has `cores` devices per node, which share the links of the node.
+    any other a line. The last axis has `cores` devices per node, which share the links of the node. All-to-alls cross
+    the middle of a ring over `crossed` links: 2, or 1 if they do not use the one that closes it.
     """
 
     latency: float = 1e-11
@@ -45,6 +46,7 @@ class Link:
     shape: tuple[int, ...] = ()
     wrap: int = 1
     cores: int = 1
+    crossed: int = 2
 
     @property
     def has_steps(self) -> bool:

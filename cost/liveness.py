@@ -14,7 +14,7 @@ takes other memory only as long as the parameter is still read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -91,10 +91,18 @@ Pairs = Sequence[tuple[int, int]]
 """Leaves of the parameters and of the result that end in the same memory."""
 
 
-def lives_of(computation: Computation, called: Mapping[Computation, Lives], pairs: Pairs) -> Lives:
-    """Returns the buffers of a computation, given those of its callees."""
+IsStored = Callable[[Instruction], bool]
+"""Whether a value lies in memory, and not only inside of a kernel."""
+
+
+def lives_of(
+    computation: Computation, called: Mapping[Computation, Lives], pairs: Pairs, is_stored: IsStored | None = None
+) -> Lives:
+    """Returns the buffers of a computation, given those of its callees. By default all values are stored."""
     work = _Scan(computation, called, {c: lives.results for c, lives in called.items()})
     work.find_contents()
+    if is_stored is not None:
+        work.leave_out(is_stored)
     work.find_buffers(pairs)
     return work.lives(pairs)
 
@@ -174,6 +182,7 @@ class _Scan:
     buffer_of: list[int] = field(default_factory=list[int])
     parameters: int = 0
     others: list[Instruction] = field(default_factory=list[Instruction])
+    inside: set[Instruction] = field(default_factory=set[Instruction])
 
     def find_contents(self) -> None:
         """Numbers the contents, and finds the last use of each. All instructions but the `others` make one array in
@@ -209,6 +218,21 @@ class _Scan:
                         last[content] = end
         for content in contents[self.computation.root]:
             last[content] = len(self.times) - 1
+
+    def leave_out(self, is_stored: IsStored) -> None:
+        """Takes no memory for values that are not stored. What they are made of lives until their last use."""
+        for instruction in reversed(self.times):
+            contents = self.contents[instruction]
+            if len(contents) != 1 or self.made.makers[contents[0]] is not instruction or not instruction.operands:
+                continue
+            is_fused = instruction.shape.is_array and not (instruction.op.is_control or instruction.op.is_collective)
+            if not is_fused or is_stored(instruction):
+                continue
+            (content,) = contents
+            self.made.sizes[content] = 0
+            self.inside.add(instruction)
+            for read in self._operands(instruction):
+                self.last[read] = max(self.last[read], self.last[content])
 
     def _find_waits(self) -> None:
         """Finds the done that ends each start and update, and the first use of each collective without a start."""
@@ -260,13 +284,27 @@ class _Scan:
         where it writes the result.
         """
         time, (new,) = self.times[instruction], self.contents[instruction]
-        for operand in instruction.operands:
+        if instruction in self.inside:
+            return
+        for operand in self._read(instruction):
             (old,) = self.contents[operand]
             if self.last[old] > time or self.made.sizes[old] != self.made.sizes[new]:
                 continue
             if self._is_ours(old, writable) and operand.shape.minor_to_major == instruction.shape.minor_to_major:
                 self.buffer_of[new] = self.buffer_of[old]
                 return
+
+    def _read(self, instruction: Instruction) -> Iterator[Instruction]:
+        """Yields the stored values that an op on elements reads, also through others of its kernel."""
+        pending, seen = list(instruction.operands), set[Instruction]()
+        while pending:
+            operand = pending.pop(0)
+            if operand in self.inside:
+                if operand.op.is_elementwise and operand not in seen:
+                    seen.add(operand)
+                    pending += operand.operands
+            else:
+                yield operand
 
     def _is_ours(self, content: int, writable: set[int]) -> bool:
         """Whether the program may overwrite the buffer of a content."""

@@ -77,6 +77,11 @@ class Machine(Protocol):
         """The share of the rate of `work` that a kernel for attention reaches; 0 where attention is no kernel."""
         return 0.0
 
+    @property
+    def epilogues(self) -> bool:
+        """Whether a product and the ops on elements after it are one kernel (`cost.epilogues`)."""
+        return False
+
     def of_devices(self, count: int) -> Machine:
         """Returns the machine for a program on this many devices, whose links may depend on it."""
         return self
@@ -142,7 +147,8 @@ class Cluster(KeptHash, Machine):
     name of the engine that runs such collectives; a kind goes before a stride. A collective that was measured (`fits`)
     costs what was measured. Others cost what the best algorithm takes (`cost.algorithms`) if the links have steps, else
     latency and bandwidth of the slowest link. Programs are `fused` before they run, or run op by op. `products` says
-    what share of the rate matrix products reach, `attention_share` is that of a kernel for attention, 0 without one.
+    what share of the rate matrix products reach, `attention_share` is that of a kernel for attention, 0 without one. By
+    `has_epilogues` ops on elements join the kernel of a product.
     By `torus_engines` each axis of a torus of known shape is an engine of its own. `known_error` is the largest error
     of forecasts that were compared with steps, 0 if none were.
     """
@@ -160,6 +166,7 @@ class Cluster(KeptHash, Machine):
     fused: bool = True
     products: ProductSpeed = AT_RATE
     attention_share: float = 0.0
+    has_epilogues: bool = False
     known_error: float = 0.0
     torus_engines: bool = False
 
@@ -184,6 +191,10 @@ class Cluster(KeptHash, Machine):
     @property
     def attention(self) -> float:
         return self.attention_share
+
+    @property
+    def epilogues(self) -> bool:
+        return self.has_epilogues
 
     def of_devices(self, count: int) -> Cluster:
         """Returns this cluster with the shape of a torus of this many devices, if it has no shape."""

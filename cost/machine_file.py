@@ -17,9 +17,11 @@
 
 `[memory]` also has `reserve`, the share that programs must leave free. `[compute]` has `launch`, the time of an op in
 addition to its bytes or work; `overlap`, the speed of computation while a collective runs; `attention`, the share of
-the rate that a kernel for attention reaches; `fuses = false` says that programs run op by op. `[products]` are those of
+the rate that a kernel for attention reaches; `fuses = false` says that programs run op by op,
+`epilogues = true` that a product and the ops on elements after it are one kernel. `[products]` are those of
 `cost.products`, and `error` in `[forecast]` is the largest of forecasts that were compared with steps. `[work]` may
-have `other`, for all other types. Links may have `step`, `torus`, `shape`, `wrap` and `cores` (`cost.links`).
+have `other`, for all other types. Links may have `step`, `torus`, `shape`, `wrap`, `cores` and `crossed`
+(`cost.links`).
 `[[collectives]]` are measured ones: `kind`, `devices` along each level of links, `latency`, `bandwidth` (bytes that a
 device receives), `source`. `[engines]` name the engine of a kind, or of the links from a stride on; by `torus =
 true` each axis of a torus is one. What a file leaves
@@ -41,7 +43,7 @@ from ..ir.user_files import read_text, read_toml
 from .fits import Fit
 from .formulas import Kind
 from .links import Link, Links
-from .machine import Cluster
+from .machine import DEFAULT, Cluster
 from .products import ProductSpeed
 from .quantity import Quantity
 from .toml_places import Places
@@ -62,15 +64,18 @@ SINGLE = {
 }
 """The numbers of a machine by table and key: the field of `Cluster`, or of one of its fields, and what they count."""
 
-FUSES = "compute", "fuses"
-"""The table and the key that say whether programs are fused."""
+FLAGS = {("compute", "fuses"): "fused", ("compute", "epilogues"): "has_epilogues"}
+"""The facts of a machine by table and key: the field of `Cluster`."""
 
 TORUS = "torus"
 """The key of `[engines]` that makes each axis of a torus an engine."""
 
+COUNTS = "wrap", "cores", "crossed"
+"""The keys of `[[links]]` that count nodes, devices and links of a torus."""
+
 ROWS: dict[str, dict[str, Quantity | None]] = {
     "links": {"from": None, "latency": Quantity.SECONDS, "bandwidth": Quantity.BANDWIDTH, "step": Quantity.SECONDS,
-              "torus": None, "shape": None, "wrap": Quantity.COUNT, "cores": Quantity.COUNT, "source": None},
+              "torus": None, "shape": None, **dict.fromkeys(COUNTS, Quantity.COUNT), "source": None},
     "collectives": {"kind": None, "devices": None, "latency": Quantity.SECONDS, "bandwidth": Quantity.BANDWIDTH,
                     "source": None},
 }  # fmt: skip
@@ -131,11 +136,12 @@ class _Reader:
                 fields[target] = self.sourced(table, key, value, quantity)
         for table in dict.fromkeys(table for table, _ in SINGLE):
             for key in self.table(found, table):
-                if (table, key) not in (*SINGLE, FUSES):
-                    self.unknown((table, 0, key), key, [k for t, k in (*SINGLE, FUSES) if t == table])
+                if (table, key) not in (*SINGLE, *FLAGS):
+                    self.unknown((table, 0, key), key, [k for t, k in (*SINGLE, *FLAGS) if t == table])
         parts = {name.split(".")[1]: fields.pop(name) for name in list(fields) if "." in name}
         fields["products"] = ProductSpeed(**parts)
-        fields["fused"] = self.flag((FUSES[0], 0, FUSES[1]), self.table(found, FUSES[0]).get(FUSES[1], True))
+        for (table, key), own in FLAGS.items():
+            fields[own] = self.flag((table, 0, key), self.table(found, table).get(key, getattr(DEFAULT, own)))
         self.work(self.table(found, "work"), fields)
         if rows := self.rows(found, "links"):
             fields["links"] = self.links(rows)
@@ -215,8 +221,8 @@ class _Reader:
             if not all(isinstance(size, int) and 0 < size <= LARGEST_MESH for size in shape):
                 self.fail(("links", n, "shape"), f"'{row['shape']}' are not the devices along each axis",
                           "write [8, 16, 16]")  # fmt: skip
-            wrap, cores = (int(self.of_row("links", n, row, k)) if k in row else 1 for k in ("wrap", "cores"))
-            levels.append((first, Link(latency, bandwidth, step, torus, tuple(shape), wrap, cores)))
+            counts = {key: int(self.of_row("links", n, row, key)) for key in COUNTS if key in row}
+            levels.append((first, Link(latency, bandwidth, step, torus, tuple(shape), **counts)))
         return Links(tuple(levels))
 
     def of_row(self, table: str, n: int, row: Mapping[str, Any], key: str) -> float:

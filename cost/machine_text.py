@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
+from .links import Link
 from .machine import DEFAULT, Cluster
-from .machine_file import FUSES, ROWS, SINGLE, TORUS, MachineFile
+from .machine_file import COUNTS, FLAGS, ROWS, SINGLE, TORUS, MachineFile
 from .quantity import Quantity
 
 _FLOATS = {8: "f8e4m3fn", 16: "bf16", 32: "f32", 64: "f64"}
+_LINK = Link()
 _ASSUMED = "as given"
 
 
@@ -30,8 +32,8 @@ def _tables(machine: Cluster, sources: Mapping[str, str]) -> Iterator[str]:
             for (own, key), (name, quantity) in SINGLE.items()
             if own == table and attrgetter(name)(machine) != attrgetter(name)(DEFAULT)
         ]  # fmt: skip
-        if table == FUSES[0] and not machine.fused:
-            lines.append(f"{FUSES[1]} = false")
+        lines += [f"{key} = {json.dumps(value)}" for (own, key), name in FLAGS.items()
+                  if own == table and (value := getattr(machine, name)) != getattr(DEFAULT, name)]  # fmt: skip
         yield from ["", f"[{table}]", *lines] if lines else []
     yield from ["", "[work]  # multiply-adds per second"]
     yield from (sourced("work", _FLOATS[bits], rate, Quantity.RATE) for bits, rate in machine.by_bits)
@@ -39,7 +41,7 @@ def _tables(machine: Cluster, sources: Mapping[str, str]) -> Iterator[str]:
         yield sourced("work", "other", machine.points, Quantity.RATE)
     for n, (start, link) in enumerate(machine.links.levels):
         extra = {"step": link.step, "torus": link.torus, "shape": list(link.shape)}
-        extra |= {key: value for key, value in (("wrap", link.wrap), ("cores", link.cores)) if value != 1}
+        extra |= {key: value for key in COUNTS if (value := getattr(link, key)) != getattr(_LINK, key)}
         row = {"from": start, "latency": link.latency, "bandwidth": link.bandwidth,
                **{key: value for key, value in extra.items() if value}}  # fmt: skip
         yield from _row("links", row, sources.get(f"links.{n}", _ASSUMED))

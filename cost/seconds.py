@@ -26,6 +26,7 @@ from ..ir.sharding.replica_groups import ReplicaGroups
 from ..ir.tools.trip_count import trip_count
 from .attention import NO_KERNELS, AttentionKernels, attention_kernels
 from .collectives import groups_of, kind_of, wire_bytes
+from .epilogues import NO_EPILOGUES, Epilogues, epilogues
 from .formulas import Kind
 from .groups import group_digits
 from .machine import SECOND, Machine, Transfer
@@ -75,6 +76,7 @@ class Clock:
         self.machine, self.devices = machine.of_devices(devices), devices
         self._stored = Stored() if machine.fuses else None
         self._kernels: dict[Computation, AttentionKernels] = {}
+        self._epilogues: dict[Computation, Epilogues] = {}
         self._parts: dict[Instruction, Seconds] = {}
         self._touched: dict[Instruction, int] = {}
         self._sent, self._combined = sent or {}, combined
@@ -95,6 +97,7 @@ class Clock:
             self._touched.pop(instruction, None)
         self._serial.clear()
         self._kernels.clear()
+        self._epilogues.clear()
 
     def copied(self, copies: Mapping[Instruction, Instruction]) -> Clock:
         """Returns the clock of a copy of the program, given the copy of each instruction."""
@@ -125,8 +128,21 @@ class Clock:
         return Seconds(0.0, bound[0] / SECOND, bound[1] / SECOND, launch / SECOND)
 
     def is_stored(self, value: Instruction) -> bool:
-        """Whether a value lies in memory: neither fused into its readers nor inside of an attention kernel."""
+        """Whether a value lies in memory: neither fused into its readers nor inside of a kernel."""
+        found = self._around(value).stored.get(value)
+        return self._is_written(value) if found is None else found
+
+    def _is_written(self, value: Instruction) -> bool:
+        """Whether a value lies in memory if products write their own results."""
         return (self._stored is None or self._stored(value)) and value not in self._attention(value).inside
+
+    def _around(self, value: Instruction) -> Epilogues:
+        """Returns the kernels of products around a value; none where the machine has no such kernels."""
+        if not self.machine.epilogues or value.parent is None:
+            return NO_EPILOGUES
+        if value.parent not in self._epilogues:
+            self._epilogues[value.parent] = epilogues(value.parent, self._is_written)
+        return self._epilogues[value.parent]
 
     def _attention(self, value: Instruction) -> AttentionKernels:
         """Returns the attention kernels around a value; none where the machine has no such kernels."""
@@ -137,10 +153,13 @@ class Clock:
         return self._kernels[value.parent]
 
     def touched(self, instruction: Instruction) -> int:
-        """Returns the bytes of memory that an op reads and writes."""
+        """Returns the bytes of memory that an op reads and writes, a product with those of the ops in its kernel."""
         found = self._touched.get(instruction)
         if found is None:
-            found = self._touched[instruction] = touched(instruction, self.is_stored)
+            kernels = self._around(instruction)
+            inside = (instruction, *kernels.members.get(instruction, ()))
+            found = 0 if instruction in kernels.hosts else sum(touched(one, self.is_stored) for one in inside)
+            self._touched[instruction] = found
         return found
 
     def _work(self, instruction: Instruction) -> float:

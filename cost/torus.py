@@ -2,8 +2,8 @@
 
 A group spans whole axes of the torus, or part of one. Whole axes may be rings, whose both directions work at the same
 time; other axes are lines, whose ends receive from one side only. Axes work at the same time, too. In an all-to-all
-half of all data crosses the middle of an axis: two links of a ring, one of a line (the bisection). A device sends a
-message to each other one of the group, or goes along one axis after the other with fewer and larger messages.
+half of all data crosses the middle of an axis, the bisection: one link of a line, up to two of a ring. Messages are on
+their way at the same time, so the longest way counts, not their number.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from .links import Link
 
 
 class Side(NamedTuple):
-    """The part of an axis that a group spans: nodes, whether they are a ring, and the devices of a node in the group.
+    """The part of an axis that a group spans: nodes, whether they are a ring, the devices of a node in the group, and
+    the links of a ring that an all-to-all crosses.
     """
 
     nodes: int
     is_ring: bool
     cores: int = 1
+    crossed: int = 2
 
     @property
     def rate(self) -> float:
@@ -39,20 +41,18 @@ class Side(NamedTuple):
     @property
     def crossing(self) -> float:
         """The seconds per byte of a device in an all-to-all, times the bandwidth of both links of an axis."""
-        return self.nodes / (4 if self.is_ring else 2)
+        return self.nodes / 2 / (self.crossed if self.is_ring else 1)
 
 
-def in_shape(kind: Kind, link: Link, devices: int) -> list[tuple[float, float]]:
-    """Returns the steps of each algorithm, and the bytes over both links of an axis for each received at the least."""
+def in_shape(kind: Kind, link: Link, devices: int) -> tuple[float, float]:
+    """Returns the steps of a collective, and the bytes over both links of an axis for each received at the least."""
     if kind == "collective-permute" or devices == 1:
-        return [(1, 1.0)]
+        return 1, 1.0
     sides = spanned(link, devices)
-    if kind in ("all-to-all", "ragged-all-to-all"):
-        whole = devices / (devices - 1)
-        apart = sum(side.nodes * side.cores - 1 for side in sides), sum(side.crossing for side in sides) * whole
-        return [(devices - 1, max(side.crossing for side in sides) * whole), apart]
     steps = sum(side.steps for side in sides)
-    return [(2 * steps if kind == "all-reduce" else steps, 1 / sum(side.rate for side in sides))]
+    if kind in ("all-to-all", "ragged-all-to-all"):
+        return steps, max(side.crossing for side in sides) * devices / (devices - 1)
+    return 2 * steps if kind == "all-reduce" else steps, 1 / sum(side.rate for side in sides)
 
 
 def axes_of(shape: tuple[int, ...], digits: Digits) -> tuple[int, ...]:
@@ -97,4 +97,4 @@ def _sides(link: Link, axes: tuple[int, ...]) -> tuple[Side, ...]:
 def _side(link: Link, axis: int, size: int) -> Side:
     cores = math.gcd(link.cores, size) if axis == len(link.shape) - 1 else 1
     nodes = size // cores
-    return Side(nodes, size == link.shape[axis] and nodes > 2 and nodes % link.wrap == 0, cores)
+    return Side(nodes, size == link.shape[axis] and nodes > 2 and nodes % link.wrap == 0, cores, link.crossed)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..cost.attention import attention_kernels
 from ..cost.machine import DEFAULT, SECOND, Machine
+from ..cost.memory import live_memory
 from ..cost.presets import as_machine
 from ..cost.runs import runs
 from ..cost.seconds import Clock
@@ -106,6 +107,8 @@ def forecast_of(local: Module, machine: Machine, whole: Module, batch_of: str = 
     """
     clock = Clock.of(local, machine)
     found = schedule_of(local, machine, clock)
+    memory = live_memory(local, clock.is_stored)
+    found = replace(found, memory=memory, peak=memory.peak, at=memory.at)
     once = clock.serial(local.entry)
     waits: dict[str, float] = {}
     for c in found.collectives:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import jax
 
-from .layers import Place, attention, cross_entropy, feed_forward, product, rms_norm
+from .layers import Function, Place, attention, cross_entropy, feed_forward, product, rms_norm
 from .layout import Layout, Sizes, Spec, Table, Tree, stacked
 from .training import Program, evaluation, training
 
@@ -59,8 +59,8 @@ FINALIZED: Table = FSDP_TENSOR | {
 @dataclass(frozen=True)
 class Transformer:
     """Sizes and kind of a decoder. `positions` is `distance` (a bias per distance), `learned` or `rotary`; `gated` has
-    SwiGLU in place of GELU; `tied` reads logits off the embedding. `scan` loops over stacked layers; `remat` computes
-    each layer again in the backward pass.
+    SwiGLU in place of the function `between` two products; `tied` reads logits off the embedding. `scan` loops over
+    stacked layers; `remat` computes each layer again in the backward pass.
     """
 
     layers: int = 2
@@ -74,6 +74,7 @@ class Transformer:
     sequence: int = 16
     positions: str = "distance"
     gated: bool = True
+    between: Function = jax.nn.gelu
     tied: bool = True
     scan: bool = True
     remat: bool = False
@@ -104,7 +105,7 @@ class Transformer:
         """Computes one layer: [B, S, M] to [B, S, M]."""
         y = attention(w["attention"], rms_norm(x, w["attention_norm"]), place, self.positions == "rotary")
         x = x + place(y, "BSM")
-        return x + place(feed_forward(w["dense"], rms_norm(x, w["dense_norm"]), place), "BSM")
+        return x + place(feed_forward(w["dense"], rms_norm(x, w["dense_norm"]), place, self.between), "BSM")
 
     def converted(self, w: Tree) -> Tree:
         """Converts the embedding once, where two read it, so that its gradients are added before they are reduced."""

@@ -131,5 +131,5 @@ SMALL = Experts(Transformer(layers=4, width=64, hidden=64, heads=4, head=16, bat
 def gshard(experts: int, layers: int) -> Experts:
     """Returns a model of the paper's table 1, on as many devices as it has experts: 2,048 tokens per device."""
     model = Transformer(layers=layers, width=1024, hidden=8192, heads=16, head=128, vocabulary=32000, batch=2 * experts,
-                        sequence=1024, gated=False, remat=layers > 24)  # fmt: skip
+                        sequence=1024, gated=False, between=jax.nn.relu, remat=layers > 24)  # fmt: skip
     return Experts(model, experts, groups=experts, capacity=max(1, 2 * 2048 // experts))

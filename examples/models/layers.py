@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from .layout import Tree
 
 Place = Callable[[jax.Array, str], jax.Array]
+Function = Callable[[jax.Array], jax.Array]
 F32: Any = jnp.float32
 
 
@@ -74,13 +75,13 @@ def attention(w: Tree, x: jax.Array, place: Place, rotary: bool = False, causal:
     return product("BSNQD,NQDM->BSM", mixed, w["output"])
 
 
-def feed_forward(w: Tree, x: jax.Array, place: Place) -> jax.Array:
-    """Computes two products with GELU between them, or SwiGLU if there is a gate (Shazeer, 2020)."""
+def feed_forward(w: Tree, x: jax.Array, place: Place, between: Function = jax.nn.gelu) -> jax.Array:
+    """Computes two products with a function between them, or SwiGLU if there is a gate (Shazeer, 2020)."""
     hidden = product("BSM,MH->BSH", x, w["up"])
     if "gate" in w:
         hidden = hidden * jax.nn.silu(product("BSM,MH->BSH", x, w["gate"]))
     else:
-        hidden = jax.nn.gelu(hidden)
+        hidden = between(hidden)
     return product("BSH,HM->BSM", place(hidden, "BSH"), w["down"])
 
 

@@ -22,8 +22,9 @@ def test_a_training_step() -> None:
 def test_json_and_the_schedule_agree() -> None:
     found = json.loads(hloom("forecast", TRAIN, "--machine", "tpu-v4", "--json", cwd=ROOT).out)
     schedule = json.loads(hloom("schedule", TRAIN, "--machine", "tpu-v4", "--json", cwd=ROOT).out)
-    for key in ("program", "devices", "machine", "seconds", "exposed", "peak", "at"):
+    for key in ("program", "devices", "machine", "seconds", "exposed"):
         assert found[key] == schedule[key]
+    assert found["peak"] < schedule["peak"]  # without values that only kernels see
     assert abs(sum(part["seconds"] for part in found["parts"]) - found["seconds"]) < 1e-9 * found["seconds"]
     assert found["bound"]["length"] <= found["bound"]["seconds"] <= found["seconds"] * (1 + 1e-9)
     assert found["buffers"][0]["bytes"] >= found["buffers"][-1]["bytes"]

@@ -1,0 +1,151 @@
+"""Products that compute more than themselves in one kernel: ops on elements after them, and slices before them.
+
+    y = dot(x, dynamic-slice(w, layer))   z = maximum(y, 0)   stack = dynamic-update-slice(stack, z, layer)
+
+Where a machine has such kernels, ops on the elements of a product follow while its tiles are on the chip, and read and
+write beneath its work. An op whose other operands come later belongs to a later product. A slice that products alone
+read is read in place, and a value that is put into an array is written there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from ..ir.analysis.fusion_groups import evaluation_order
+from ..ir.brief import brief
+from ..ir.graph.computation import Computation
+from ..ir.graph.instruction import Instruction
+from ..ir.graph.interfaces import memory
+from ..ir.graph.op import Role
+from .uses import has_windows, overwritten
+from .work import is_contraction
+
+_MOST = 32  # ops in the kernel of a product
+_DEEP = 4  # values that are computed anew for a kernel
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class Epilogues:
+    """The kernels of a computation: the product that computes an op, the ops of each product, and answers whether
+    values lie in memory.
+    """
+
+    hosts: dict[Instruction, Instruction] = field(default_factory=dict[Instruction, Instruction])
+    members: dict[Instruction, list[Instruction]] = field(default_factory=dict[Instruction, list[Instruction]])
+    stored: dict[Instruction, bool] = field(default_factory=dict[Instruction, bool])
+
+
+NO_EPILOGUES = Epilogues()
+
+
+def epilogues(computation: Computation, is_stored: Callable[[Instruction], bool]) -> Epilogues:
+    """Finds the kernels of a computation, given which values lie in memory without them."""
+    work = _Kernels(computation, is_stored)
+    for product in [i for i in reversed(work.order) if is_contraction(i) and i.shape.is_array and is_stored(i)]:
+        work.follow(product)
+    for value in work.order:
+        work.read_in_place(value)
+        work.write_in_place(value)
+    return work.found
+
+
+class _Kernels:
+    """The kernels found so far. Places are those of an order that no schedule changes."""
+
+    def __init__(self, computation: Computation, is_stored: Callable[[Instruction], bool]) -> None:
+        self.computation, self.is_stored = computation, is_stored
+        self.order = evaluation_order(computation)
+        self.place = {instruction: n for n, instruction in enumerate(self.order)}
+        self.found = Epilogues()
+        self.roots = [computation.root]
+        while memory(self.roots[-1].op).is_view:
+            self.roots.append(self.roots[-1].operands[0])
+
+    def follow(self, product: Instruction) -> None:
+        """Adds the ops on elements after a product to its kernel."""
+        inside = {product}
+        pending: list[int] = []
+        self._push(pending, product)
+        while pending and len(inside) < _MOST:
+            op = self.order[heappop(pending)]
+            if op not in inside and self._continues(op, product, inside):
+                inside.add(op)
+                self._push(pending, op)
+        if len(inside) > 1:
+            self._host(product, sorted(inside - {product}, key=self.place.__getitem__))
+            for op in inside:
+                self.found.stored[op] = op in self.roots or any(reader not in inside for reader, _ in _readers(op))
+
+    def _push(self, pending: list[int], op: Instruction) -> None:
+        for user in op.users:
+            heappush(pending, self.place[user])
+
+    def _host(self, product: Instruction, ops: Iterable[Instruction]) -> None:
+        for op in ops:
+            self.found.hosts[op] = product
+            self.found.members.setdefault(product, []).append(op)
+
+    def _continues(self, op: Instruction, product: Instruction, inside: set[Instruction]) -> bool:
+        if op in self.found.hosts or not op.shape.is_array or op.shape.num_elements != product.shape.num_elements:
+            return False
+        if memory(op.op).is_view:
+            return True
+        if not (op.op.is_elementwise and op.op.is_fusible):
+            return False
+        return all(o in inside or self._is_ready(o, self.place[product]) for o in op.operands)
+
+    def _is_ready(self, value: Instruction, place: int, depth: int = _DEEP) -> bool:
+        """Whether a value is in memory before this place, or is made there of such."""
+        if value.op.role in (Role.PARAMETER, Role.CONSTANT):
+            return True
+        if self.is_stored(value):
+            return self.place[value] < place and self.found.stored.get(value, True)
+        is_made = depth > 0 and (not value.op.is_elementwise or value.shape.num_elements == 1)
+        return is_made and all(self._is_ready(o, place, depth - 1) for o in value.operands)
+
+    def read_in_place(self, value: Instruction) -> None:
+        """Lets products read a slice where it lies, if they alone read it."""
+        if value.operands and value.users and self.is_stored(value) and has_windows(value):
+            readers = list(_readers(value))
+            if all(is_contraction(reader) for reader, _ in readers):
+                self._host(readers[0][0], [value])
+                self._not_stored(value)
+
+    def write_in_place(self, value: Instruction) -> None:
+        """Lets the op that computes a value write it into the array into which it is put."""
+        is_computed = value.op.is_fusible or is_contraction(value)
+        if not is_computed or not value.operands or not self.found.stored.get(value, True) or not self.is_stored(value):
+            return
+        readers = list(_readers(value))
+        puts = [reader for reader, read in readers if _puts(reader, read)]
+        if puts and all(r in puts or _same_loops(r, value) for r, _ in readers):
+            self._not_stored(value)
+
+    def _not_stored(self, value: Instruction) -> None:
+        self.found.stored[value] = False
+        for user in value.users:
+            if memory(user.op).is_view:
+                self._not_stored(user)
+
+
+def _readers(value: Instruction) -> Iterable[tuple[Instruction, Instruction]]:
+    """Yields the users of a value, looking through views, and the operand by which each reads it."""
+    for user in dict.fromkeys(value.users):
+        if memory(user.op).is_view:
+            yield from _readers(user)
+        else:
+            yield user, value
+
+
+def _puts(user: Instruction, value: Instruction) -> bool:
+    """Whether a user puts a value into another operand, which it overwrites in part."""
+    kept = overwritten(user)
+    return bool(kept) and all(n not in kept for n, operand in enumerate(user.operands) if operand is value)
+
+
+def _same_loops(user: Instruction, value: Instruction) -> bool:
+    """Whether an op computes elements from those of a value in the same loops."""
+    return user.op.is_elementwise and user.op.is_fusible and user.shape.num_elements == value.shape.num_elements
