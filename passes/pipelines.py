@@ -41,6 +41,7 @@ from .schedule.bucket import Bucket
 from .schedule.combine_collectives import CombineCollectives
 from .schedule.fastest import Fastest
 from .schedule.flat_parameters import FlatParameters
+from .schedule.in_pieces import InPieces
 from .schedule.memory_order import MemoryOrder
 from .schedule.rematerialize import Rematerialize
 from .schedule.rewrites.carry_reduce_scatters import CarryReduceScatters
@@ -65,6 +66,7 @@ PASSES: dict[str, type[Pass]] = {
         CombineCollectives, FusionPass, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces,
         CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers,
         ScheduleCollectives, Bucket, Overlap, MemoryOrder, Rematerialize, FlatParameters,
+        InPieces,
     )
 }
 
@@ -117,7 +119,7 @@ SCHEDULE: tuple[Pass, ...] = (
     AllReduceToReduceScatter(),  # these three send less, whatever the order is
     ReassociateAllReduces(),
     CommonGathers(),
-    Fastest(),  # loops that communicate ahead or behind, if that is faster
+    Fastest(),  # loops that communicate ahead or behind, and collectives in pieces, if that is faster
 )
 """The passes that schedule a LOCAL module. The rewrites need a program that is not scheduled yet."""
 
@@ -145,7 +147,7 @@ ORDER: tuple[OrderRule, ...] = (
         OrderRule(rewrite, "schedule", "what a schedule orders are the collectives that run")
         for rewrite in (
             "all-reduce-to-reduce-scatter", "reassociate-all-reduces", "common-gathers", "sink-all-reduces",
-            "hoist-gathers", "prefetch-gathers", "carry-reduce-scatters", "hierarchical-collectives",
+            "hoist-gathers", "prefetch-gathers", "carry-reduce-scatters", "hierarchical-collectives", "in-pieces",
         )
     ),
     *(OrderRule(combining, "flat-parameters", "parameters are joined by the buckets that gather them")

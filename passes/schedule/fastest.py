@@ -1,8 +1,8 @@
 """Chooses among rewrites by the schedules that they allow.
 
 Whether a loop should prefetch its gathers, or reduce once after it, depends on the overlap inside, so no rewrite can
-tell by itself. Each alternative is scheduled, and the timeline decides. An alternative that changes nothing costs no
-search.
+tell by itself. Nor can the one that computes in pieces tell what else would hide a collective. Each alternative is
+scheduled, and the timeline decides. An alternative that changes nothing costs no search.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import ClassVar
 from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, run_pass
+from .in_pieces import InPieces
 from .rewrites.carry_reduce_scatters import CarryReduceScatters
 from .rewrites.prefetch_gathers import PrefetchGathers
 from .rewrites.sink_all_reduces import SinkAllReduces
@@ -31,7 +32,8 @@ REWRITES: tuple[tuple[Pass, ...], ...] = (
 
 @dataclass(frozen=True)
 class Fastest(Pass):
-    """Schedules a program by `final`, as it is and after each of the `rewrites`, and keeps the fastest result.
+    """Schedules a program by `final`, as it is, after each of the `rewrites` of loops, after computing in `pieces`, and
+    after both; keeps the fastest result.
 
     Raises the CompileError of `final` if no result fits into memory.
     """
@@ -40,17 +42,25 @@ class Fastest(Pass):
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL, Stage.SCHEDULED})
     produces: ClassVar[Stage | None] = Stage.SCHEDULED
     rewrites: tuple[tuple[Pass, ...], ...] = REWRITES
+    pieces: Pass = field(default_factory=InPieces)
     final: ScheduleCollectives = field(default_factory=ScheduleCollectives)
 
     def run(self, module: Module, context: PassContext) -> bool:
         found = [_rewritten(passes, module, context) for passes in self.rewrites if _has_loops(module)]
-        others = [t for t in found if t is not None]
+        pieces = _rewritten((self.pieces,), module, context)
+        others = [t for t in (*found, pieces) if t is not None]
         if not others:
             return run_pass(self.final, module, replace(context, records=[]))
         tries = [_Try((), clone_module(module)), *others]
         for one in tries:
             one.schedule(self.final, context)
         best = min(tries, key=lambda t: t.rank)
+        if pieces is not None and best.passes not in ((), pieces.passes):
+            both = _rewritten((self.pieces, *best.passes), module, context)
+            if both is not None:
+                both.schedule(self.final, context)
+                tries.append(both)
+                best = min(best, both, key=lambda t: t.rank)
         if not self.final.memory:  # unasked, nothing takes more memory for next to nothing
             near = [t for t in tries if t.seconds * self.final.limits.worth < best.seconds]
             best = min(near, key=lambda t: (t.peak, t.seconds), default=best)

@@ -65,12 +65,13 @@ Planner = Callable[[Extract], tuple[Extract, Outcome]]
 
 @dataclass(slots=True)
 class Candidate:
-    """A program with its forecast and its memory peak. `buckets` are the sizes of its new collectives, `again` the
-    number of repeated gathers, `exposed` the largest share by which the planned collectives of a computation prolong
-    it.
+    """A program with its times, its forecast and its memory peak. `buckets` are the sizes of its new collectives,
+    `again` the number of repeated gathers, `exposed` the largest share by which the planned collectives of a
+    computation prolong it.
     """
 
     module: Module
+    clock: Clock
     seconds: float
     peak: int
     buckets: list[int] = field(default_factory=list[int])
@@ -86,7 +87,7 @@ class Candidate:
 
 def forecast(module: Module, clock: Clock, done: str = "") -> Candidate:
     """Returns a program with its forecast."""
-    return Candidate(module, timeline_seconds(module, clock), peak_memory(module), done=done)
+    return Candidate(module, clock, timeline_seconds(module, clock), peak_memory(module), done=done)
 
 
 @brief
@@ -181,6 +182,11 @@ class Prepared:
         copy = clone_module(self.module, copies)
         return replace(self, module=copy, clock=self.clock.copied(copies)).written(limit, copies)
 
+    def by(self, planner: Planner) -> Prepared:
+        """Returns the program for plans by another planner."""
+        parts = [replace(part, solved=dict[float, "tuple[Extract, Outcome]"]()) for part in self.parts]
+        return replace(self, planning=replace(self.planning, planner=planner), parts=parts)
+
     def fits(self, limit: float, usual: float) -> bool:
         """Returns whether the plans for a limit are likely to stay below a lower one."""
         for part in self.parts:
@@ -220,7 +226,7 @@ class Prepared:
         best: Candidate | None = None
         for seconds, orders in sorted(found, key=lambda f: f[0]):
             _reorder(written, orders)
-            new = Candidate(self.module, seconds, peak_memory(self.module))
+            new = Candidate(self.module, self.clock, seconds, peak_memory(self.module))
             if best is None or new.peak < best.peak:
                 best, chosen = new, orders
             if best.peak <= limit:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from ...cost.memory import live_memory
@@ -30,13 +30,15 @@ from .bound import program_bound
 from .combining import CombinedForm
 from .extract import Extract
 from .labels import labels_of
+from .listing import RULES, ListRule, listed
 from .memory_order import memory_orders
 from .planning import Candidate, Planning, Prepared, forecast
 from .regather import regather
 from .rematerialize import rematerialize
+from .roles import roles_of
 from .search.arrange import arrange
 from .search.best import best_schedule
-from .search.heuristics import best_of, per_tensor
+from .search.heuristics import best_of, per_tensor, saturated
 from .search.problem import Outcome
 from .sizes import Bytes, sized, timed
 
@@ -57,6 +59,7 @@ class Limits:
     attempts: int = 4  # at plans within memory
     full: float = 0.95  # share of the limit from which on no plan for more memory is tried
     regathered: tuple[float, ...] = (0.5, 1.0)  # shares of the gathered bytes to gather again where memory is short
+    lists: tuple[ListRule, ...] = RULES
     labelled: int = 100  # tensors of which layers suggest buckets; of more, limits of size do as well
     steps: int = 20_000  # segments simulated in all trials of a large computation
 
@@ -141,7 +144,7 @@ class _Choice:
     module: Module
     context: PassContext
     limits: Limits = field(default_factory=Limits)
-    regathers: bool = False
+    is_thorough: bool = False  # gathers again, and orders all instructions
     is_tight: bool = False  # the plan without a limit does not fit
 
     def run(self) -> bool:
@@ -159,7 +162,9 @@ class _Choice:
         plans = _Plans(self.planning, old, clock)
         usual = old.peak * self.limits.growth
         best = self._best(plans, limit) if self.memory or limit <= usual else self._unasked(plans, usual, limit)
-        if self.is_tight and is_hard and self.regathers:
+        if self.is_thorough and best.seconds * self.limits.worth > bound:
+            best = self._listed(best, plans, limit)
+        if self.is_tight and is_hard and self.is_thorough:
             for new in self._computed_again(best.module, limit):
                 best = min(best, new, key=lambda state: state.rank(limit))
         if best.peak > limit and is_hard:
@@ -192,6 +197,19 @@ class _Choice:
                 best = new
         return best
 
+    def _listed(self, best: Candidate, plans: _Plans, limit: float) -> Candidate:
+        """Returns the best of a program, its list schedules, and those of the program with small buckets. Unasked, one
+        that takes more memory must be much faster.
+        """
+        usual = limit if self.memory else best.peak
+        for base in filter(None, (best, plans.saturated(limit))):
+            for rule in self.limits.lists:
+                new = _list_schedule(base, rule)
+                share = self.limits.better if new.peak <= usual else self.limits.worth
+                if new.seconds < best.seconds * share and new.rank(limit) < best.rank(limit):
+                    best = new
+        return best
+
     def _candidates(self, plans: _Plans, limit: float) -> Iterator[Candidate]:
         """Yields candidates: the plan without a limit; unless that fits, plans with ever less memory for buckets, the
         same with repeated gathers, and memory orders.
@@ -203,7 +221,7 @@ class _Choice:
                 yield new
                 if new.peak <= limit:
                     return
-        for share in (0.0, *(self.limits.regathered if self.regathers else ())):
+        for share in (0.0, *(self.limits.regathered if self.is_thorough else ())):
             aim, low, high = limit, 0.0, limit
             self.is_tight = True
             for _ in range(self.limits.attempts):
@@ -264,6 +282,18 @@ class _Choice:
         )  # fmt: skip
 
 
+def _list_schedule(base: Candidate, rule: ListRule) -> Candidate:
+    """Returns a copy of a program in the order of list schedules."""
+    copies: dict[Instruction, Instruction] = {}
+    module = clone_module(base.module, copies)
+    clock = base.clock.copied(copies)
+    for computation in module:
+        if any(i.op.is_collective for i in computation):
+            computation.reorder(listed(computation, clock, roles_of(computation, clock).gathers, rule))
+    done = ", ".join(filter(None, (base.done, "all ops in a new order")))
+    return replace(forecast(module, clock, done), buckets=base.buckets, again=base.again)
+
+
 _Program = tuple[Prepared, int]
 """A program to plan, and the number of values that it gathers again."""
 
@@ -292,6 +322,13 @@ class _Plans:
         if new is not None and found is not None:
             new.again = found[1]
         return new
+
+    def saturated(self, limit: float) -> Candidate | None:
+        """Returns the plan whose buckets are just so large that latency does not matter; None if there is nothing to
+        plan.
+        """
+        found = self._prepared(0.0)
+        return found[0].by(lambda e: (e, arrange(e.problem, saturated(e.problem)))).plan(limit) if found else None
 
     def _prepared(self, share: float) -> _Program | None:
         if share not in self.prepared:

@@ -9,10 +9,10 @@ EXACT = (
     "bucket{rule=simplefsdp}", "bucket{rule=xla}", "overlap", "overlap{ahead=1}", "memory-order", "rematerialize",
     "rematerialize{memory=1B}", "rematerialize{memory=1B,barriers=true}", "dce", "cse",
 )  # fmt: skip
-# These add in another order.
+# These add in another order, or multiply matrices of other sizes.
 BOUNDED = (
     "all-reduce-to-reduce-scatter", "reassociate-all-reduces", "sink-all-reduces{least-gain=-9}", "sink-all-reduces",
-    "hierarchical-collectives",
+    "hierarchical-collectives", "in-pieces{count=2}",
 )  # fmt: skip
 _INEXACT = {p.partition("{")[0] for p in BOUNDED}
 # After these comes no rewrite.

@@ -45,6 +45,22 @@ def _closed(ends: Iterable[int], count: int) -> tuple[int, ...]:
     return (*ends, count) if count else ()
 
 
+def saturated(problem: SchedulingProblem, latencies: float = 8) -> Buckets:
+    """Returns the smallest buckets that take this many latencies, so that none is much longer than it has to be."""
+    return Buckets(_saturated(problem, problem.gathers, latencies), _saturated(problem, problem.reductions, latencies))
+
+
+def _saturated(problem: SchedulingProblem, tensors: Sequence[Tensor], latencies: float) -> tuple[int, ...]:
+    ends: list[int] = []
+    filled = 0.0
+    for number, tensor in enumerate(tensors):
+        if filled >= latencies * problem.latencies[tensor.key]:
+            ends.append(number)
+            filled = 0.0
+        filled += tensor.seconds
+    return _closed(ends, len(tensors))
+
+
 def in_groups(problem: SchedulingProblem, gathers: Sequence[object], reductions: Sequence[object]) -> Buckets:
     """Returns a bucket per run of tensors with equal labels, such as their layers."""
     return Buckets(_runs(gathers), _runs(reductions))

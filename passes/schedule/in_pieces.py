@@ -1,0 +1,213 @@
+"""Computes collectives and the products around them in pieces, so that they overlap each other.
+
+    before:  g = all-gather(x)   h = dot(g, a)   y = dot(h, b)   r = reduce-scatter(y)
+    after:   for each piece of rows i:  g_i = all-gather(x_i)   h_i = dot(g_i, a)   y_i = dot(h_i, b)
+             r_i = reduce-scatter(y_i);  r = concatenate(r_i)
+
+What a piece sends is sent while another one is computed. This is collective matmul (Wang et al., "Overlap Communication
+with Dependent Computation via Decomposition", 2023) with the collectives of the machine in place of a ring of permutes:
+a piece is a range of rows of every device, so that gathers and scatters stay what they are. It is also the chunked
+dispatch and combine of experts (Hwang et al., "Tutel", 2023), and Domino's row split (Wang et al., 2024).
+
+The forecast of a region alone, in the best order, chooses the number of pieces and their sizes: small ones at the
+ends, whose collectives nothing hides. Latency, launches and products that fill the device badly speak against pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from ...cost.seconds import Clock
+from ...cost.timeline import EXPOSED, timeline, timeline_seconds
+from ...ir.brief import brief
+from ...ir.graph.attributes import Attributes
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module, Stage
+from ...ir.ops.collective_groups import CollectiveAttributes
+from .listing import ListRule, listed
+from .regions import CutRegion, PieceEmitter, regions_at
+from .rewrites.base import Edits, Rewrite, RewriteProgram
+from .roles import roles_of
+from .sizes import timed
+
+Sizes = tuple[int, ...]
+
+_COUNTS = (2, 3, 4, 6, 8, 12, 16)
+_WORTH = 0.98  # a region in pieces must take less than this share of its time
+_LEAST = 0.002  # the share of the program's time that a collective must delay it
+_MOVES = 48  # tries to move a unit from one piece to another
+
+
+@brief
+@dataclass(frozen=True)
+class InPieces(Rewrite):
+    """Rewrites the regions that get faster by it. `count` forces a number of pieces."""
+
+    name: ClassVar[str] = "in-pieces"
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL})
+    count: int = 0
+
+    def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
+        clock = Clock.of(program.module, program.context.machine)
+        order = list(computation)
+        seeds = _exposed(program.module, clock, computation)
+        trials = _Trials(program.module, clock, self.count)
+        taken = set[Instruction]()
+        found: list[tuple[CutRegion, Sizes]] = []
+        for seed in seeds:
+            if seed in taken:
+                continue
+            best = trials.best(r for r in regions_at(order, seed) if taken.isdisjoint(r.cuts))
+            if best is not None:
+                taken.update(best.region.cuts)
+                found.append((best.region, best.sizes))
+                program.remark(seed, f"{len(best.sizes)} pieces of {len(best.region.cuts)} instructions take "
+                               f"{timed(best.seconds)}, {timed(best.whole)} at once")  # fmt: skip
+        for region, sizes in found:
+            _replace(program, computation, region, sizes)
+        return bool(found)
+
+
+def _exposed(module: Module, clock: Clock, computation: Computation) -> list[Instruction]:
+    """Returns the collectives of a computation that delay it even in the order of a list schedule."""
+    order = listed(computation, clock, roles_of(computation, clock).gathers, ListRule())
+    given = list(computation)
+    computation.reorder(order)
+    found = timeline(module, clock.machine, clock)
+    waits = {e.instruction: e.waited * e.trips for e in found.collectives if e.waited > EXPOSED * e.seconds}
+    computation.reorder(given)
+    return [i for i in given if waits.get(i, 0.0) > _LEAST * found.seconds]
+
+
+def _replace(program: RewriteProgram, computation: Computation, region: CutRegion, sizes: Sizes) -> None:
+    edits = Edits(computation)
+
+    def renumbered(i: Instruction, attributes: Attributes) -> Attributes:
+        if not i.op.is_collective:
+            return attributes
+        given: Any = attributes
+        return replace(given, channel_id=program.fresh_channel(i.attributes_as(CollectiveAttributes)))
+
+    with computation.at(after=list(region.cuts)[-1]):
+        made = PieceEmitter(computation, region).emit(sizes, renumbered)
+    for old, new in made.items():
+        edits.replace(old, new)
+    edits.unused(region.cuts)
+    edits.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A region with the sizes of its pieces in units, and its seconds so and at once."""
+
+    region: CutRegion
+    sizes: Sizes
+    seconds: float
+    whole: float
+
+
+class _Trials:
+    """Chooses pieces by the forecast of a region alone. Equal regions are tried once."""
+
+    def __init__(self, module: Module, clock: Clock, count: int) -> None:
+        self.module, self.clock, self.count = module, clock, count
+        self.known: dict[Hashable, tuple[Sizes, float, float]] = {}
+
+    def best(self, regions: Iterator[CutRegion]) -> _Trial | None:
+        """Returns the region that gains most; None if none gains enough."""
+        trials = [_Trial(r, *self._tried(r)) for r in regions]
+        gains = [t for t in trials if t.sizes and (self.count or t.seconds < _WORTH * t.whole)]
+        return max(gains, key=lambda t: t.whole - t.seconds, default=None)
+
+    def _tried(self, region: CutRegion) -> tuple[Sizes, float, float]:
+        key = _key(region)
+        if key not in self.known:
+            self.known[key] = self._chosen(region)
+        return self.known[key]
+
+    def _chosen(self, region: CutRegion) -> tuple[Sizes, float, float]:
+        whole, units = self._seconds(region, ()), region.units
+        if self.count:
+            sizes = _even(units, (1,) * min(self.count, units))
+            return sizes, self._seconds(region, sizes), whole
+        times: dict[Sizes, float] = {}
+        best: Sizes = ()
+        for count in (c for c in _COUNTS if c <= units):
+            found = {sizes: self._seconds(region, sizes) for sizes in _candidates(units, count)}
+            times |= found
+            best = min(times, key=lambda sizes: times[sizes])
+            if times[best] < min(found.values()):
+                break  # more pieces do not help
+        if times[best] > whole:
+            return (), whole, whole
+        for _ in range(_MOVES):
+            new = next((sizes for sizes in _moved(best) if sizes not in times), None)
+            if new is None:
+                break
+            times[new] = self._seconds(region, new)
+            best = min(best, new, key=lambda sizes: times[sizes])
+        return best, times[best], whole
+
+    def _seconds(self, region: CutRegion, sizes: Sizes) -> float:
+        """Returns the seconds of a region alone: in pieces, or at once without `sizes`."""
+        computation = Computation("region")
+        copies = {e: computation.parameter(n, e.shape) for n, e in enumerate(region.entries)}
+        for i in region.cuts:
+            copies[i] = computation.add(i.op, [copies[o] for o in i.operands], i.attributes, i.shape, i.name)
+        copy = region.mapped(copies)
+        exits = copy.exits
+        if sizes:
+            made = PieceEmitter(computation, copy).emit(sizes, lambda _, attributes: attributes)
+            exits = [made[i] for i in exits]
+            computation.remove_all(copy.cuts)
+        computation.root = computation.add("tuple", exits)
+        module = Module("region")
+        module.num_partitions, module.replica_count = self.module.num_partitions, self.module.replica_count
+        module.add_computation(computation, entry=True)
+        clock = Clock.of(module, self.clock.machine)
+        times: list[float] = []
+        for by_text in (True, False):
+            computation.reorder(listed(computation, clock, (), ListRule(by_text=by_text)))
+            times.append(timeline_seconds(module, clock))
+        return min(times)
+
+
+def _key(region: CutRegion) -> Hashable:
+    """Returns the key of a region; regions of one key take the same time."""
+    numbers = {i: n for n, i in enumerate(region.cuts)}
+    exits = set(region.exits)
+    return region.units, tuple(
+        (i.op, i.shape, cut, i in exits, tuple(numbers.get(o, o.shape) for o in i.operands),
+         getattr(i.attributes, "replica_groups", None))
+        for i, cut in region.cuts.items()
+    )  # fmt: skip
+
+
+def _candidates(units: int, count: int) -> Iterator[Sizes]:
+    """Yields sizes of pieces: equal ones, and such that grow from the ends to the middle."""
+    yield _even(units, (1,) * count)
+    if count > 2:
+        yield _even(units, tuple(min(n, count - 1 - n) + 1 for n in range(count)))
+        yield _even(units, tuple(2 ** min(n, count - 1 - n, 3) for n in range(count)))
+
+
+def _even(units: int, weights: tuple[int, ...]) -> Sizes:
+    """Divides units by weights; every piece has one."""
+    total, ends = sum(weights), [0]
+    for n in range(len(weights)):
+        ends.append(max(round(units * sum(weights[: n + 1]) / total), ends[-1] + 1))
+    left = len(weights)
+    ends = [min(end, units - (left - n)) for n, end in enumerate(ends)]
+    return tuple(b - a for a, b in pairwise(ends))
+
+
+def _moved(sizes: Sizes) -> Iterator[Sizes]:
+    """Yields sizes with units moved between two pieces side by side."""
+    for n in range(len(sizes) - 1):
+        for step in (1, -1, 2, -2, 4, -4):
+            if sizes[n] > step and sizes[n + 1] > -step:
+                yield (*sizes[:n], sizes[n] - step, sizes[n + 1] + step, *sizes[n + 2 :])

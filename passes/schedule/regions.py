@@ -1,0 +1,188 @@
+"""Regions of a program that can run piece by piece: collectives with the products before and after them.
+
+A region begins with an all-gather or all-to-all whose result products read, or with a product whose result is reduced
+and scattered. It has everything behind it that works row by row (`cuts`), up to the next collective. What also needs
+other values that depend on the region stays outside, so that all pieces can be computed before anything reads them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...cost.work import is_contraction
+from ...ir.brief import brief
+from ...ir.graph.attributes import Attributes
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.op import Role
+from ...ir.ops.collective_groups import groups_of, known_group_size
+from .cuts import Cut, joined, operand_cuts, piece_shape, result_cut, row_count, sliced
+from .roles import can_repeat
+
+Renumbered = Callable[[Instruction, Attributes], Attributes]
+"""Gives a copy of an instruction a channel of its own."""
+
+_FINEST = 64  # units of a region: pieces end between them
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class CutRegion:
+    """The members of a region in order, each with its cut, the number of equal units between which they are cut, and
+    the members that others read.
+    """
+
+    cuts: Mapping[Instruction, Cut]
+    units: int
+    exits: Sequence[Instruction]
+
+    @property
+    def entries(self) -> list[Instruction]:
+        """The values that members read."""
+        return list(dict.fromkeys(o for i in self.cuts for o in i.operands if o not in self.cuts))
+
+    def mapped(self, copies: Mapping[Instruction, Instruction]) -> CutRegion:
+        """Returns the same region of a copy of its members."""
+        return CutRegion({copies[i]: cut for i, cut in self.cuts.items()}, self.units, [copies[i] for i in self.exits])
+
+
+def regions_at(order: Sequence[Instruction], seed: Instruction) -> Iterator[CutRegion]:
+    """Yields the regions that begin with a collective, or with the product before it, one per dimension to cut."""
+    for dim in range(seed.operands[0].shape.rank) if _can_move(seed) else ():
+        for start, cut in _starts(seed, _first_cut(seed, dim)):
+            found = _grown(order, start, cut) if operand_cuts(start, cut) is not None else None
+            if found is not None and seed in found.cuts:
+                yield found
+
+
+def _first_cut(seed: Instruction, dim: int) -> Cut:
+    """Returns the cut of a collective's result with the fewest blocks."""
+    before, after = seed.operands[0].shape.dims[dim], seed.shape.dims[dim]
+    groups = groups_of(seed)
+    exchanged = before == after and groups is not None and dim in getattr(seed.attributes, "dimensions", ())
+    return Cut(dim, known_group_size(groups) or 1 if exchanged and groups is not None else max(after // before, 1))
+
+
+def _starts(seed: Instruction, cut: Cut) -> Iterator[tuple[Instruction, Cut]]:
+    """Yields the first member of regions around a collective: itself, or the product that it takes the result of."""
+    yield seed, cut
+    value: Instruction | None = seed
+    while value is not None and not is_contraction(value):
+        needed = operand_cuts(value, cut)
+        cuts = [(o, c) for o, c in zip(value.operands, needed or (), strict=False) if c is not None]
+        value, cut = next(((o, c) for o, c in cuts if _is_inside(o) and len(o.users) == 1), (None, cut))
+    if value is not None:
+        yield value, cut
+
+
+def _can_move(collective: Instruction) -> bool:
+    """Whether a collective in groups has one operand and one array as its result."""
+    shape, count = collective.shape, len(collective.operands)
+    return groups_of(collective) is not None and count == 1 and shape.is_array and not shape.is_dynamic
+
+
+def _is_inside(value: Instruction) -> bool:
+    return is_contraction(value) or (value.op.is_fusible and can_repeat(value))
+
+
+def _grown(order: Sequence[Instruction], start: Instruction, cut: Cut) -> CutRegion | None:
+    """Returns the region that begins with an instruction; None if nothing in it could overlap."""
+    cuts, behind = {start: cut}, set[Instruction]()
+    closed = set[Instruction]()
+    begun = False
+    for i in order:
+        begun = begun or i is start
+        inside = [n for n, o in enumerate(i.operands) if o in cuts]
+        if not begun or i is start:
+            continue
+        if any(o in behind for o in i.needs):
+            behind.add(i)
+        elif inside:
+            found = None if any(i.operands[n] in closed for n in inside) else _joining(i, inside[0], cuts)
+            if found is None:
+                behind.add(i)
+                continue
+            cuts[i] = found
+            if i.op.is_collective:
+                closed.add(i)
+    return _trimmed(cuts, start)
+
+
+def _joining(i: Instruction, operand: int, cuts: Mapping[Instruction, Cut]) -> Cut | None:
+    """Returns the cut of an instruction that joins a region; None if it cannot."""
+    if not (_can_move(i) if i.op.is_collective else _is_inside(i)) or not i.shape.is_array:
+        return None
+    cut = result_cut(i, operand, cuts[i.operands[operand]])
+    needed = operand_cuts(i, cut) if cut is not None else None
+    if needed is None or any(o in cuts and cuts[o] != c for o, c in zip(i.operands, needed, strict=True)):
+        return None
+    return cut
+
+
+def _trimmed(cuts: dict[Instruction, Cut], start: Instruction) -> CutRegion | None:
+    """Returns the region of the members that lead to a product or to a collective."""
+    kept = dict[Instruction, Cut]()
+    for i in reversed(cuts):
+        if is_contraction(i) or i.op.is_collective or any(u in kept for u in i.users):
+            kept[i] = cuts[i]
+    if start not in kept or not any(is_contraction(i) for i in kept) or not any(i.op.is_collective for i in kept):
+        return None
+    rows = math.gcd(*(row_count(i, cut) for i, cut in kept.items()))
+    units = max(n for n in range(1, min(rows, _FINEST) + 1) if rows % n == 0)
+    members = dict(reversed(kept.items()))
+    root = start.parent.root if start.parent is not None else None
+    exits = [i for i in members if i is root or any(u not in members for u in i.users)]
+    return CutRegion(members, units, exits) if units > 1 else None
+
+
+@brief
+@dataclass(slots=True)
+class PieceEmitter:
+    """Emits a region piece by piece, at the end of a computation."""
+
+    computation: Computation
+    region: CutRegion
+    made: dict[Instruction, list[Instruction]] = field(default_factory=dict[Instruction, "list[Instruction]"])
+
+    def emit(self, sizes: Sequence[int], renumbered: Renumbered) -> dict[Instruction, Instruction]:
+        """Emits pieces of these numbers of units. Returns the values of the exits."""
+        begin = 0
+        for size in sizes:
+            self._piece(begin, begin + size, renumbered)
+            begin += size
+        return {i: joined(self.computation, self.made[i], self.region.cuts[i]) for i in self.region.exits}
+
+    def _piece(self, begin: int, end: int, renumbered: Renumbered) -> None:
+        new: dict[Instruction, Instruction] = {}
+        entries: dict[tuple[Instruction, Cut], Instruction] = {}
+        for i, cut in self.region.cuts.items():
+            needed = operand_cuts(i, cut)
+            assert needed is not None
+            operands = [
+                new[o] if o in new else o if c is None else self._entry(entries, o, c, begin, end)
+                for o, c in zip(i.operands, needed, strict=True)
+            ]
+            shape = piece_shape(i.shape, cut, cut.rows(i.shape) * (end - begin) // self.region.units)
+            attributes = renumbered(i, i.op.localize(i.call, [o.shape for o in operands], shape))
+            made = self.computation.add(i.op, operands, attributes, shape, i.name, i)
+            made.frontend_attributes, made.backend_config = i.frontend_attributes, i.backend_config
+            new[i] = made
+            self.made.setdefault(i, []).append(made)
+
+    def _entry(
+        self, known: dict[tuple[Instruction, Cut], Instruction], value: Instruction, cut: Cut, begin: int, end: int
+    ) -> Instruction:
+        """Returns a piece of a value from outside. What every row of a broadcast repeats is broadcast anew."""
+        if (value, cut) not in known:
+            rows, units = cut.rows(value.shape), self.region.units
+            needed = operand_cuts(value, cut) if value.op.is_fusible and len(value.operands) == 1 else None
+            if needed == [None] and can_repeat(value) and value.op.role is not Role.CONSTANT:
+                shape = piece_shape(value.shape, cut, rows * (end - begin) // units)
+                attributes = value.op.localize(value.call, [o.shape for o in value.operands], shape)
+                known[value, cut] = self.computation.add(value.op, value.operands, attributes, shape, value.name, value)
+            else:
+                known[value, cut] = sliced(
+                    self.computation, value, cut, rows * begin // units, rows * end // units)  # fmt: skip
+        return known[value, cut]

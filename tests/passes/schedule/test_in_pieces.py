@@ -1,0 +1,153 @@
+"""Collectives and products in pieces: the numbers of the program at once, in less time where both overlap."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import hloom
+import pytest
+from hloom.cost.presets import parse_machine
+from hloom.cost.timeline import timeline
+from hloom.ir.graph.module import Module, clone_module
+from hloom.passes.base import PassContext, run_pass
+from hloom.passes.pipelines import partition, schedule
+from hloom.passes.schedule.in_pieces import InPieces
+from hloom.runtime.inputs.inputs import inputs_for_module
+from hloom.runtime.proof.prove import prove
+from hloom.runtime.simulator import simulate
+from hypothesis import given, settings
+from programs.random.generate import programs
+from support.command_line import ROOT, environment, have_mpi
+from support.compare import compare
+from support.partition_check import partitioned
+
+
+def feed_forward(rows: int, width: int, hidden: int, element: str = "f32", devices: int = 4) -> str:
+    """Returns two products on rows that all devices gather, and whose results they sum and scatter."""
+    mesh = f"mesh['m'={devices}]"
+    dot = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    return f"""HloModule feed_forward, num_partitions={devices}
+ENTRY e {{
+  x = {element}[{rows},{width}] parameter(0), sharding={{{mesh}, [{{'m'}}, {{}}]}}
+  w1 = {element}[{width},{hidden}] parameter(1), sharding={{{mesh}, [{{}}, {{'m'}}]}}
+  w2 = {element}[{hidden},{width}] parameter(2), sharding={{{mesh}, [{{'m'}}, {{}}]}}
+  b = {element}[{hidden}] parameter(3), sharding={{{mesh}, [{{'m'}}]}}
+  h = {element}[{rows},{hidden}] dot(x, w1), {dot}
+  bb = {element}[{rows},{hidden}] broadcast(b), dimensions={{1}}
+  a = {element}[{rows},{hidden}] add(h, bb)
+  g = {element}[{rows},{hidden}] tanh(a)
+  ROOT y = {element}[{rows},{width}] dot(g, w2), {dot}, sharding={{{mesh}, [{{'m'}}, {{}}]}}
+}}"""
+
+
+def experts(groups: int = 4, tokens: int = 8, width: int = 16, hidden: int = 32) -> str:
+    """Returns products of experts, to which tokens go by one all-to-all and from which they come by another."""
+    mesh = "mesh['d'=4]"
+    rows = f"sharding={{{mesh}, [{{'d'}}, {{}}, {{}}, {{}}]}}"
+    columns = f"sharding={{{mesh}, [{{}}, {{'d'}}, {{}}, {{}}]}}"
+    return f"""HloModule experts, num_partitions=4
+ENTRY e {{
+  x = f32[{groups},4,{tokens},{width}] parameter(0), {rows}
+  w1 = f32[4,{width},{hidden}] parameter(1), sharding={{{mesh}, [{{'d'}}, {{}}, {{}}]}}
+  w2 = f32[4,{hidden},{width}] parameter(2), sharding={{{mesh}, [{{'d'}}, {{}}, {{}}]}}
+  there = f32[{groups},4,{tokens},{width}] copy(x), {columns}
+  h = f32[4,{groups},{tokens},{hidden}] dot(there, w1), lhs_batch_dims={{1}}, rhs_batch_dims={{0}}, \
+lhs_contracting_dims={{3}}, rhs_contracting_dims={{1}}
+  g = f32[4,{groups},{tokens},{hidden}] tanh(h)
+  y = f32[4,{groups},{tokens},{width}] dot(g, w2), lhs_batch_dims={{0}}, rhs_batch_dims={{0}}, \
+lhs_contracting_dims={{3}}, rhs_contracting_dims={{1}}
+  back = f32[{groups},4,{tokens},{width}] transpose(y), dimensions={{1,0,2,3}}, {columns}
+  ROOT r = f32[{groups},4,{tokens},{width}] copy(back), {rows}
+}}"""
+
+
+SLOW_LINKS = parse_machine("work=f32:1T,bf16:1T;memory=1TB", "100ns/20GB")
+
+
+def in_pieces(local: Module, count: int = 0) -> tuple[Module, bool]:
+    module = clone_module(local)
+    changed = run_pass(InPieces(count=count), module, PassContext(machine=SLOW_LINKS, verify="each"))
+    return module, changed
+
+
+def check(whole: Module, local: Module, module: Module) -> None:
+    """Checks a rewritten program, as it is printed, against the one before: by numbers, and by a proof."""
+    inputs = inputs_for_module(whole)
+    assert compare(simulate(hloom.parse(module.to_text()), inputs), simulate(local, inputs)).equal
+    assert prove(whole, module).is_equal
+
+
+def counted(module: Module, opcode: str) -> int:
+    return sum(i.opcode == opcode for i in module.entry)
+
+
+@pytest.mark.parametrize(("rows", "count"), [(32, 2), (32, 3), (24, 4), (20, 5)])
+def test_gathered_and_scattered_products(rows: int, count: int) -> None:
+    """Also in pieces of different sizes: 8 rows of a device in 3, and 6 in 4."""
+    whole = hloom.parse(feed_forward(rows, 16, 32))
+    local = hloom.partition(hloom.parse(feed_forward(rows, 16, 32))).module
+    module, changed = in_pieces(local, count)
+    assert changed
+    assert (counted(module, "all-gather"), counted(module, "reduce-scatter")) == (count, count)
+    assert counted(module, "dot") == 2 * count
+    check(whole, local, module)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_experts(count: int) -> None:
+    whole, local = hloom.parse(experts()), hloom.partition(hloom.parse(experts())).module
+    assert counted(local, "all-to-all") == 2
+    module, changed = in_pieces(local, count)
+    assert changed
+    assert counted(module, "all-to-all") == 2 * count
+    check(whole, local, module)
+
+
+TABLE = [("h100", 0.83), ("tpu-v4", 0.75)]
+
+
+@pytest.mark.parametrize(("machine", "share"), TABLE)
+def test_a_layer_of_llama_takes_less_time(machine: str, share: float) -> None:
+    """Llama 70B's feed-forward layer on 8 devices; `schedule` does it by itself, and says both times."""
+    context = PassContext(machine=parse_machine(machine))
+    local = partition(hloom.parse(feed_forward(8192, 8192, 28672, "bf16", 8)), context)
+    before = timeline(local, context.machine)
+    schedule(local, context)
+    after = timeline(local, context.machine)
+    assert after.seconds < share * before.seconds
+    assert after.exposed < 0.35 * before.exposed
+    assert any("pieces of" in d.message and "at once" in d.message for d in context.diagnostics.found)
+
+
+def test_what_is_too_small_stays() -> None:
+    """Latency is all that these collectives take."""
+    context = PassContext(machine=parse_machine("h100"))
+    local = partition(hloom.parse(feed_forward(32, 16, 32)), context)
+    assert not run_pass(InPieces(), local, context)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(programs())
+def test_random_programs_keep_their_numbers(module: Module) -> None:
+    local = partitioned(module)
+    new, changed = in_pieces(local, 2)
+    if changed:
+        inputs = inputs_for_module(module)
+        assert compare(simulate(hloom.parse(new.to_text()), inputs), simulate(local, inputs)).equal
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_ranks(ranks: int, tmp_path: Path) -> None:
+    if not have_mpi():
+        pytest.skip("there is no mpiexec")
+    path = tmp_path / "whole.hlo"
+    path.write_text(feed_forward(64, 64, 128))
+    done = subprocess.run(
+        [sys.executable, "-m", "hloom", "run", str(path), "--ranks", str(ranks), "--check", "--schedule", "--machine",
+         "work=f32:1G;memory=1TB", "--links", "1us/100MB"],
+        capture_output=True, text=True, env=environment(PYTHONPATH=str(ROOT / ".import")), timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "pieces of" in done.stderr

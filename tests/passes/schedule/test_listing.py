@@ -1,0 +1,140 @@
+"""List schedules: what no one waits for fills the time in which others wait for a collective."""
+
+from __future__ import annotations
+
+import random
+
+import hloom
+import pytest
+from hloom.cost.memory import peak_memory
+from hloom.cost.presets import parse_machine
+from hloom.cost.seconds import Clock
+from hloom.cost.timeline import timeline, timeline_seconds
+from hloom.ir.graph.module import Module, clone_module
+from hloom.passes.base import PassContext
+from hloom.passes.pipelines import schedule
+from hloom.passes.schedule.bound import program_bound
+from hloom.passes.schedule.listing import RULES, ListRule, listed
+from hloom.passes.schedule.orders import dependences
+from hloom.passes.schedule.roles import roles_of
+from hloom.runtime.inputs.inputs import inputs_for_module
+from hloom.runtime.proof.prove import prove
+from hloom.runtime.simulator import simulate
+from hypothesis import given, settings
+from programs.random.generate import inputs_of, programs
+from support.partition_check import partitioned
+
+MACHINE = parse_machine("work=f32:1T;memory=1TB", "200ns/50GB")
+
+LAYERS = 3
+
+
+def tensor_parallel(layers: int = LAYERS, rows: int = 128, width: int = 128) -> str:
+    """Returns a training step of products whose activations are summed and scattered, and gathered again."""
+    mesh, lines = "mesh['m'=4]", list[str]()
+    for n in range(layers):
+        first, second = f"{{{mesh}, [{{}}, {{'m'}}]}}", f"{{{mesh}, [{{'m'}}, {{}}]}}"
+        lines += [f"  v{n} = f32[{width},{2 * width}] parameter({2 * n + 1}), sharding={first}",
+                  f"  w{n} = f32[{2 * width},{width}] parameter({2 * n + 2}), sharding={second}"]  # fmt: skip
+    x, rowwise = "x", f"sharding={{{mesh}, [{{'m'}}, {{}}]}}"
+    forward, backward, results = list[str](), list[str](), list[str]()
+    dot = "lhs_contracting_dims={%d}, rhs_contracting_dims={%d}"
+    for n in range(layers):
+        forward += [f"  h{n} = f32[{rows},{2 * width}] dot({x}, v{n}), {dot % (1, 0)}",
+                    f"  x{n} = f32[{rows},{width}] dot(h{n}, w{n}), {dot % (1, 0)}, {rowwise}"]  # fmt: skip
+        x = f"x{n}"
+    g = x
+    for n in reversed(range(layers)):
+        before = f"x{n - 1}" if n else "x"
+        backward += [
+            f"  dh{n} = f32[{rows},{2 * width}] dot({g}, w{n}), {dot % (1, 1)}",
+            f"  dw{n} = f32[{2 * width},{width}] dot(h{n}, {g}), {dot % (0, 0)}",
+            f"  dv{n} = f32[{width},{2 * width}] dot({before}, dh{n}), {dot % (0, 0)}",
+            f"  g{n} = f32[{rows},{width}] dot(dh{n}, v{n}), {dot % (1, 1)}, {rowwise}",
+        ]
+        g = f"g{n}"
+        results += [f"dw{n}", f"dv{n}"]
+    root = f"  ROOT r = tuple({', '.join([*results, g])})"
+    start = f"  x = f32[{rows},{width}] parameter(0), {rowwise}"
+    return "\n".join(["HloModule step, num_partitions=4", "ENTRY e {", start, *lines, *forward, *backward, root, "}"])
+
+
+def in_list_order(module: Module, rule: ListRule = RULES[2]) -> Module:
+    new = clone_module(module)
+    clock = Clock.of(new, MACHINE)
+    for computation in new:
+        computation.reorder(listed(computation, clock, roles_of(computation, clock).gathers, rule))
+    return new
+
+
+def seconds(module: Module) -> float:
+    return timeline_seconds(module, Clock.of(module, MACHINE))
+
+
+@pytest.fixture(scope="module")
+def local() -> Module:
+    return hloom.partition(hloom.parse(tensor_parallel())).module
+
+
+def test_gradients_of_weights_hide_collectives_of_activations(local: Module) -> None:
+    before, after = timeline(local, MACHINE), timeline(in_list_order(local), MACHINE)
+    assert after.exposed < 0.7 * before.exposed
+    assert after.compute == pytest.approx(before.compute)
+
+
+def test_no_random_order_is_faster(local: Module) -> None:
+    """Nor is any below the bound."""
+    module = schedule(clone_module(local), PassContext(machine=MACHINE))
+    ours, bound = seconds(module), program_bound(local, Clock.of(local, MACHINE)).seconds
+    assert ours >= bound * (1 - 1e-9)
+    order = list(module.entry)
+    needs, number = dependences(order), {i: n for n, i in enumerate(order)}
+    rng = random.Random(0)
+    for trial in range(100):
+        width = (3, 10, len(order))[trial % 3]
+        near = sorted(order, key=lambda i: number[i] + rng.uniform(-width, width))
+        found = dict.fromkeys(i for i in order if not i.operands)
+        while len(found) < len(order):
+            found[next(i for i in near if i not in found and all(o in found for o in needs[i]))] = None
+        module.entry.reorder(list(found))
+        assert seconds(module) >= ours * (1 - 1e-9)
+
+
+def test_gathers_ahead_take_no_more_than_they_may() -> None:
+    """The weights of a layer are gathered while the one before computes; all at once need more memory."""
+    mesh = "mesh['d'=4]"
+    lines = [f"  x = f32[1024,128] parameter(0), sharding={{{mesh}, [{{'d'}}, {{}}]}}"]
+    lines += [f"  w{n} = f32[128,128] parameter({n + 1}), sharding={{{mesh}, [{{'d'}}, {{}}]}}" for n in range(8)]
+    value = "x"
+    for n in range(8):
+        root = "ROOT " * (n == 7)
+        lines.append(f"  {root}y{n} = f32[1024,128] dot({value}, w{n}), lhs_contracting_dims={{1}}, "
+                     f"rhs_contracting_dims={{0}}, sharding={{{mesh}, [{{'d'}}, {{}}]}}")  # fmt: skip
+        value = f"y{n}"
+    text = "\n".join(["HloModule fsdp, num_partitions=4", "ENTRY e {", *lines, "}"])
+    local = hloom.partition(hloom.parse(text)).module
+    assert sum(i.opcode == "all-gather" for i in local.entry) == 8
+    frugal, eager = in_list_order(local, RULES[0]), in_list_order(local)
+    assert peak_memory(frugal) <= peak_memory(eager)
+    assert peak_memory(frugal) < peak_memory(local) + 2 * 128 * 128 * 4
+    assert seconds(eager) <= seconds(frugal) <= seconds(local)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(programs())
+def test_random_programs_keep_their_bits(module: Module) -> None:
+    local = partitioned(module)
+    inputs = inputs_of(module)
+    for rule in RULES:
+        new = hloom.parse(in_list_order(local, rule).to_text())
+        for ours, expected in zip(simulate(new, inputs), simulate(local, inputs), strict=True):
+            assert ours.tobytes() == expected.tobytes()
+
+
+def test_a_step_keeps_its_bits_and_is_proved(local: Module) -> None:
+    whole = hloom.parse(tensor_parallel())
+    module = schedule(clone_module(local), PassContext(machine=MACHINE, verify="each"))
+    inputs = inputs_for_module(whole)
+    found = simulate(hloom.parse(module.to_text()), inputs)
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(found, simulate(local, inputs), strict=True))
+    assert prove(whole, module).is_equal
