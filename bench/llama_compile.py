@@ -7,10 +7,12 @@ Llama 3.1 405B and its layers written out. Activations between blocks are divide
 ways: `both` over both axes of a data x model mesh, `fsdp` over one axis of all devices. Nothing else is annotated.
 
 A row has processor seconds from text to text with empty caches, those of the fastest run: parse, propagate (in it:
-refine), partition, print. For the fewest devices XLA compiles the same text for eight virtual CPU devices, in a process
-of its own between the runs; its time includes code generation for the CPU. `XLA's own` are the seconds of its
-propagation and partitioning alone, as its log says; the ratio is to those of Hloom. GB are those that a device sends,
-and `ms` is the time of these collectives on the default machine. The first of `--layers` is measured for all devices.
+refine), partition, print; beside them those of the schedule and its forecast on the default machine. For the fewest
+devices XLA compiles the same text for eight virtual CPU devices, in a process of its own between the runs; its
+processor time includes code generation for the CPU. `XLA's own` are the seconds of its propagation and partitioning
+alone, as its log says, by the clock (each runs in one thread; other work on the machine makes them more); the ratio is
+to those of Hloom. GB are those that a device sends, and `ms` is the time of these collectives on the default machine.
+The first of `--layers` is measured for all devices.
 """
 
 from __future__ import annotations
@@ -31,8 +33,12 @@ from typing import Any, TypeVar, cast
 import hloom
 from hloom.cost.formulas import Kind
 from hloom.cost.machine import DEFAULT
+from hloom.ir.gc_pause import paused_collector
+from hloom.passes.base import PassContext
+from hloom.passes.pipelines import schedule
 from hloom.passes.propagation import propagate as propagation
 from hloom.passes.resharding.plan import plan_reshard
+from hloom.report.forecast import forecast_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
@@ -42,8 +48,8 @@ COMPILE = Path(__file__).with_name("compile_scaling.py")
 SIZES = {"batch": 16384, "sequence": 4096, "width": 16384, "heads": 128, "hidden": 53248, "vocabulary": 128256}
 MESHES = {8: (2, 4), 64: (8, 8), 512: (16, 32), 4096: (64, 64), 16384: (128, 128)}
 WEIGHTS = ("both", "fsdp")
-HEADER = ("weights  layers  devices  instr.  parse  propagate (refine)  partition  print  total |  XLA s  ratio"
-          "  XLA's own  ratio | GB sent      ms")  # fmt: skip
+HEADER = ("weights  layers  devices  instr.  parse  propagate (refine)  partition  print  total  schedule  forecast |"
+          "  XLA s  ratio  XLA's own  ratio | GB sent      ms")  # fmt: skip
 _PASS = re.compile(r"HLO pass: (?:shardy-xla|sharding-propagation|spmd-partitioning) time: .*?\((\d+) us\) \(cum")
 
 
@@ -80,6 +86,8 @@ class Measured:
     refine: float
     partition: float
     print: float
+    schedule: float
+    forecast: float
     instructions: int
     sent: int
     time: float
@@ -109,7 +117,11 @@ def measure(text: str) -> Measured:
     found = hloom.collectives(local)
     time = sum(DEFAULT.collective(cast(Kind, c.kind), None).time(c.wire_bytes) * c.count for c in found)
     count = sum(len(c) for c in module)
-    return Measured(parse, propagate, sum(refining), partition, printing, count, sum(c.sent_bytes for c in found), time)
+    with paused_collector():
+        scheduling, _ = seconds(lambda: schedule(local.module, PassContext(machine=DEFAULT)))
+        forecasting, _ = seconds(lambda: forecast_of(local.module, DEFAULT, module))
+    return Measured(parse, propagate, sum(refining), partition, printing, scheduling, forecasting, count,
+                    sum(c.sent_bytes for c in found), time)  # fmt: skip
 
 
 def seconds(action: Callable[[], T]) -> tuple[float, T]:
@@ -142,7 +154,8 @@ def row(weights: str, layers: int, devices: int, runs: int, with_xla: bool) -> s
             theirs += [xla_seconds(path)] if with_xla and devices == 8 else []
     best = min(ours, key=lambda m: m.total)
     line = (f"{weights:7} {layers:7} {devices:8,} {best.instructions:7,} {best.parse:6.2f} {best.propagate:10.2f} "
-            f"({best.refine:6.2f}) {best.partition:10.2f} {best.print:6.2f} {best.total:6.2f} |")  # fmt: skip
+            f"({best.refine:6.2f}) {best.partition:10.2f} {best.print:6.2f} {best.total:6.2f} "
+            f"{best.schedule:9.2f} {best.forecast:9.2f} |")  # fmt: skip
     if theirs:
         whole, own = (min(times) for times in zip(*theirs, strict=True))
         line += (f" {whole:6.2f} {best.total / whole:6.2f} {own:10.2f} "

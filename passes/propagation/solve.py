@@ -10,7 +10,6 @@ Steps of equal ops with equal states are cached.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import TypeVar
 
@@ -39,25 +38,59 @@ def solve(graph: ValueGraph, aggressive: bool = True) -> None:
 
 def note_conflicts(graph: ValueGraph) -> None:
     """Records the conflicts of a graph whose leaves have their final digits."""
-    _Solver(graph, True).note_conflicts()
+    _States(graph).note_conflicts()
 
 
-class _Solver:
-    """The state of a run. Equal rules, states and modes are one object, so that the cache finds steps by identity."""
+class _States:
+    """The rules and the states of a graph's relations. Equal ones are one object, so that caches find them by identity.
+    """
 
-    def __init__(self, graph: ValueGraph, aggressive: bool) -> None:
+    def __init__(self, graph: ValueGraph) -> None:
         self.graph = graph
         self.rules = _one_per_value(graph.relations)
-        self.live: dict[RuleRelation, None] = {}
-        ranks = {depth: rank for rank, depth in enumerate(sorted({r.depth for r in graph.relations}))}
-        self._ranks = {relation: ranks[relation.depth] for relation in graph.relations}
         self._states: dict[Leaf, LeafState | None] = {}
         self._known_states: dict[LeafState, LeafState] = {}
-        self._modes: dict[RuleRelation, tuple[StepMode, ...]] = self._all_modes(graph.relations, aggressive)
-        self._steps: dict[tuple[int, ...], tuple[Offer, ...]] = {}
 
     def note_conflicts(self) -> None:
         self.graph.conflicts = find_conflicts((r, rule, self.values(r)) for r, rule in self.rules.items())
+
+    def values(self, relation: RuleRelation) -> Values:
+        """Returns the states of a relation's leaves, as its rule sees them."""
+        states = self._states
+        try:
+            found = [states[leaf] for leaf in relation.leaves]
+        except KeyError:
+            found = [self._state(leaf) for leaf in relation.leaves]
+        if relation.outer is not None:
+            number, prefixes = relation.outer
+            found[number] = self._inner(found[number], prefixes, relation.leaves[1 - number].shape.dims)
+        return found
+
+    def _state(self, leaf: Leaf) -> LeafState | None:
+        if leaf not in self._states:
+            state = leaf.state() if leaf.fixed_sharding is None else None
+            self._states[leaf] = self._known_states.setdefault(state, state) if state is not None else None
+        return self._states[leaf]
+
+    def _inner(self, state: LeafState | None, prefixes: tuple[Digits, ...], sizes: tuple[int, ...]) -> LeafState | None:
+        """Returns a value at the border of a manual region as seen inside: without the digits that the region divides.
+        """
+        if state is None or not all(map(is_prefix, prefixes, state.dims)):
+            return None
+        inner = state._replace(dims=tuple(map(drop_prefix, state.dims, prefixes)), sizes=sizes)
+        return self._known_states.setdefault(inner, inner)
+
+
+class _Solver(_States):
+    """The state of a run. Equal modes are one object, too."""
+
+    def __init__(self, graph: ValueGraph, aggressive: bool) -> None:
+        super().__init__(graph)
+        self.live: dict[RuleRelation, None] = {}
+        ranks = {depth: rank for rank, depth in enumerate(sorted({r.depth for r in graph.relations}))}
+        self._ranks = {relation: ranks[relation.depth] for relation in graph.relations}
+        self._modes: dict[RuleRelation, tuple[StepMode, ...]] = self._all_modes(graph.relations, aggressive)
+        self._steps: dict[tuple[int, ...], tuple[Offer, ...]] = {}
 
     def admit(self, leaves: Iterable[Leaf], priority: int) -> None:
         """Activates the dimensions of this priority."""
@@ -111,32 +144,6 @@ class _Solver:
             by_leaf.setdefault(relation.leaves[offer.value], []).append((offer, relation))
         changed = [leaf for leaf, offered in by_leaf.items() if self._give(leaf, offered)]
         return list(dict.fromkeys(r for leaf in changed for r in leaf.relations))
-
-    def values(self, relation: RuleRelation) -> Values:
-        """Returns the states of a relation's leaves, as its rule sees them."""
-        states = self._states
-        try:
-            found = [states[leaf] for leaf in relation.leaves]
-        except KeyError:
-            found = [self._state(leaf) for leaf in relation.leaves]
-        if relation.outer is not None:
-            number, prefixes = relation.outer
-            found[number] = self._inner(found[number], prefixes, relation.leaves[1 - number].shape.dims)
-        return found
-
-    def _state(self, leaf: Leaf) -> LeafState | None:
-        if leaf not in self._states:
-            state = leaf.state() if leaf.fixed_sharding is None else None
-            self._states[leaf] = self._known_states.setdefault(state, state) if state is not None else None
-        return self._states[leaf]
-
-    def _inner(self, state: LeafState | None, prefixes: tuple[Digits, ...], sizes: tuple[int, ...]) -> LeafState | None:
-        """Returns a value at the border of a manual region as seen inside: without the digits that the region divides.
-        """
-        if state is None or not all(map(is_prefix, prefixes, state.dims)):
-            return None
-        inner = replace(state, dims=tuple(map(drop_prefix, state.dims, prefixes)), sizes=sizes)
-        return self._known_states.setdefault(inner, inner)
 
     def _all_modes(
         self, relations: Iterable[RuleRelation], aggressive: bool

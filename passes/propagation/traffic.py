@@ -12,7 +12,7 @@ single ops: sums that stay partial.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -74,6 +74,7 @@ class Traffic:
         self._loops = any(count != 1 for count in self._runs.values())
         self._one_of: dict[Tiling, Tiling] = {}
         self._tilings: dict[Leaf, Tiling] = {}
+        self._solved: dict[Hashable, Tiling] = {}  # tilings by the digits of leaves
         self._relation_costs: dict[RuleRelation, RelationCost] = {}
         self._ops: dict[RuleRelation, _Op | None] = {}
         self._known_ops: dict[tuple[OpUse, frozenset[int]], _Op] = {}
@@ -88,7 +89,11 @@ class Traffic:
     def tiling(self, leaf: Leaf) -> Tiling:
         found = self._tilings.get(leaf)
         if found is None:
-            found = self._tilings[leaf] = self.one(leaf.tiling(self.order).canonical())
+            key = leaf.dims, leaf.unreduced, leaf.manual, leaf.fixed_sharding
+            found = self._solved.get(key)
+            if found is None:
+                found = self._solved[key] = self.one(leaf.tiling(self.order).canonical())
+            self._tilings[leaf] = found
         return found
 
     def one(self, tiling: Tiling) -> Tiling:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Flag
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...ir.brief import brief
 from ...ir.factors.sharding_rule import ShardingRule, elementwise_rule
@@ -42,8 +42,7 @@ class PropagationDirection(Flag):
     BOTH = 3
 
 
-@dataclass(frozen=True, slots=True)
-class LeafState:
+class LeafState(NamedTuple):
     """The properties of a leaf that decide a propagation step, as a hashable value, so that equal steps run once.
 
     `dims` has the digits of each dimension, which grow unless the dimension is `closed`. No dimension may use `blocked`
