@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from .ir.tools.to_networkx import to_networkx as to_networkx
     from .passes.annotating.strategy import apply_strategy as apply_strategy
     from .passes.annotating.strategy import load_strategy as load_strategy
+    from .passes.annotating.strip import strip_annotations as strip_annotations
     from .passes.api import partition as partition
     from .passes.api import propagate as propagate
     from .passes.api import verify as verify
@@ -160,6 +161,7 @@ _PLACES = {
     "to_networkx": "ir.tools.to_networkx:to_networkx",
     "apply_strategy": "passes.annotating.strategy:apply_strategy",
     "load_strategy": "passes.annotating.strategy:load_strategy",
+    "strip_annotations": "passes.annotating.strip:strip_annotations",
     "partition": "passes.api:partition",
     "propagate": "passes.api:propagate",
     "verify": "passes.api:verify",
