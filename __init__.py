@@ -87,6 +87,8 @@ if TYPE_CHECKING:
     from .passes.op_sharding.assignment import LocalForm as LocalForm
     from .passes.op_sharding.forms import LocalForms as LocalForms
     from .passes.pipelines import PIPELINE as PIPELINE
+    from .passes.planning.plan import Plan as Plan
+    from .passes.planning.plan import plan as plan
     from .passes.resharding.transfers import reshard_plan as reshard_plan
     from .passes.result import Partitioned as Partitioned
     from .passes.spmd.emit.local_op import LocalOp as LocalOp
@@ -167,6 +169,8 @@ _PLACES = {
     "verify": "passes.api:verify",
     "Pass": "passes.base:Pass",
     "PassContext": "passes.base:PassContext",
+    "Plan": "passes.planning.plan:Plan",
+    "plan": "passes.planning.plan:plan",
     "LocalForm": "passes.op_sharding.assignment:LocalForm",
     "LocalForms": "passes.op_sharding.forms:LocalForms",
     "PIPELINE": "passes.pipelines:PIPELINE",

@@ -80,6 +80,7 @@ def test_names() -> None:
         "Movement", "Memory", "Along", "RowMajor", "forecast", "StepForecast",
         "pipeline_schedule", "PipelineSchedule",
         "strip_annotations",
+        "plan", "Plan",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted
 
