@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from .ir.tools.to_networkx import to_networkx as to_networkx
     from .passes.annotating.strategy import apply_strategy as apply_strategy
     from .passes.annotating.strategy import load_strategy as load_strategy
+    from .passes.annotating.strip import strip_annotations as strip_annotations
     from .passes.api import partition as partition
     from .passes.api import propagate as propagate
     from .passes.api import verify as verify
@@ -86,6 +87,8 @@ if TYPE_CHECKING:
     from .passes.op_sharding.assignment import LocalForm as LocalForm
     from .passes.op_sharding.forms import LocalForms as LocalForms
     from .passes.pipelines import PIPELINE as PIPELINE
+    from .passes.planning.plan import Plan as Plan
+    from .passes.planning.plan import plan as plan
     from .passes.resharding.transfers import reshard_plan as reshard_plan
     from .passes.result import Partitioned as Partitioned
     from .passes.spmd.emit.local_op import LocalOp as LocalOp
@@ -160,11 +163,14 @@ _PLACES = {
     "to_networkx": "ir.tools.to_networkx:to_networkx",
     "apply_strategy": "passes.annotating.strategy:apply_strategy",
     "load_strategy": "passes.annotating.strategy:load_strategy",
+    "strip_annotations": "passes.annotating.strip:strip_annotations",
     "partition": "passes.api:partition",
     "propagate": "passes.api:propagate",
     "verify": "passes.api:verify",
     "Pass": "passes.base:Pass",
     "PassContext": "passes.base:PassContext",
+    "Plan": "passes.planning.plan:Plan",
+    "plan": "passes.planning.plan:plan",
     "LocalForm": "passes.op_sharding.assignment:LocalForm",
     "LocalForms": "passes.op_sharding.forms:LocalForms",
     "PIPELINE": "passes.pipelines:PIPELINE",

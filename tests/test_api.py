@@ -79,6 +79,8 @@ def test_names() -> None:
         "builder", "InternalError", "Algebra", "jax", "Attributes", "ShapeError", "compile", "Program", "NativeMemory",
         "Movement", "Memory", "Along", "RowMajor", "forecast", "StepForecast",
         "pipeline_schedule", "PipelineSchedule",
+        "strip_annotations",
+        "plan", "Plan",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted
 

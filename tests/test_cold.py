@@ -94,6 +94,10 @@ USES: dict[str, str] = {
     "pipeline_schedule": "assert it('1f1b', 2, 4).times().bubble > 0",
     "PipelineSchedule": "assert isinstance(hloom.pipeline_schedule('gpipe', 2, 4), it)",
     "apply_strategy": "m = hloom.parse(text)\nit(m, {'x': 'a'}, {'a': 4})\nassert m.entry.parameters[0].sharding.mesh",
+    "plan": "try:\n    assert it(hloom.parse(text), 'h100', mesh='4').peak > 0\n"
+            "except hloom.CompileError as e:\n    assert 'HiGHS' in str(e)",
+    "Plan": "assert it.__doc__",
+    "strip_annotations": "m = hloom.parse(text)\nit(m)\nassert m.num_partitions == 1",
     "load_strategy": "try:\n    it('examples/none.toml')\nexcept hloom.CompileError:\n    pass",
     "partition": "assert it(hloom.parse(text), forms=hloom.local_forms()).num_partitions == 4",
     "propagate": "assert it(hloom.parse(text)).stage.value",

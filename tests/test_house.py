@@ -77,6 +77,9 @@ ROOMS: dict[str, set[str]] = {
     "passes/schedule": {"passes/base", "passes/cleanup", "passes/schedule/search", "passes/schedule/rewrites"},
     "passes/annotating": {"passes/base"},
     "passes/propagation": {"passes/base", "passes/op_sharding", "passes/resharding"},
+    "passes/planning": {
+        "passes", "passes/annotating", "passes/base", "passes/op_sharding", "passes/propagation", "passes/resharding",
+    },
     "passes/spmd/checks": {"passes/op_sharding"},
     "passes/spmd/emit": {
         "passes/op_sharding", "passes/resharding", "passes/resharding/base", "passes/resharding/exchange",
@@ -126,7 +129,7 @@ UPWARD: dict[tuple[str, str], str] = {
 
 # Distributions that the package may import, and those it may import only inside functions.
 ANYWHERE = {"numpy", "ml_dtypes"}
-LATE = {"lark", "llvmlite", "mpi4py", "networkx"}
+LATE = {"highspy", "lark", "llvmlite", "mpi4py", "networkx"}
 
 LONGEST = 400
 LONG_FILES: dict[str, str] = {}  # path: why it is one file all the same
@@ -326,7 +329,7 @@ def test_readme_has_the_two_commands() -> None:
     assert second[0] == ".venv/bin/pip install -q '.[test]' && .venv/bin/python -m pytest"
     example = first[0].split("hloom run ")[1].split()[0]
     assert (ROOT / example).is_file()
-    assert {"mpi", "xla", "native", "test", "bench", "dev"} == set(PROJECT["project"]["optional-dependencies"])
+    assert {"mpi", "xla", "native", "plan", "test", "bench", "dev"} == set(PROJECT["project"]["optional-dependencies"])
 
 
 def test_private_names_stay_in_their_modules() -> None:

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from ..diagnostics import Location, fail
-from ..graph.instruction import Instruction
+from ..factors.shardy_rule import KEY as RULE_KEY
+from ..graph.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction
 from ..graph.interfaces import DeviceNumber
 from ..graph.module import Module, Stage
 from ..ops.calls.behaviour import CustomCallAttributes
@@ -37,6 +38,14 @@ def parts(annotation: AnySharding | None) -> Iterator[Sharding]:
         yield from annotation.elements
     elif annotation is not None:
         yield annotation
+
+
+def without_shardy(attributes: FrontendAttributes) -> FrontendAttributes:
+    """Returns frontend attributes without Shardy's annotations. Keeps a custom-call's rule for the partitioner."""
+    if not any(key.startswith("xla.sdy.") for key in attributes):
+        return attributes
+    kept = {k: v for k, v in attributes.items() if not k.startswith("xla.sdy.") or k == RULE_KEY}
+    return kept or NO_FRONTEND_ATTRIBUTES
 
 
 def devices_problem(sharding: Sharding, devices: int) -> str | None:

@@ -55,7 +55,7 @@ class ShardedOptimizer(Pass):
         if root.op.role is not Role.TUPLE:
             context.diagnostics.remark(f"{self.name}: a single result has no optimizer states", root.location)
             return False
-        pairs = _new_values(module)
+        pairs = new_values(module)
         live = module.entry.reachable()
         states = {p: n for p, n in pairs.items() if _is_state(p, root, live)}
         mesh, digits = self._data(module, [p for p in module.entry.parameters if p not in pairs])
@@ -113,7 +113,7 @@ def _named(axes: str, meshes: list[Mesh]) -> tuple[Mesh, Digits]:
     return mesh, merge(d for name in names for d in mesh.digits(AxisRef(name)))
 
 
-def _new_values(module: Module) -> dict[Instruction, int]:
+def new_values(module: Module) -> dict[Instruction, int]:
     """Returns for each parameter the number of the result that is its new value, where that can be told: by aliasing,
     as the only result that it can be, or as the result of the same number.
     """

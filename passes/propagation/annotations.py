@@ -17,8 +17,7 @@ from dataclasses import dataclass
 
 from ...ir.diagnostics import Diagnostics, fail
 from ...ir.factors.sharding_rule import Monoid, elementwise_rule
-from ...ir.factors.shardy_rule import KEY as RULE_KEY
-from ...ir.graph.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction
+from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.monoid import choice_monoid
 from ...ir.ops.calls.custom_call import target_of
@@ -27,7 +26,7 @@ from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.sharding_checks import device_problem
-from ...ir.tools.spmd import Order, main_order, parts
+from ...ir.tools.spmd import Order, main_order, parts, without_shardy
 from ..base import PassContext
 from .devices import anonymous_mesh, main_mesh, num_devices
 from .regions import mark_regions
@@ -54,7 +53,7 @@ class Annotations:
             else:  # a call for its side effect alone may be placed on a device, too
                 instruction.sharding = alone[0]
             instruction.shardy = None
-            instruction.frontend_attributes = _without_shardy(instruction)
+            instruction.frontend_attributes = without_shardy(instruction.frontend_attributes)
         module.num_partitions = self.mesh.size
 
 
@@ -65,15 +64,6 @@ def _sharding(tiling: Tiling, mesh: Mesh, known: dict[Tiling, Sharding]) -> Shar
         found = Sharding.from_tiling(tiling, mesh) or Sharding.on_own_mesh(tiling, mesh.size)
         known[tiling] = found
     return found
-
-
-def _without_shardy(instruction: Instruction) -> FrontendAttributes:
-    """Returns the frontend attributes without Shardy's annotations. Keeps a custom-call's rule for the partitioner."""
-    attributes = instruction.frontend_attributes
-    if not any(key.startswith("xla.sdy.") for key in attributes):
-        return attributes
-    kept = {k: v for k, v in attributes.items() if not k.startswith("xla.sdy.") or k == RULE_KEY}
-    return kept or NO_FRONTEND_ATTRIBUTES
 
 
 def annotate(module: Module, graph: ValueGraph, context: PassContext) -> Annotations:

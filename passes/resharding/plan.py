@@ -54,7 +54,7 @@ def with_manual(tiling: Tiling, manual: Digits) -> Tiling:
 
 @lru_cache(maxsize=65536)
 def plan_reshard(
-    source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int, memory: float = math.inf, size: int = 4,
+    source: Tiling, target: Tiling, dims: tuple[int, ...], devices: int, memory: float = math.inf, size: float = 4,
     machine: Machine = DEFAULT,
 ) -> ReshardPlan:
     """Finds the cheapest moves between two tilings of an array with these (global) dimensions, over this many devices.
@@ -74,7 +74,7 @@ def plan_reshard(
         return _IMPOSSIBLE
     if source.order != target.order and _has_same_tiles(source, target, dims, devices):
         return _empty_plan(source, dims)
-    problem = ReshardProblem(dims, devices, max(size, 1), machine, memory)
+    problem = ReshardProblem(dims, devices, size or 1, machine, memory)
     plan = _best(source, target, problem)
     if plan is None and not manual:  # last resort: an exchange would have millions of pieces, or exceed the memory
         plan = _best(source, target, replace(problem, may_replicate=True))

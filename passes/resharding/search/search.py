@@ -46,7 +46,7 @@ class ReshardProblem:
 
     dims: tuple[int, ...]
     devices: int
-    size: int
+    size: float
     machine: Machine
     memory: float
     may_replicate: bool = False

@@ -1,0 +1,1 @@
+"""Finds the sharding of a program that costs least on a machine."""

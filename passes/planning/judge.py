@@ -1,0 +1,48 @@
+"""Judges annotated programs: partitions them, schedules them within memory, and takes the forecast."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ...cost.memory import live_memory
+from ...cost.timeline import timeline
+from ...ir.diagnostics import CompileError, Diagnostics
+from ...ir.graph.module import Module, clone_module
+from .. import pipelines
+from ..base import PassContext
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The forecast of a program on the machine: seconds of a step, those in which computation waits, and the largest
+    number of bytes on a device. Seconds are infinite if the program does not fit; then `error` tells why.
+    """
+
+    seconds: float
+    exposed: float
+    peak: int
+    error: str = ""
+
+    @property
+    def fits(self) -> bool:
+        return self.seconds < math.inf
+
+
+def judge(module: Module, context: PassContext, devices: int, limit: int = 0) -> Judged:
+    """Returns the forecast of a GLOBAL program, which stays as it is, on this many devices in `limit` bytes (0: those
+    of the machine).
+    """
+    local = clone_module(module)
+    own = replace(context, num_devices=devices, default_devices=None, diagnostics=Diagnostics(), records=[])
+    own.reshardings = []
+    try:
+        pipelines.partition(local, own)
+    except CompileError as error:
+        return Judged(math.inf, 0.0, 0, str(error.diagnostics[0].message))
+    try:
+        pipelines.schedule(local, own, limit)
+    except CompileError as error:
+        return Judged(math.inf, 0.0, live_memory(local).peak, str(error.diagnostics[0].message))
+    found = timeline(local, context.machine)
+    return Judged(found.seconds, found.exposed, live_memory(local).peak)

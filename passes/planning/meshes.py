@@ -1,0 +1,60 @@
+"""The meshes that a plan may use: given by sizes, by text, or all of two dimensions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from ...ir.diagnostics import fail
+from ...ir.graph.module import Module
+from ...ir.sharding.mesh import Mesh
+from ...ir.tools.spmd import parts
+
+_NAMES = ("data", "model")
+_SIZES = re.compile(r"[1-9]\d*(x[1-9]\d*)*$")
+ALL = "all"
+
+
+def meshes_of(said: str | Mapping[str, int] | None, devices: int | None, module: Module) -> list[Mesh]:
+    """Returns the meshes that `said` means: sizes of named axes (or `data=8,model=16`), sizes alone (`8x16`), `all`
+    two-dimensional ones of this many devices, or by None the mesh of the program.
+
+    Raises CompileError if the devices are not known, or are others than those of the mesh.
+    """
+    known = named(module)
+    if said is None and len(known) == 1 and devices in (None, known[0].size):
+        return [Mesh.of(**dict(known[0].axes))]
+    count = devices or (module.num_partitions if module.num_partitions > 1 else 0) or (known[0].size if known else 0)
+    if said == ALL or said is None:
+        if not count:
+            fail("a plan needs a mesh, or a number of devices", help="such as --mesh 8x16, or --devices 8")
+        pairs = [(count // n, n) for n in range(1, count + 1) if count % n == 0 and n <= count // n]
+        return [_mesh([a, b] if b > 1 else [a]) for a, b in pairs] if said == ALL else [_mesh([count])]
+    found = Mesh.of(**said) if isinstance(said, Mapping) else _read(said)
+    if devices is not None and found.size != devices:
+        fail(f"the mesh has {found.size} devices, {devices} are asked for")
+    return [found]
+
+
+def named(module: Module) -> list[Mesh]:
+    """Returns the different meshes with axes that the annotations of a module use."""
+    used = (s.mesh for c in module for i in c for s in parts(i.annotation) if not s.is_replicated)
+    meshes = (mesh for mesh in used if mesh is not None and mesh.named and mesh.axes)
+    return list({mesh.axes: mesh for mesh in meshes}.values())
+
+
+def _read(text: str) -> Mesh:
+    if _SIZES.match(text):
+        return _mesh([int(n) for n in text.split("x")])
+    sizes: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, size = part.partition("=")
+        if not equals or not name.strip().isidentifier() or not size.strip().isdigit():
+            fail(f"'{text}' is no mesh", help="write 8x16, data=8,model=16, or all")
+        sizes[name.strip()] = int(size)
+    return Mesh.of(**sizes)
+
+
+def _mesh(sizes: Sequence[int]) -> Mesh:
+    names = _NAMES[: len(sizes)] if len(sizes) <= len(_NAMES) else [f"axis{n}" for n in range(len(sizes))]
+    return Mesh.of(**dict(zip(names, sizes)))

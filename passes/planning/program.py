@@ -1,0 +1,296 @@
+"""The integer program of a model, and its solution by HiGHS.
+
+Variables: x[class, division], binary. For each read a flow e[division of the value, wanted division] whose margins are
+sums of x: that is known to bound better than `e >= x + y - 1`. Where several classes read a value, z >= e of each: a
+copy in one division is made once. T is the time. C is computation, K the communication that computation waits for, H
+that which may hide:
+
+    minimise  T + share (C + K + H)    T >= C + K + exposed H    T >= K + H    memory at each moment <= limit
+
+`share` ranks plans of equal T. The solver's bound on T holds for all plans of the model (see `Assumed`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...ir.diagnostics import fail
+from ..resharding.table import Division
+from .model import Choice, Model, Reads
+from .moments import busiest
+from .times import Floats
+
+SHARE = 0.05  # of C + K + H in the objective
+_GAP = 5e-4  # relative, at which a solution counts as optimal
+_BEYOND = 1e3  # price of memory beyond the limit, in limits, where a stage may exceed it
+_TIE = 1e-3  # of the objective: of equals the one with less memory
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """An assumption on overlap: the share of H that computation waits for, and the collectives of H per latency."""
+
+    exposed: float = 0.0
+    bucket: float = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanValue:
+    """The value of a choice: T, its parts, and the bytes at the busiest moment. Times are seconds."""
+
+    seconds: float
+    computing: float
+    waiting: float
+    hiding: float
+    memory: float
+
+    @property
+    def objective(self) -> float:
+        return self.seconds + SHARE * (self.computing + self.waiting + self.hiding)
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The solver's answer: the choice (None if there is none), a bound on the objective, and whether it is optimal.
+    `columns` is the size of the program.
+    """
+
+    choice: Choice | None
+    bound: float
+    is_optimal: bool
+    columns: int
+
+
+def solver() -> Any:
+    """Returns the module of HiGHS. Raises CompileError if it is not installed."""
+    try:
+        import highspy
+    except ImportError:
+        fail("planning needs HiGHS, the solver of integer programs", help="pip install 'hloom[plan]'")
+    return highspy
+
+
+def _quiet(highs: Any) -> Any:
+    """Returns a solver that prints nothing: HiGHS prints its name when it enables callbacks, which this does not."""
+    return type("Quiet", (highs.Highs,), {"enableCallbacks": _nothing})()
+
+
+def _nothing(_: Any) -> None: ...
+
+
+@dataclass(eq=False)
+class Costs:
+    """The costs of a model under an assumption, and the memory of each division of each class at some moments."""
+
+    model: Model
+    assumed: Assumed = Assumed()
+    moments: list[dict[int, Floats]] = field(init=False)
+    _moves: dict[tuple[Division, Division, int, bool], float] = field(init=False, default_factory=dict[Any, float])
+
+    def __post_init__(self) -> None:
+        self.moments = []
+        for held in busiest(self.model):
+            found: dict[int, Floats] = {}
+            for value in held:
+                number = value.stand.cluster
+                share = self.model.times.share(value.stand.places, self.model.classes[number].rows)
+                found[number] = found.get(number, 0.0) + value.size * share
+            self.moments.append(found)
+
+    def under(self, assumed: Assumed) -> Costs:
+        """Returns the costs under another assumption."""
+        other = object.__new__(Costs)
+        other.model, other.assumed, other.moments, other._moves = self.model, assumed, self.moments, {}
+        return other
+
+    def move(self, source: Division, target: Division, size: int, hides: bool) -> float:
+        """Returns the seconds of resharding a value of this many bytes."""
+        key = source, target, size, hides
+        found = self._moves.get(key)
+        if found is None:
+            found = self.model.table.seconds(source, target, size)
+            if hides and found:
+                least = self.model.table.seconds(source, target, 1.0)
+                found = max(found - least, 0.0) + min(least, found) / self.assumed.bucket
+            self._moves[key] = found
+        return found
+
+    def value(self, choice: Choice) -> PlanValue:
+        """Returns the value of a choice."""
+        classes = self.model.classes
+        divisions = {number: classes[number].division(row) for number, row in choice.items()}
+        computing = sum(classes[n].computing[row] for n, row in choice.items())
+        waiting = sum(classes[n].exchanging[row] for n, row in choice.items())
+        hiding = 0.0
+        for reads in self.model.reads:
+            source = reads.stand.division(divisions[reads.stand.cluster])
+            once: dict[Division, tuple[float, bool]] = {}
+            for reader in reads.readers:
+                target = reader.stand.division(divisions[reader.stand.cluster])
+                cost = reads.count * reader.runs * self.move(source, target, reads.size, reader.hides)
+                before = once.get(target, (0.0, True))
+                once[target] = max(cost, before[0]), reader.hides and before[1]
+            for cost, hides in once.values():
+                hiding, waiting = (hiding + cost, waiting) if hides else (hiding, waiting + cost)
+        held = (sum(float(of[choice[n]]) for n, of in moment.items()) for moment in self.moments)
+        seconds = max(computing + waiting + self.exposed * hiding, waiting + hiding)
+        return PlanValue(float(seconds), float(computing), float(waiting), float(hiding), max(held, default=0.0))
+
+    @property
+    def exposed(self) -> float:
+        return max(self.assumed.exposed, 1.0 - self.model.machine.overlap)
+
+
+Allowed = Mapping[int, npt.NDArray[np.int64]]  # the rows that each class may take
+
+
+class _Builder:
+    """Collects the columns and rows of the program."""
+
+    def __init__(self) -> None:
+        self.costs: list[tuple[float, float, float]] = []  # C, K, H of each column
+        self.entries: tuple[list[int], list[int], list[float]] = [], [], []
+        self.lower: list[float] = []
+        self.upper: list[float] = []
+
+    def column(self, computing: float = 0.0, waiting: float = 0.0, hiding: float = 0.0) -> int:
+        self.costs.append((computing, waiting, hiding))
+        return len(self.costs) - 1
+
+    def row(self, lower: float, upper: float) -> int:
+        self.lower.append(lower)
+        self.upper.append(upper)
+        return len(self.lower) - 1
+
+    def entry(self, row: int, column: int, value: float) -> None:
+        for place, item in zip(self.entries, (row, column, value)):
+            place.append(item)  # pyright: ignore[reportArgumentType]
+
+
+def solve(
+    costs: Costs, allowed: Allowed | None = None, *, limit: float = math.inf, seconds: float = 60.0, soft: bool = False,
+    most: float = math.inf, start: Choice | None = None,
+) -> Solution:
+    """Solves the program over the `allowed` rows (by default all) within this many seconds.
+
+    `limit` is the memory in bytes; with `soft` more has a price. Moves that cost more than `most` seconds are left out.
+    `start` is a choice to begin with.
+    """
+    highs = solver()
+    rows = allowed or {n: np.arange(len(c.rows)) for n, c in enumerate(costs.model.classes)}
+    builder, first = _Builder(), dict[int, int]()
+    for number, of_class in enumerate(costs.model.classes):
+        one = builder.row(1.0, 1.0)
+        first[number] = len(builder.costs)
+        for row in rows[number]:
+            column = builder.column(float(of_class.computing[row]), float(of_class.exchanging[row]))
+            builder.entry(one, column, 1.0)
+    count = len(builder.costs)
+    for reads in costs.model.reads:
+        _add_reads(builder, costs, reads, rows, first, most)
+    spent = np.array(builder.costs).T
+    columns, scale = len(builder.costs), 1.0 / max(spent[0].max(initial=0.0), 1e-15)
+    for part in (spent[0] + spent[1] + costs.exposed * spent[2], spent[1] + spent[2]):
+        row = builder.row(0.0, math.inf)
+        for column in np.nonzero(part)[0]:
+            builder.entry(row, int(column), -float(part[column]) * scale)
+        builder.entry(row, columns, 1.0)
+    held = np.zeros(columns)
+    for moment in costs.moments:
+        row = builder.row(-math.inf, 1.0) if limit < math.inf else -1
+        for number, sizes in moment.items():
+            for place, size in enumerate(sizes[rows[number]]):
+                held[first[number] + place] += size
+                if row >= 0:
+                    builder.entry(row, first[number] + place, float(size) / limit)
+        if row >= 0:
+            builder.entry(row, columns + 1, -1.0)
+    objective = np.concatenate([SHARE * scale * spent.sum(0) + _TIE * held / max(held.sum(), 1.0), [1.0, _BEYOND]])
+    upper = np.concatenate([np.ones(columns), [math.inf, math.inf if soft else 0.0]])
+    model = _highs_model(highs, builder, objective, upper, count)
+    run = _quiet(highs)
+    for option, value in (("output_flag", False), ("time_limit", seconds), ("mip_rel_gap", _GAP), ("threads", 1)):
+        run.setOptionValue(option, value)
+    run.passModel(model)
+    if start is not None and all(start[n] in rows[n] for n in first):
+        chosen = [first[n] + int(np.nonzero(rows[n] == start[n])[0][0]) for n in first]
+        values = np.zeros(count)
+        values[chosen] = 1.0
+        run.setSolution(count, np.arange(count, dtype=np.int32), values)
+    run.run()
+    info, found = run.getInfo(), np.array(run.getSolution().col_value)
+    bound = float(info.mip_dual_bound) / scale
+    if len(found) <= columns or info.primal_solution_status != 2:
+        return Solution(None, bound, False, columns)
+    choice = {n: int(rows[n][np.argmax(found[first[n] : first[n] + len(rows[n])])]) for n in first}
+    optimal = run.getModelStatus() == highs.HighsModelStatus.kOptimal
+    return Solution(choice, bound, optimal, columns)
+
+
+def _add_reads(
+    builder: _Builder, costs: Costs, reads: Reads, rows: Allowed, first: Mapping[int, int], most: float
+) -> None:
+    """Adds the flow of values between the divisions that they have and those that their readers want."""
+    sources, from_rows = _divisions(costs, reads.stand.cluster, reads.stand.division, rows)
+    copies: dict[tuple[Division, Division], int] = {}
+    for reader in reads.readers:
+        targets, to_rows = _divisions(costs, reader.stand.cluster, reader.stand.division, rows)
+        prices = {
+            (a, b): reads.count * reader.runs * costs.move(source, target, reads.size, reader.hides)
+            for a, source in enumerate(sources) for b, target in enumerate(targets)
+        }  # fmt: skip
+        if not any(prices.values()):
+            continue
+        leaving = [builder.row(0.0, 0.0) for _ in sources]
+        coming = [builder.row(0.0, 0.0) for _ in targets]
+        for place, a in enumerate(from_rows):
+            builder.entry(leaving[a], first[reads.stand.cluster] + place, -1.0)
+        for place, b in enumerate(to_rows):
+            builder.entry(coming[b], first[reader.stand.cluster] + place, -1.0)
+        for (a, b), price in prices.items():
+            if math.isinf(price) or (not reader.hides and price > most):
+                continue
+            spent = (0.0, 0.0, price) if reader.hides else (0.0, price, 0.0)
+            if len(reads.readers) == 1 or not price:
+                column = builder.column(*spent)
+            else:
+                column, key = builder.column(), (sources[a], targets[b])
+                if key not in copies:
+                    copies[key] = builder.column(*spent)
+                made = builder.row(0.0, math.inf)
+                builder.entry(made, copies[key], 1.0)
+                builder.entry(made, column, -1.0)
+            builder.entry(leaving[a], column, 1.0)
+            builder.entry(coming[b], column, 1.0)
+
+
+def _divisions(costs: Costs, number: int, stands: Any, rows: Allowed) -> tuple[list[Division], list[int]]:
+    """Returns the different divisions of a value of a class, and the one of each of its rows."""
+    known: dict[Division, int] = {}
+    of_class = costs.model.classes[number]
+    places = [known.setdefault(stands(of_class.division(row)), len(known)) for row in rows[number]]
+    return list(known), places
+
+
+def _highs_model(
+    highs: Any, builder: _Builder, objective: Floats, upper: Floats, integers: int
+) -> Any:
+    columns, rows = len(objective), len(builder.lower)
+    row_of, column_of, values = (np.array(part) for part in builder.entries)
+    order = np.lexsort((row_of, column_of))
+    found = highs.HighsLp()
+    found.num_col_, found.num_row_ = columns, rows
+    found.col_cost_, found.col_lower_, found.col_upper_ = objective, np.zeros(columns), upper
+    found.row_lower_, found.row_upper_ = np.array(builder.lower), np.array(builder.upper)
+    found.a_matrix_.format_ = highs.MatrixFormat.kColwise
+    found.a_matrix_.start_ = np.searchsorted(column_of[order], np.arange(columns + 1))
+    found.a_matrix_.index_, found.a_matrix_.value_ = row_of[order], values[order]
+    kinds: Sequence[Any] = [highs.HighsVarType.kInteger] * integers
+    found.integrality_ = [*kinds, *[highs.HighsVarType.kContinuous] * (columns - integers)]
+    return found

@@ -1,0 +1,121 @@
+"""Times of a cluster's ops under each of its divisions, as the timeline has them: `launch + max(work, memory)` per op.
+
+Values that a compiler fuses lie in no memory, and attention is one kernel where the machine has one (`cost.seconds`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ...cost.attention import NO_KERNELS, AttentionKernels, attention_kernels
+from ...cost.machine import SECOND, Machine
+from ...cost.products import ProductSizes
+from ...cost.uses import algebra, overwritten
+from ...cost.work import is_contraction
+from ...ir.analysis.stored import Stored
+from ...ir.graph.algebra import Algebra
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import PassesOn, memory
+from ..op_sharding.anywhere import is_structure
+from ..op_sharding.divisions import Divisions
+from .clusters import ClusterMember, OpCluster, stand_of
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.int64]  # divisions: one row each, one column per axis
+
+
+class Times:
+    """Times the clusters of one program on axes of these sizes. Times are seconds of all runs."""
+
+    def __init__(self, divisions: Divisions, machine: Machine) -> None:
+        self._divisions, self._machine = divisions, machine
+        self._sizes = np.array(divisions.sizes, np.float64)
+        self._stored = Stored() if machine.fuses else None
+        self._kernels: dict[Computation, AttentionKernels] = {}
+
+    def computing(self, cluster: OpCluster, rows: Rows) -> Floats:
+        """Returns the time of computation, of each division."""
+        total = np.zeros(len(rows))
+        for member in cluster.members:
+            total += member.runs * self._member(member, cluster, rows)
+        return total
+
+    def exchanging(self, cluster: OpCluster, rows: Rows) -> Floats:
+        """Returns the time in which local forms exchange data, of each division; infinity for those not legal."""
+        total: Floats = np.zeros(len(rows))
+        for member in cluster.members:
+            relation = member.relation
+            assert relation.call is not None
+            back = {own: f for f, own in enumerate(member.factors)}
+            op = relation.instruction.op
+            seconds = [
+                self._divisions.exchanged(op, relation.call, tuple(back.get(int(f), -1) for f in row)) for row in rows
+            ]
+            total += member.runs * np.array(seconds)
+        return total
+
+    def share(self, places: Sequence[int], rows: Rows) -> Floats:
+        """Returns the part of a value that a device holds, given the place of an axis on each factor."""
+        divided = np.array(places)[rows] >= 0
+        return np.asarray(1.0 / np.where(divided, self._sizes, 1.0).prod(axis=1), np.float64)
+
+    def _member(self, member: ClusterMember, cluster: OpCluster, rows: Rows) -> Floats:
+        instruction = member.relation.instruction
+        if is_structure(instruction) or memory(instruction.op).is_view or instruction.op.interface(PassesOn):
+            return np.zeros(len(rows))
+        size, is_stored = self._touched(member, cluster, rows), self._is_stored(instruction)
+        times: Floats = np.array([self._machine.memory(float(s)) for s in size])
+        if is_contraction(instruction):
+            times = np.maximum(times, np.array([self._product(member, tuple(map(int, row))) for row in rows]))
+        launched = (times > 0) if is_stored or is_contraction(instruction) else np.zeros(len(rows), bool)
+        return np.asarray((times + self._machine.launch * launched) / SECOND, np.float64)
+
+    def _touched(self, member: ClusterMember, cluster: OpCluster, rows: Rows) -> Floats:
+        """Returns the bytes that a device reads and writes, of each division."""
+        relation, instruction = member.relation, member.relation.instruction
+        count = len(relation.rule.operands)
+        held = [
+            leaf.shape.byte_size * self.share(stand_of(cluster, member.dims(number)).places, rows)
+            for number, leaf in enumerate(relation.leaves)
+        ]
+        kept, written = overwritten(instruction), sum(held[count:], np.zeros(len(rows)))
+        total = np.zeros(len(rows))
+        if count == len(instruction.operands):
+            for number, operand in enumerate(instruction.operands):
+                if number not in kept and self._is_stored(operand):
+                    moved = algebra(instruction) is Algebra.MOVE
+                    total += np.minimum(held[number], written) if moved else held[number]
+        if self._is_stored(instruction):
+            others = [held[n] for n in range(count) if n not in kept]
+            total += np.minimum(written, sum(others, np.zeros(len(rows)))) if len(others) < count else written
+        return total
+
+    def _product(self, member: ClusterMember, row: tuple[int, ...]) -> float:
+        """Returns the machine's time of a contraction on a tile."""
+        rule, instruction = member.relation.rule, member.relation.instruction
+        left, right, result = ({f for dim in value for f in dim} for value in (*rule.operands[:2], rule.results[0]))
+        sizes = [1, 1, 1, 1]
+        for number, factor in enumerate(rule.factors):
+            parts = math.prod(n for n, f in zip(self._divisions.sizes, row) if f == member.factors[number])
+            read = 0 if number in left and number in right else 1 if number in left else 2
+            sizes[read if number in result else 3] *= factor.size // parts
+        found, element = ProductSizes(*sizes), instruction.operands[0].shape.element
+        share = self._attention(instruction).products.get(instruction)
+        if share is not None:
+            return share * self._machine.work(found.multiply_adds, element) / self._machine.attention
+        return self._machine.product(found, element)
+
+    def _is_stored(self, value: Instruction) -> bool:
+        return (self._stored is None or self._stored(value)) and value not in self._attention(value).inside
+
+    def _attention(self, value: Instruction) -> AttentionKernels:
+        if not self._machine.attention or value.parent is None:
+            return NO_KERNELS
+        if value.parent not in self._kernels:
+            self._kernels[value.parent] = attention_kernels(value.parent)
+        return self._kernels[value.parent]

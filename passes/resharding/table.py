@@ -1,0 +1,72 @@
+"""Costs of resharding among the divisions of arrays by the axes of one mesh, as a table.
+
+A `Division` says for each axis of the mesh which dimension of an array it divides; axes of one dimension are in the
+order of the mesh. The cost is that of `plan_reshard`, which searches. Divisions that differ in the numbers of
+dimensions only share one search. Costs are searched for arrays 16 times as large as one another, and interpolated
+between: they are concave in the bytes, so that this is at most what the plan takes. Dimensions are taken to be
+divisible.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...cost.machine import SECOND, Machine
+from ...ir.sharding.digit import Digits, merge, product
+from ...ir.sharding.tiling import Tiling
+from .plan import plan_reshard
+
+WHOLE, PARTIAL = -1, -2
+
+Division = tuple[int, ...]
+"""For each axis of a mesh the dimension that it divides: WHOLE for none, PARTIAL if the array is a sum over it."""
+
+_GRID = 4  # bits between the sizes that are searched
+
+
+def tiling_of(division: Division, rank: int, axes: Sequence[Digits]) -> Tiling:
+    """Returns the tiling that a division of an array of this rank means; `axes` has the digits of each axis."""
+    dims = tuple(merge(d for a, place in zip(axes, division) if place == dim for d in a) for dim in range(rank))
+    summed = sorted((d for a, place in zip(axes, division) if place == PARTIAL for d in a), key=lambda d: -d.stride)
+    return Tiling(dims, merge(summed))
+
+
+class ReshardTable:
+    """The costs of resharding on the axes of a mesh, given as the digits of each."""
+
+    def __init__(self, axes: Sequence[Digits], machine: Machine) -> None:
+        self.axes, self.sizes = tuple(axes), tuple(map(product, axes))
+        self.devices = math.prod(self.sizes)
+        self.machine = machine.of_devices(self.devices)
+        self.known: dict[tuple[Division, Division, float], float] = {}
+
+    def seconds(self, source: Division, target: Division, size: float) -> float:
+        """Returns the seconds to reshard an array of this many bytes in all."""
+        if source == target or not size:
+            return 0.0
+        source, target = _renumbered(source, target)
+        place = math.floor(math.log2(size)) // _GRID
+        least, most = 2.0 ** (_GRID * place), 2.0 ** (_GRID * (place + 1))
+        below = self._searched(source, target, least)
+        if size == least:
+            return below
+        return below + (self._searched(source, target, most) - below) * (size - least) / (most - least)
+
+    def _searched(self, source: Division, target: Division, size: float) -> float:
+        """Returns the seconds by a search. Any axis divides any dimension of the array."""
+        key = source, target, size
+        found = self.known.get(key)
+        if found is None:
+            dims = (self.devices,) * (max((*source, *target)) + 1)
+            ends = (tiling_of(division, len(dims), self.axes) for division in (source, target))
+            width = size / math.prod(dims)
+            plan = plan_reshard(*ends, dims, self.devices, size=width, machine=self.machine)
+            found = self.known[key] = plan.cost / SECOND
+        return found
+
+
+def _renumbered(source: Division, target: Division) -> tuple[Division, Division]:
+    """Numbers the dimensions in the order in which the axes divide them."""
+    numbers = {place: n for n, place in enumerate(dict.fromkeys(p for p in (*source, *target) if p >= 0))}
+    return tuple(numbers.get(p, p) for p in source), tuple(numbers.get(p, p) for p in target)

@@ -1,0 +1,122 @@
+"""Plans of small programs: they compute the same, are no worse than what is known, and keep what they must."""
+
+from __future__ import annotations
+
+import sys
+
+import hloom
+import numpy as np
+import pytest
+from hloom.cost.links import parse_links
+from hloom.cost.machine import Cluster
+from hloom.ir.sharding.mesh import AxisRef
+from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.op_sharding.divisions import Divisions
+from hloom.passes.planning.clusters import Clusters
+from hloom.passes.planning.model import Model
+from hloom.passes.planning.plan import PREPARE
+from hloom.passes.planning.program import Costs, solve
+from hloom.runtime.inputs.inputs import inputs_for_module
+
+SLOW = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e8, points=1e9)  # dividing pays for small programs, too
+STEP = """HloModule step
+ENTRY e {
+  x = f32[32,16] parameter(0)
+  w = f32[16,64] parameter(1)
+  v = f32[64,16] parameter(2)
+  h = f32[32,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[32,64] tanh(h)
+  y = f32[32,16] dot(t, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  g = f32[64,16] dot(t, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  nv = f32[64,16] subtract(v, g)
+  s = f32[32,64] dot(y, v), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  k = f32[16,64] dot(x, s), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  nw = f32[16,64] subtract(w, k)
+  ROOT r = (f32[16,64], f32[64,16]) tuple(nw, nv)
+}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _needs_the_solver() -> None:
+    pytest.importorskip("highspy")
+
+
+def test_candidates_compute_the_same_and_the_best_comes_first() -> None:
+    module = hloom.parse(STEP)
+    found = hloom.plan(module, SLOW, mesh="4x2", seconds=20)
+    inputs = inputs_for_module(module)
+    wanted = hloom.evaluate(module, inputs)
+    for candidate in found.candidates[:3]:
+        local = hloom.partition(candidate.module, machine=SLOW)
+        assert local.devices == 8
+        assert hloom.prove(module, local).is_equal
+        for got, want in zip(hloom.simulate(local, inputs), wanted, strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+    names = {c.name for c in found.candidates}
+    assert {"all data parallel", "all sharded"} <= names
+    assert found.seconds == min(c.judged.seconds for c in found.candidates) > 0
+    assert found.gap is not None
+    assert found.gap < 0.01
+    assert all(r.seconds > -1e-12 for r in found.regrets)
+    assert "sharding" not in module.to_text()  # the program given is left as it is
+
+
+def test_a_plan_is_no_worse_than_the_annotations_of_the_program() -> None:
+    module = hloom.load("examples/mlp_train.hlo")
+    found = hloom.plan(module, "tpu-v4", seconds=10)
+    own = next(c for c in found.candidates if c.name == "as annotated")
+    assert found.seconds <= own.judged.seconds == hloom.forecast(module, "tpu-v4").seconds
+
+
+def test_what_must_stay_stays() -> None:
+    found = hloom.plan(hloom.parse(STEP), SLOW, mesh="data=4,model=2", keep=("x=,model", "w=-,-"), seconds=10)
+    x, w, _ = found.module.entry.parameters
+    assert str(x.sharding) == "{mesh['data'=4,'model'=2], [{}, {'model'}]}"
+    assert w.sharding is not None
+    assert w.sharding.is_replicated  # pyright: ignore
+    assert "as annotated" not in {c.name for c in found.candidates}
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [("q=data,", "fits no value"), ("x", "fits no annotated parameter"), ("x=three,", "no axis 'three'"),
+     ("w=,data+model", "divides unevenly")],
+)  # fmt: skip
+def test_what_cannot_be_kept_is_named(keep: str, message: str) -> None:
+    text = STEP.replace("[16,64]", "[16,60]").replace("[32,64]", "[32,60]").replace("[64,16]", "[60,16]")
+    with pytest.raises(hloom.CompileError, match=message):
+        hloom.plan(hloom.parse(text), SLOW, mesh={"data": 4, "model": 2}, keep=(keep,))
+
+
+def test_memory_is_kept_or_the_least_is_told() -> None:
+    whole = hloom.plan(hloom.parse(STEP), SLOW, mesh="8", seconds=10)
+    least = min(c.judged.peak for c in whole.candidates)
+    assert hloom.plan(hloom.parse(STEP), SLOW, mesh="8", memory=least, seconds=10).peak <= least
+    with pytest.raises(hloom.CompileError, match="no sharding of step fits"):
+        hloom.plan(hloom.parse(STEP), SLOW, mesh="8", memory=2000, seconds=10)
+
+
+def test_without_the_solver_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    with pytest.raises(hloom.CompileError) as caught:
+        hloom.plan(hloom.parse(STEP), SLOW, mesh="8")
+    assert caught.value.diagnostics[0].help == "pip install 'hloom[plan]'"
+
+
+def columns(layers: int, devices: int) -> int:
+    lines = ["x0 = f32[1024,512] parameter(0)"]
+    for n in range(layers):
+        lines.append(f"w{n} = f32[512,512] parameter({n + 1})")
+        lines.append(f"h{n} = f32[1024,512] dot(x{n}, w{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}")
+        lines.append(f"x{n + 1} = f32[1024,512] tanh(h{n})")
+    lines[-1] = "ROOT " + lines[-1]
+    module = hloom.parse("HloModule m\nENTRY e {\n" + "\n".join(lines) + "\n}\n")
+    run_pipeline(PREPARE, module, PassContext(num_devices=1))
+    context, mesh = PassContext(machine=SLOW), hloom.Mesh.of(a=devices)
+    divisions = Divisions(context.decider(devices), [mesh.digits(AxisRef("a"))])
+    return solve(Costs(Model(Clusters(module, context.forms), divisions))).columns
+
+
+def test_the_size_of_the_program_grows_neither_with_layers_nor_with_devices() -> None:
+    assert columns(8, 8) == columns(32, 8) == columns(8, 512)

@@ -1,0 +1,42 @@
+"""The table of resharding costs against the plans that are made."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hloom.cost.presets import PRESETS
+from hloom.cost.transfer import SECOND
+from hloom.ir.sharding.mesh import AxisRef, Mesh
+from hloom.passes.resharding.plan import plan_reshard
+from hloom.passes.resharding.table import PARTIAL, WHOLE, ReshardTable, tiling_of
+
+MESH = Mesh.of(a=4, b=2)
+AXES = tuple(MESH.digits(AxisRef(name)) for name in ("a", "b"))
+
+
+@pytest.mark.parametrize("machine", ["tpu-v5p", "h100"])
+def test_costs_are_those_of_plans(machine: str) -> None:
+    """Exact for the sizes that are searched (16^6 bytes), close between them (5 * 2^20)."""
+    table = ReshardTable(AXES, PRESETS[machine])
+    targets = list(itertools.product((WHOLE, 0, 1), repeat=2))
+    sources = [*targets, (PARTIAL, 1), (WHOLE, PARTIAL), (PARTIAL, PARTIAL)]
+    exact: list[float] = []
+    for width, (source, target) in itertools.product((256.0, 80.0), itertools.product(sources, targets)):
+        ends = tiling_of(source, 2, AXES), tiling_of(target, 2, AXES)
+        planned = plan_reshard(*ends, (256, 256), 8, size=width, machine=table.machine).cost / SECOND
+        found = table.seconds(source, target, width * 256 * 256)
+        if width == 256:
+            exact.append(found - planned)
+        assert 0.75 * planned <= found <= 1.25 * planned, (source, target)
+    assert sum(abs(e) > 1e-12 for e in exact) <= len(exact) // 10  # another shape allows another plan
+
+
+def test_dimensions_share_searches_and_cutting_is_free() -> None:
+    table = ReshardTable(AXES, PRESETS["h100"])
+    first = table.seconds((0, WHOLE), (2, WHOLE), 16.0**5)
+    known = len(table.known)
+    assert table.seconds((3, WHOLE), (1, WHOLE), 16.0**5) == first > 0
+    assert len(table.known) == known
+    assert table.seconds((WHOLE, 1), (0, 1), 1e9) == 0.0
+    assert table.seconds((PARTIAL, PARTIAL), (0, 1), 0.0) == 0.0
