@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from .report.forecast import StepForecast as StepForecast
     from .report.forecast import forecast as forecast
     from .runtime import RankFailed as RankFailed
+    from .runtime import checkpoint as checkpoint
     from .runtime import evaluate as evaluate
     from .runtime import run as run
     from .runtime import simulate as simulate
@@ -184,6 +185,7 @@ _PLACES = {
     "Relations": "runtime.proof.relations.relate:Relations",
     "relate": "runtime.proof.relations.relate:relate",
     "Verdict": "runtime.proof.verdict:Verdict",
+    "checkpoint": "runtime:checkpoint",
     "run_on_xla": "runtime.xla:run_on_xla",
 }
 _PACKAGES = ("codegen", "cost", "frontends", "ir", "passes", "report", "runtime")

@@ -30,6 +30,7 @@ from .plan.in_flight import in_flight
 from .plan.interpreter import Observer
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.repeated import repeated
+from .ranks.blocks import devices_of, ranks_of
 from .ranks.clock import clock_offset
 from .ranks.library import load_mpi
 from .ranks.mode import chosen_mode
@@ -37,14 +38,6 @@ from .ranks.watch import RankWatch
 from .trace import ProcessTrace, Trace
 
 Comm = Any  # mpi4py.MPI.Intracomm
-
-
-def devices_of(rank: int, ranks: int, devices: int) -> range:
-    """Returns the block of devices that a rank runs. If the division leaves a remainder, the first ranks run one more.
-    """
-    each, more = divmod(devices, ranks)
-    start = rank * each + min(rank, more)
-    return range(start, start + each + (rank < more))
 
 
 class MpiProgram:
@@ -74,7 +67,7 @@ class MpiProgram:
             fail(f"the program runs on {self.grid.size} devices, too few for {comm.size} ranks")
         without_errors(find_waits(module))
         self.executable = Executable(module, self.grid, kernels)
-        rank_of = [r for r in range(comm.size) for _ in devices_of(r, comm.size, self.grid.size)]
+        rank_of = ranks_of(comm.size, self.grid.size)
         self.devices = devices_of(comm.rank, comm.size, self.grid.size)
         self.watch = RankWatch(load_mpi(), comm, timeout, within)
         found, together = self.executable.compilation.collectives, in_flight(self.executable.plan)
@@ -172,7 +165,7 @@ def run(
     """Runs a LOCAL module on all ranks of `comm`: takes and returns local arrays.
 
     With one device per rank `inputs` and the result are lists of arrays, one per leaf of parameters and result. With
-    fewer ranks than devices they are lists of such lists, one per device of this rank (see `devices_of`). `timeout` is
+    fewer ranks than devices they are lists of such lists, one per device of this rank (see `ranks`). `timeout` is
     how many seconds a rank waits for others at one collective; None takes HLOOM_TIMEOUT, or no limit. `kernels`, the
     same on all ranks, computes the ops. `collectives` says how ranks of one node communicate (see `MpiProgram`).
 
