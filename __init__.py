@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from .driver.compile import compile as compile
     from .driver.program import NativeMemory as NativeMemory
     from .driver.program import Program as Program
+    from .driver.training.api import Trained as Trained
+    from .driver.training.api import train as train
     from .frontends import Snapshot as Snapshot
     from .frontends import builder as builder
     from .frontends import load as load
@@ -125,6 +127,8 @@ _PLACES = {
     "compile": "driver.compile:compile",
     "NativeMemory": "driver.program:NativeMemory",
     "Program": "driver.program:Program",
+    "Trained": "driver.training.api:Trained",
+    "train": "driver.training.api:train",
     "builder": "frontends:builder",
     "Snapshot": "frontends:Snapshot",
     "load": "frontends:load",

@@ -42,6 +42,23 @@ COMMANDS = {
          "hloom run examples/mlp_named.hlo --mesh x=3,y=5 --check --seeds 3",
          "hloom run examples/transformer_train.hlo --ranks 4 --out results"),
     ),
+    "train": Command(
+        "run a step program on its own results, with checkpoints", "cli.train:train",
+        (*PARTITIONED, a.ranks, a.backend,
+         argument("--steps", type=a.positive, metavar="K", required=True, help="stop when K steps are done"),
+         argument("--state", type=a.positive, metavar="N",
+                  help="the first N arrays of the parameters are the state, which the program returns first (default: "
+                       "as many as it returns with equal types and dimensions)"),
+         argument("--initial", metavar="random|zeros|NAME=KIND;..|FILE", default="random",
+                  help="the state before step 0, as --inputs (default: random)"),
+         *a.CHECKPOINT,
+         argument("--metrics", type=Path, metavar="F.jsonl", help="write a line of JSON for each step"),
+         a.defaults(check=False, out=None, trace=None, keeps=True, is_long=True, repeat=None),
+         *SCHEDULE, *a.remarks(), a.step_inputs, JSON),
+        ("hloom train examples/mlp_train.hlo --steps 5 --metrics losses.jsonl",
+         "hloom train examples/mlp_train.hlo --steps 5 --checkpoint steps --every 2",
+         "hloom train examples/transformer_train.hlo --steps 5 --ranks 4 --inputs batches.py:batch"),
+    ),
     "bench": Command(
         "run a program repeatedly on simulated devices, or on MPI ranks, and print where the time goes",
         "cli.bench:bench",
