@@ -2,8 +2,8 @@
 
 With a write of C seconds and a mean time M between failures, the work between checkpoints that loses the least time is
 about sqrt(2 C M) (Young, 1974); Daly ("A higher order estimate of the optimum checkpoint interval for restart dumps",
-2006) adds terms for C near M. All ranks follow one plan: the step of the next checkpoint, which rank 0 chooses from
-what it has measured.
+2006) adds terms for C near M. All ranks follow one plan: the step of the next checkpoint, which rank 0 chooses by
+its measurements.
 """
 
 from __future__ import annotations
