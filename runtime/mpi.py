@@ -24,6 +24,7 @@ from ..ir.tools.process_grid import ProcessGrid
 from ..ir.types.element_type import ElementType
 from ..ir.types.literal import Array
 from .fabric.ranks import RanksFabric
+from .fabric.rehearsal import Fault, RehearsedFabric
 from .global_arrays import join_outputs, packed_inputs, split_inputs, unpacked_outputs
 from .plan.executable import Executable
 from .plan.in_flight import in_flight
@@ -69,6 +70,7 @@ class MpiProgram:
         self.executable = Executable(module, self.grid, kernels)
         rank_of = ranks_of(comm.size, self.grid.size)
         self.devices = devices_of(comm.rank, comm.size, self.grid.size)
+        self._rehearsed: RehearsedFabric | None = None
         self.watch = RankWatch(load_mpi(), comm, timeout, within)
         found, together = self.executable.compilation.collectives, in_flight(self.executable.plan)
         try:
@@ -83,10 +85,15 @@ class MpiProgram:
         Raises CompileError as the simulator does, and RankFailed if another rank fails or is missing.
         """
         try:
-            return self.executable.run(self.devices, inputs, self.fabric, tracer=tracer)
+            return self.executable.run(self.devices, inputs, self._rehearsed or self.fabric, tracer=tracer)
         except Exception as error:
             self.watch.report(error)
             raise
+
+    def rehearse(self, faults: Sequence[Fault]) -> None:
+        """Makes later runs fail as the faults of this rank say."""
+        own = [fault for fault in faults if fault.rank == self.comm.rank]
+        self._rehearsed = RehearsedFabric(self.fabric, own) if own else None
 
     def local_inputs(self, inputs: Sequence[Array], poison: bool = False) -> list[list[Array]]:
         """Takes global arrays, one per leaf of the parameters; returns the arguments of `run` on this rank."""

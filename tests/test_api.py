@@ -78,7 +78,7 @@ def test_names() -> None:
         "LiveBuffer", "LiveMemory", "live_memory", "Timeline", "timeline", "find_deadlocks",
         "builder", "InternalError", "Algebra", "jax", "Attributes", "ShapeError", "compile", "Program", "NativeMemory",
         "Movement", "Memory", "Along", "RowMajor", "forecast", "StepForecast",
-        "pipeline_schedule", "PipelineSchedule", "checkpoint", "checkpoint", "train", "Trained",
+        "pipeline_schedule", "PipelineSchedule", "checkpoint", "train", "Trained",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted
 
