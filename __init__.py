@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from .driver.compile import compile as compile
     from .driver.program import NativeMemory as NativeMemory
     from .driver.program import Program as Program
+    from .driver.training.api import Trained as Trained
+    from .driver.training.api import train as train
     from .frontends import Snapshot as Snapshot
     from .frontends import builder as builder
     from .frontends import load as load
@@ -98,6 +100,7 @@ if TYPE_CHECKING:
     from .report.forecast import StepForecast as StepForecast
     from .report.forecast import forecast as forecast
     from .runtime import RankFailed as RankFailed
+    from .runtime import checkpoint as checkpoint
     from .runtime import evaluate as evaluate
     from .runtime import run as run
     from .runtime import simulate as simulate
@@ -127,6 +130,8 @@ _PLACES = {
     "compile": "driver.compile:compile",
     "NativeMemory": "driver.program:NativeMemory",
     "Program": "driver.program:Program",
+    "Trained": "driver.training.api:Trained",
+    "train": "driver.training.api:train",
     "builder": "frontends:builder",
     "Snapshot": "frontends:Snapshot",
     "load": "frontends:load",
@@ -190,6 +195,7 @@ _PLACES = {
     "Relations": "runtime.proof.relations.relate:Relations",
     "relate": "runtime.proof.relations.relate:relate",
     "Verdict": "runtime.proof.verdict:Verdict",
+    "checkpoint": "runtime:checkpoint",
     "run_on_xla": "runtime.xla:run_on_xla",
 }
 _PACKAGES = ("codegen", "cost", "frontends", "ir", "passes", "report", "runtime")

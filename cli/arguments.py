@@ -115,6 +115,17 @@ def python_place(text: str) -> str:
     return text
 
 
+def fault(text: str) -> Any:
+    """Parses a failure to rehearse."""
+    from ..runtime.fabric.rehearsal import Fault
+
+    try:
+        return Fault.parse(text)
+    except ValueError:
+        message = f"'{text}' is not of the form RANK,COLLECTIVE,kill|stop|slow, and perhaps the number of the start"
+        raise argparse.ArgumentTypeError(message) from None
+
+
 def byte_count(text: str) -> int:
     """Parses a number of bytes, such as `12GB`."""
     from ..passes.schedule.sizes import Bytes
@@ -173,6 +184,16 @@ def inputs(parser: Parser) -> None:
     parser.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of random inputs")
 
 
+def step_inputs(parser: Parser) -> None:
+    """Adds the options that give the inputs of each step of a training run."""
+    parser.add_argument("--inputs", default="random", metavar="random|NAME=KIND;..|FILE|FILE.py:FUNCTION",
+                        help="all but the state, for each step: random numbers, another seed for each step (the "
+                             "default), settings or files as of `hloom run`, where {step} is the number of the step, "
+                             "or a Python function that takes this number, from 0 on, and returns the arrays in order "
+                             "or by name")
+    parser.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of random state and inputs")
+
+
 def remarks(default: str = FEW) -> tuple[Argument, ...]:
     """Returns the options that say which remarks are told, and which end the command."""
     return (
@@ -212,6 +233,29 @@ SCHEDULE = (
              help="with --schedule: the most bytes that the program may take on a device"),
     FLAT,
 )  # fmt: skip
+
+CHECKPOINT = (
+    argument("--checkpoint", type=Path, metavar="DIR",
+             help="write the state to this folder while the program runs, and begin with the newest state there"),
+    argument("--every", metavar="N|60s|auto", default="auto",
+             help="write after N steps, after so many seconds, or as often as loses the least time, given the measured "
+                  "time of a write and the failures of machines (default: auto)"),
+    argument("--keep", type=positive, metavar="N", default=2, help="the number of checkpoints that stay (default: 2)"),
+)  # fmt: skip
+"""Checkpoints of a training run."""
+
+RECOVERY = (
+    argument("--on-failure", choices=("restart", "fold", "shrink"),
+             help="with ranks: when one is lost, start the job again from the newest checkpoint: on as many ranks, "
+                  "with the same devices on one rank less (fold), or with fewer devices on one rank less (shrink)"),
+    argument("--starts", type=positive, metavar="N", default=5,
+             help="with --on-failure: the most starts of the job (default: 5)"),
+    argument("--fault", type=fault, metavar="RANK,COLLECTIVE,kill|stop|slow[,START]", action="append", default=[],
+             help="rehearse a failure: the rank dies, stops or becomes slow at its collective of this number, counted "
+                  "from 0 over all steps, in the first start of the job or that of this number"),
+    argument("--start", type=not_negative, default=0, help=argparse.SUPPRESS),  # the number of this start
+)  # fmt: skip
+"""Failures of ranks in a training run."""
 
 TRACE = argument("--trace", type=Path, metavar="F.json", help="write what the last run did, and when, on each rank: a "
                                                               "file for Perfetto (ui.perfetto.dev)")  # fmt: skip

@@ -40,7 +40,8 @@ from .messages import tell_found
 
 _LATER = frozenset({
     "argv", "inputs", "seed", "seeds", "out", "trace", "timeout", "json", "tolerance", "allow_nan", "collectives",
-    "werror", "remarks", "noted",
+    "werror", "remarks", "noted", "steps", "state", "initial", "checkpoint", "every", "keep", "metrics",
+    "on_failure", "starts", "start", "fault",
 })  # fmt: skip
 _FILES = ("machine", "strategy")  # options that may name files
 
@@ -112,8 +113,10 @@ def _of_values(program: Module, local: Module, backend: str, known: tuple[Module
     return Job(Program(program, local, Backend(backend, known)))
 
 
-def job_on_ranks(args: argparse.Namespace, comm: Any) -> Job:
-    """Returns the job of a run on all ranks of `comm`. Raises errors of `prepare` on one rank, RankFailed on others."""
+def job_on_ranks(args: argparse.Namespace, comm: Any, with_inputs: bool = True) -> Job:
+    """Returns the job of a run on all ranks of `comm`, with its inputs unless they are made later. Raises errors of
+    `prepare` on one rank, RankFailed on others.
+    """
     first = comm.rank == 0
     sent = partial(_first_job, args, comm.size) if first else bytes
     where = "the partitioned program"
@@ -121,7 +124,8 @@ def job_on_ranks(args: argparse.Namespace, comm: Any) -> Job:
 
     def mine() -> Job:
         job = _unpacked(data) if data else prepare(args, comm.size, quiet=True)
-        job.inputs = inputs_for(args, job.program.module, args.seed)
+        if with_inputs:
+            job.inputs = inputs_for(args, job.program.module, args.seed)
         return job
 
     job = on_all_ranks(comm, mine, "the inputs of the program", args.timeout)

@@ -83,7 +83,7 @@ class Ranks:
         self.watch = RankWatch(load_mpi(), comm, timeout)
 
     def run(self, local: Module, inputs: Sequence[Array], poison: bool = False) -> list[Array] | None:
-        with self._program(local) as program:
+        with self.program(local) as program:
             return program.run_global(inputs, poison)
 
     def repeat(
@@ -94,7 +94,7 @@ class Ranks:
             if found is not None:
                 save_trace(trace, found, trace_facts(local, self.backend, seconds))
             return outputs, seconds
-        with self._program(local) as program:
+        with self.program(local) as program:
             return program.repeat_global(inputs, times)
 
     def traced(
@@ -102,11 +102,12 @@ class Ranks:
     ) -> tuple[list[Array] | None, list[float], list[ProcessTrace] | None]:
         """As `repeat`, and returns the traces of all ranks in the last run, on rank 0."""
         trace = Trace()
-        with self._program(local) as program:
+        with self.program(local) as program:
             outputs, seconds = program.repeat_global(inputs, times, tracer=trace)
             return outputs, seconds, program.traces(trace)
 
-    def _program(self, local: Module) -> MpiProgram:
+    def program(self, local: Module) -> MpiProgram:
+        """Returns a program compiled for the ranks, to be used in a `with` statement."""
         prepared, kernels = self.backend.prepared(local), self.backend.kernels()
         return MpiProgram(prepared, self.comm, self.timeout, self.watch, kernels, self.collectives)
 

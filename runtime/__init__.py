@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..ir.late import late_names
 
 if TYPE_CHECKING:
+    from . import checkpoint as checkpoint
     from .evaluator import evaluate as evaluate
     from .mpi import run as run
     from .plan.kernels import KernelProvider as KernelProvider
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from .simulator import simulate as simulate
 
 _PLACES = {
+    "checkpoint": "runtime.checkpoint",
     "evaluate": "runtime.evaluator:evaluate",
     "run": "runtime.mpi:run",
     "KernelProvider": "runtime.plan.kernels:KernelProvider",

@@ -24,12 +24,14 @@ from ..ir.tools.process_grid import ProcessGrid
 from ..ir.types.element_type import ElementType
 from ..ir.types.literal import Array
 from .fabric.ranks import RanksFabric
+from .fabric.rehearsal import Fault, RehearsedFabric
 from .global_arrays import join_outputs, packed_inputs, split_inputs, unpacked_outputs
 from .plan.executable import Executable
 from .plan.in_flight import in_flight
 from .plan.interpreter import Observer
 from .plan.kernels import NUMPY, KernelProvider
 from .plan.repeated import repeated
+from .ranks.blocks import devices_of, ranks_of
 from .ranks.clock import clock_offset
 from .ranks.library import load_mpi
 from .ranks.mode import chosen_mode
@@ -37,14 +39,6 @@ from .ranks.watch import RankWatch
 from .trace import ProcessTrace, Trace
 
 Comm = Any  # mpi4py.MPI.Intracomm
-
-
-def devices_of(rank: int, ranks: int, devices: int) -> range:
-    """Returns the block of devices that a rank runs. If the division leaves a remainder, the first ranks run one more.
-    """
-    each, more = divmod(devices, ranks)
-    start = rank * each + min(rank, more)
-    return range(start, start + each + (rank < more))
 
 
 class MpiProgram:
@@ -74,8 +68,9 @@ class MpiProgram:
             fail(f"the program runs on {self.grid.size} devices, too few for {comm.size} ranks")
         without_errors(find_waits(module))
         self.executable = Executable(module, self.grid, kernels)
-        rank_of = [r for r in range(comm.size) for _ in devices_of(r, comm.size, self.grid.size)]
+        rank_of = ranks_of(comm.size, self.grid.size)
         self.devices = devices_of(comm.rank, comm.size, self.grid.size)
+        self._rehearsed: RehearsedFabric | None = None
         self.watch = RankWatch(load_mpi(), comm, timeout, within)
         found, together = self.executable.compilation.collectives, in_flight(self.executable.plan)
         try:
@@ -90,10 +85,15 @@ class MpiProgram:
         Raises CompileError as the simulator does, and RankFailed if another rank fails or is missing.
         """
         try:
-            return self.executable.run(self.devices, inputs, self.fabric, tracer=tracer)
+            return self.executable.run(self.devices, inputs, self._rehearsed or self.fabric, tracer=tracer)
         except Exception as error:
             self.watch.report(error)
             raise
+
+    def rehearse(self, faults: Sequence[Fault]) -> None:
+        """Makes later runs fail as the faults of this rank say."""
+        own = [fault for fault in faults if fault.rank == self.comm.rank]
+        self._rehearsed = RehearsedFabric(self.fabric, own) if own else None
 
     def local_inputs(self, inputs: Sequence[Array], poison: bool = False) -> list[list[Array]]:
         """Takes global arrays, one per leaf of the parameters; returns the arguments of `run` on this rank."""
@@ -172,7 +172,7 @@ def run(
     """Runs a LOCAL module on all ranks of `comm`: takes and returns local arrays.
 
     With one device per rank `inputs` and the result are lists of arrays, one per leaf of parameters and result. With
-    fewer ranks than devices they are lists of such lists, one per device of this rank (see `devices_of`). `timeout` is
+    fewer ranks than devices they are lists of such lists, one per device of this rank (see `ranks`). `timeout` is
     how many seconds a rank waits for others at one collective; None takes HLOOM_TIMEOUT, or no limit. `kernels`, the
     same on all ranks, computes the ops. `collectives` says how ranks of one node communicate (see `MpiProgram`).
 

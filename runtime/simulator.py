@@ -40,6 +40,7 @@ class SimulatedProgram:
         self.module = module
         self.grid = ProcessGrid.of(module)
         check_device_count(self.grid.size)
+        self.devices = range(self.grid.size)
         self.parameters, self.results = placements(module)
         self.executable = Executable(module, self.grid, kernels)
 
@@ -47,11 +48,11 @@ class SimulatedProgram:
         self, inputs: Sequence[Array], poison: bool | Poison = False, observer: Observer | None = None
     ) -> Simulation:
         """Takes global arrays and returns global and local results."""
-        return self._joined(self._run(self._split(inputs, poison), observer))
+        return self._joined(self.run(self._split(inputs, poison), observer))
 
     def per_device(self, inputs: Sequence[Array], poison: bool = False) -> list[list[Array]]:
         """Takes global arrays and returns the results of each device, which may disagree."""
-        return unpacked_outputs(self.module, self._run(self._split(inputs, poison), None))
+        return unpacked_outputs(self.module, self.run(self._split(inputs, poison)))
 
     def repeat(
         self, inputs: Sequence[Array], times: int, tracer: Observer | None = None
@@ -60,18 +61,18 @@ class SimulatedProgram:
         without dividing inputs and joining outputs. The tracer sees the last run.
         """
         local = self._split(inputs, False)
-        per_device, seconds = repeated(lambda last: self._run(local, None, tracer if last else None), times)
+        per_device, seconds = repeated(lambda last: self.run(local, tracer=tracer if last else None), times)
         return self._joined(per_device), seconds
 
     def _split(self, inputs: Sequence[Array], poison: bool | Poison) -> list[list[Array]]:
-        devices = range(self.grid.size)
-        local = split_inputs(inputs, self.parameters, devices, self.grid, poison, self.executable.kernels)
+        local = split_inputs(inputs, self.parameters, self.devices, self.grid, poison, self.executable.kernels)
         return packed_inputs(self.module, local)
 
-    def _run(
-        self, local: list[list[Array]], observer: Observer | None, tracer: Observer | None = None
+    def run(
+        self, inputs: Sequence[Sequence[Array]], observer: Observer | None = None, tracer: Observer | None = None
     ) -> list[list[Array]]:
-        return self.executable.run(range(self.grid.size), local, LocalFabric(), observer, tracer)
+        """Takes the local inputs of each device and returns their local results."""
+        return self.executable.run(self.devices, inputs, LocalFabric(), observer, tracer)
 
     def _joined(self, per_device: list[list[Array]]) -> Simulation:
         outputs = unpacked_outputs(self.module, per_device)

@@ -78,9 +78,7 @@ def test_names() -> None:
         "LiveBuffer", "LiveMemory", "live_memory", "Timeline", "timeline", "find_deadlocks",
         "builder", "InternalError", "Algebra", "jax", "Attributes", "ShapeError", "compile", "Program", "NativeMemory",
         "Movement", "Memory", "Along", "RowMajor", "forecast", "StepForecast",
-        "pipeline_schedule", "PipelineSchedule",
-        "strip_annotations",
-        "plan", "Plan",
+        "pipeline_schedule", "PipelineSchedule", "checkpoint", "train", "Trained", "strip_annotations", "plan", "Plan",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted
 

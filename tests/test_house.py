@@ -100,8 +100,9 @@ ROOMS: dict[str, set[str]] = {
     "runtime/plan": {"runtime/fabric", "runtime/ranks"},
     "runtime/inputs": {"runtime/plan"},
     "runtime/native": {"runtime/plan", "runtime/ranks"},
-    "runtime": {"runtime/fabric", "runtime/inputs", "runtime/plan", "runtime/ranks"},
+    "runtime": {"runtime/checkpoint", "runtime/fabric", "runtime/inputs", "runtime/plan", "runtime/ranks"},
     "runtime/check": {"runtime", "runtime/plan"},
+    "runtime/checkpoint": {"runtime/fabric", "runtime/inputs", "runtime/plan", "runtime/ranks"},
     "runtime/proof": {"runtime", "runtime/check", "runtime/inputs", "runtime/plan"},
     "runtime/proof/relations": {"runtime", "runtime/fabric", "runtime/plan", "runtime/proof"},
 }

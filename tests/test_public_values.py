@@ -59,7 +59,7 @@ def _values() -> dict[str, Any]:
         hloom.RankFailed("it", 1, "host", 70, True), hloom.runtime.NumpyKernels(),
         hloom.Snapshot(module, (), None, "cpu"), builder.Spec(4), builder.trace(builder.abs, "f32[4]"),
         hloom.PIPELINE, hloom.explain(module, "y"), hloom.parse_machine("tpu-v4"),
-        hloom.NativeMemory(1, 1, 3), hloom.compile(module, backend="reference"),
+        hloom.NativeMemory(1, 1, 3), hloom.Trained(1, [], []), hloom.compile(module, backend="reference"),
     )  # fmt: skip
     return {type(value).__name__: value for value in values}
 

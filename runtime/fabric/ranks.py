@@ -59,6 +59,7 @@ class RanksFabric:
         in_flight: Sequence[Collection[GridCollective]], itemsize: ItemSize, mode: str,
     ) -> None:  # fmt: skip
         tags = {collective: number for number, collective in enumerate(collectives)}
+        self._mpi, self._watch = mpi, watch
         self.placing, node = place_ranks(mpi, watch, rank_of)
         found = share(mpi, watch, node, self.placing, collectives, in_flight, itemsize, mode)
         node.Free()
@@ -94,7 +95,10 @@ class RanksFabric:
         """
         arrived = dict(zip(devices, operands, strict=True))
         permutes = collective.kind == "collective-permute"
-        started = Started(devices, (self._permute if permutes else self._start_groups)(collective, arrived))
+        try:
+            started = Started(devices, (self._permute if permutes else self._start_groups)(collective, arrived))
+        except self._mpi.Exception as error:  # as soon as MPI knows of a lost rank it refuses to send to it
+            raise self._watch.lost(error) from error
         self._open.append(started)
         return started
 

@@ -41,7 +41,7 @@ def make_inputs(shapes: Sequence[Shape], kind: str = "random", seed: int = 0) ->
         fail(f"inputs are {' or '.join(KINDS)}, not {kind}")
     arrays = [leaf for shape in shapes for leaf in shape.leaves() if leaf.is_array]
     leaves = [InputLeaf(n, shape, (str(shape.without_layout()),), (), None) for n, shape in enumerate(arrays)]
-    return _made(leaves, [None] * len(leaves), kind, {}, seed)
+    return _made(leaves, [None] * len(leaves), kind, {}, streams(seed, len(leaves)))
 
 
 def inputs_for_module(module: Module, text: str = "random", seed: int = 0) -> list[Array]:
@@ -54,15 +54,36 @@ def inputs_for_module(module: Module, text: str = "random", seed: int = 0) -> li
 
     Raises CompileError for unknown names, ranges that do not fit, files that do not fit, and too little memory.
     """
-    module = unflattened(module)
-    leaves = input_leaves(module)
-    if text in KINDS or ("=" in text and not Path(text).exists()):
-        chosen = {} if text in KINDS else settings_for(text, leaves)
-        demands = input_demands(module) if text != "zeros" else []
-        asked = [_fitting(demands[leaf.number], leaf.shape) if demands else None for leaf in leaves]
-        return _made(leaves, asked, "zeros" if text == "zeros" else "random", chosen, seed)
-    require_room(leaves)
-    return _arranged(Path(text), read_arrays(Path(text)), leaves)
+    return InputSource(module, text).make(seed)
+
+
+class InputSource:
+    """Makes the inputs of many runs of a program from one text, which is read once. `only` selects some of the arrays.
+    Raises the errors of `inputs_for_module`.
+    """
+
+    def __init__(self, module: Module, text: str = "random", only: slice = slice(None)) -> None:
+        module = unflattened(module)
+        leaves = input_leaves(module)
+        self.leaves = leaves[only]
+        self._count, self._only, self._text = len(leaves), only, text
+        self._chosen: dict[int, InputSetting] = {}
+        self._demands: list[Demand] = [None] * len(self.leaves)
+        self._kept: list[Array] | None = None
+        if text in KINDS or ("=" in text and not Path(text).exists()):
+            self._chosen = {} if text in KINDS else settings_for(text, self.leaves)
+            demands = input_demands(module) if text != "zeros" else []
+            self._demands = [_fitting(demands[i.number], i.shape) if demands else None for i in self.leaves]
+        else:
+            require_room(self.leaves)
+            self._kept = _arranged(Path(text), read_arrays(Path(text)), self.leaves)
+
+    def make(self, seed: int) -> list[Array]:
+        """Returns the inputs of one run; those of a file are the same for each seed."""
+        if self._kept is not None:
+            return self._kept
+        kind = "zeros" if self._text == "zeros" else "random"
+        return _made(self.leaves, self._demands, kind, self._chosen, streams(seed, self._count)[self._only])
 
 
 def _fitting(demand: Demand, shape: Shape) -> Demand:
@@ -73,10 +94,10 @@ def _fitting(demand: Demand, shape: Shape) -> Demand:
 
 
 def _made(
-    leaves: Sequence[InputLeaf], demands: Sequence[Demand], kind: str, chosen: dict[int, InputSetting], seed: int
+    leaves: Sequence[InputLeaf], demands: Sequence[Demand], kind: str, chosen: dict[int, InputSetting],
+    random: Sequence[RandomStream],
 ) -> list[Array]:
     require_room(leaves)
-    random = streams(seed, len(leaves))
     try:
         return [
             np.zeros(leaf.shape.dims, leaf.shape.element.numpy) if kind == "zeros"

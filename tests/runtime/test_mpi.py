@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from hloom.runtime.mpi import devices_of
 from hloom.runtime.ranks import launch
+from hloom.runtime.ranks.blocks import devices_of
 from hloom.runtime.ranks.library import MpiMissing
 from support.command_line import environment
 from support.processes import PATIENCE, needs_proc, parent, wait_for_state

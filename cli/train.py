@@ -1,0 +1,141 @@
+"""Implements `hloom train`: runs a step program on its own results, on simulated devices or MPI ranks."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from ..driver.devices import Ranks
+from ..driver.training.api import trained
+from ..driver.training.cadence import Cadence
+from ..driver.training.loop import CheckpointPlan, Trainer, state_count
+from ..driver.training.metrics import StepProgress, StepRecord
+from ..driver.training.recovery import DEADLINE, JobStart, Recovery
+from ..driver.training.step_inputs import StepInputs
+from ..ir.types.literal import Array
+from ..passes.annotating.strategy import named_meshes
+from ..runtime.allocator import keep_freed_memory
+from ..runtime.inputs.inputs import InputSource
+from ..runtime.ranks.failed import EXIT_RANK_FAILED, deadline
+from ..runtime.ranks.launch import inside_launcher, launch, world
+from ..runtime.ranks.mode import chosen_mode
+from .exit_codes import EXIT_OK
+from .job import Job, job_on_ranks, prepare
+from .messages import print_json
+from .streams import say, tell
+
+
+def train(args: argparse.Namespace) -> int:
+    """Runs `hloom train` and returns its exit code. Raises CompileError for bad input, MpiMissing without MPI, and
+    RankFailed for failures of other ranks.
+    """
+    _verify(args)
+    keep_freed_memory()
+    if args.on_failure and deadline(args.timeout) is None:
+        args.timeout = DEADLINE
+    deadline(args.timeout)
+    chosen_mode(args.collectives)
+    Cadence.parse(args.every)
+    if inside_launcher() and (args.ranks is not None or args.devices is None):
+        return _train_rank(args)
+    job = prepare(args, args.ranks)
+    state_count(job.program.local, args.state)  # reports an error before starting ranks
+    if args.ranks is not None:
+        return _launched(args, job)
+    count, inputs = _inputs(args, job)
+    trainer = Trainer(job.program.simulated, inputs, count, _plan(args), tell=_warn)
+    return _run(args, job, trainer, f"{job.program.devices} simulated devices")
+
+
+def _verify(args: argparse.Namespace) -> None:
+    """Raises argparse.ArgumentTypeError for options that need others."""
+    for option, given in (("--on-failure", args.on_failure), ("--fault", args.fault)):
+        if given and args.ranks is None:
+            raise argparse.ArgumentTypeError(f"{option} is about ranks: give --ranks")
+    if args.on_failure and args.checkpoint is None:
+        raise argparse.ArgumentTypeError("--on-failure goes on from a checkpoint: give --checkpoint")
+
+
+def _launched(args: argparse.Namespace, job: Job) -> int:
+    """Starts the ranks, again after a failure if that is asked for, and returns the exit code of the whole."""
+    if args.on_failure is None:
+        return launch(args.argv, args.ranks, left=job.packed())
+    module = job.program.module
+    named = named_meshes(module)
+    mesh: dict[str, int] = args.mesh or (dict(named[0].axes) if named else {})
+
+    def start(now: JobStart) -> int:
+        again, more = job, ["--ranks", str(now.ranks), "--start", str(now.number)]
+        if now.mesh is not None:
+            sizes = ",".join(f"{axis}={size}" for axis, size in now.mesh.items())
+            more += ["--mesh", sizes]
+            again = prepare(argparse.Namespace(**{**vars(args), "mesh": dict(now.mesh)}), now.ranks, quiet=True)
+        return launch([*args.argv, *more], now.ranks, left=again.packed())
+
+    def said(text: str) -> None:
+        tell(f"hloom: {text}")
+
+    recovery = Recovery(args.on_failure, args.checkpoint, args.starts, said)
+    return recovery.run(JobStart(0, args.ranks), mesh, start, EXIT_RANK_FAILED)
+
+
+def _train_rank(args: argparse.Namespace) -> int:
+    comm = world(args.ranks)
+    job = job_on_ranks(args, comm, with_inputs=False)
+    with Ranks(comm, args.timeout, job.program.backend, args.collectives) as ranks:
+        count, inputs = _inputs(args, job)
+        with ranks.program(job.program.local) as running:
+            running.rehearse([fault for fault in args.fault if fault.start == args.start])
+            plan = _plan(args, len({host for host, _ in running.watch.peers}))
+            trainer = Trainer(running, inputs, count, plan, comm, running.watch, _warn)
+            return _run(args, job, trainer, f"{job.program.devices} devices on {comm.size} MPI ranks")
+
+
+def _inputs(args: argparse.Namespace, job: Job) -> tuple[int, StepInputs]:
+    count = state_count(job.program.local, args.state)
+    return count, StepInputs(job.program.module, count, args.inputs, args.seed)
+
+
+def _plan(args: argparse.Namespace, hosts: int = 1) -> CheckpointPlan | None:
+    if args.checkpoint is None:
+        return None
+    return CheckpointPlan(args.checkpoint, Cadence.parse(args.every, hosts), args.keep)
+
+
+def _silent(record: StepRecord) -> None:
+    """Shows nothing, where JSON is asked for."""
+
+
+def _warn(text: str) -> None:
+    tell(f"hloom: warning: {text}")
+
+
+def _run(args: argparse.Namespace, job: Job, trainer: Trainer, where: str) -> int:
+    def initial() -> Sequence[Array]:
+        return InputSource(job.program.module, args.initial, slice(0, trainer.count)).make(args.seed)
+
+    progress = StepProgress(args.steps)
+    records = trained(trainer, initial, args.steps, args.metrics, progress.show if not args.json else _silent)
+    if trainer.is_first:
+        _report(args, job, trainer, records, where)
+    return EXIT_OK
+
+
+def _report(args: argparse.Namespace, job: Job, trainer: Trainer, records: list[StepRecord], where: str) -> None:
+    name, median = job.program.module.name, statistics.median([r.seconds for r in records] or [math.nan])
+    first, last = (records[n].loss if records else None for n in (0, -1))
+    if args.json:
+        facts: dict[str, Any] = {"program": name, "devices": job.program.devices, "state": trainer.count}
+        facts |= {"first_step": args.steps - len(records), "steps": args.steps, "first_loss": first, "loss": last}
+        print_json(facts | {"median_seconds": None if math.isnan(median) else median})
+        return
+    if not records:
+        say(f"{name}: {trainer.step} steps are done already")
+        return
+    losses = "" if first is None or last is None else f", loss {first:.6g} to {last:.6g}"
+    since = f"steps {records[0].step} to {records[-1].step}"
+    kept = f"; the state is in {args.checkpoint}" if args.checkpoint is not None else ""
+    say(f"{name}: {since} on {where}{losses}, median {median * 1e3:.3g} ms{kept}")

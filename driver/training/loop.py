@@ -1,0 +1,200 @@
+"""Runs the steps of a training program, on ranks or in this process, and writes checkpoints beside them.
+
+The first arrays of the parameters are the state; the program returns them first, divided in the same way, and they are
+the next step's parameters without being moved. All other parameters are new for each step.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...ir.diagnostics import fail
+from ...ir.graph.module import Module
+from ...ir.tools.names import result_names
+from ...ir.tools.placement import Placement, placements
+from ...ir.tools.process_grid import ProcessGrid
+from ...ir.types.literal import Array
+from ...runtime import checkpoint
+from ...runtime.checkpoint.background import BackgroundWriter
+from ...runtime.checkpoint.layout import StateLayout
+from ...runtime.checkpoint.step_folder import remove_hidden, steps_in
+from ...runtime.checkpoint.write import Target
+from ...runtime.global_arrays import split_inputs
+from ...runtime.plan.executable import Executable
+from ...runtime.ranks.blocks import ranks_of
+from ...runtime.ranks.failed import broadcast
+from ...runtime.ranks.watch import RankWatch
+from .cadence import Cadence
+from .metrics import StepRecord
+from .step_inputs import StepInputs
+
+_WHERE = "the next checkpoint"
+LocalArrays = list[list[Array]]  # per device of this rank
+
+
+class LocalProgram(Protocol):
+    """A program of all devices that this process runs: simulated, or on a rank."""
+
+    module: Module
+    grid: ProcessGrid
+    parameters: list[Placement]
+    devices: range
+    executable: Executable
+
+    def run(self, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        """Takes and returns local arrays."""
+        ...
+
+
+def state_count(local: Module, asked: int | None = None) -> int:
+    """Returns the number of arrays that are the state of a partitioned step program: those asked for, or as many of the
+    first parameters as it returns first with the same types and dimensions.
+
+    Raises CompileError unless the program returns each of them first, divided as it takes it.
+    """
+    if local.flat_layout is not None:
+        fail(f"{local.name} keeps parameters in one buffer, so its state cannot be told apart")
+    given, made = placements(local)
+    pairs = list(zip(given, made))
+    same = [g.shape.is_array and g.shape.without_layout() == m.shape.without_layout() for g, m in pairs]
+    count = asked if asked is not None else [*same, False].index(False)
+    if not count:
+        why = "its first result is not like its first parameter"
+        fail(f"{local.name} has no state: {why}", help="the new state has to come first")
+    for number in range(count):
+        if number >= len(pairs) or not same[number]:
+            fail(
+                f"the state cannot have {count} arrays: result {number} of {local.name} is not like parameter {number}"
+            )
+        before, after = (p.tiling and p.tiling.canonical() for p in pairs[number])
+        if before != after:
+            why = f"{local.name} takes it divided in one way and returns it in another"
+            fail(f"array {number} is no state: {why}", help="give the parameter and the result the same sharding")
+    return count
+
+
+@dataclass
+class CheckpointPlan:
+    """Where checkpoints go, when, and how many stay."""
+
+    directory: Path
+    cadence: Cadence = field(default_factory=Cadence)
+    keep: int = 2
+
+
+class Trainer:
+    """Trains a program from step to step. With `comm`, the communicator of the program's ranks, all of them must make
+    the same calls. `tell` reports warnings.
+    """
+
+    def __init__(
+        self, program: LocalProgram, inputs: StepInputs, state: int, plan: CheckpointPlan | None = None,
+        comm: Any = None, watch: RankWatch | None = None, tell: Callable[[str], None] = lambda text: None,
+    ) -> None:  # fmt: skip
+        self.program, self.inputs, self.count = program, inputs, state
+        self.comm, self.watch, self.tell, self.plan = comm, watch, tell, plan
+        self.step = 0
+        self.state: LocalArrays = []
+        self.step_seconds: float | None = None
+        self.writer = BackgroundWriter(self._target(plan)) if plan is not None else None
+        self._names = result_names(inputs.module)[state:]
+        self._next = 0  # the step of the next checkpoint
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that reports."""
+        return self.comm is None or self.comm.rank == 0
+
+    def begin(self, initial: Callable[[], Sequence[Array]]) -> None:
+        """Loads the newest checkpoint, or takes the global arrays of `initial` where there is none."""
+        if self.plan is not None and self._share(bool(steps_in(self.plan.directory))):
+            self._resume(self.plan.directory)
+        else:
+            self.state = self._split(initial(), slice(0, self.count))
+        self._next = self._plan_next()
+
+    def _resume(self, directory: Path) -> None:
+        found = checkpoint.load(directory, self.program.module, comm=self.comm, count=self.count)
+        self.step = found.step
+        self.state = found.arrays if self.comm is not None else self._split(found.arrays, slice(0, self.count))
+        for reason in found.skipped if self.is_first else ():
+            self.tell(f"a checkpoint is left out: {reason}")
+
+    def run_step(self) -> StepRecord:
+        """Runs the next step. Raises CompileError and RankFailed."""
+        rest = self._split(self.inputs.at(self.step), slice(self.count, None))
+        start = time.perf_counter()
+        outputs = self.program.run([s + r for s, r in zip(self.state, rest, strict=True)])
+        seconds = time.perf_counter() - start
+        self.state = [values[: self.count] for values in outputs]
+        scalars = {
+            name: value.item() if value.dtype.kind in "biuf" else float(value)
+            for name, value in zip(self._names, outputs[0][self.count :], strict=True)
+            if value.ndim == 0 and value.dtype.kind != "c"
+        }
+        record = StepRecord(self.step, seconds, scalars)
+        self.step += 1
+        # The first step is slower; later ones count as they come, slow ones less.
+        before = self.step_seconds
+        self.step_seconds = seconds if before is None else min(seconds, 0.9 * before + 0.1 * seconds)
+        if self.writer is not None and self.step == self._next:
+            self._save(self.writer)
+        return record
+
+    def finish(self) -> None:
+        """Writes the last checkpoint. Raises CheckpointError if that fails."""
+        if self.writer is None:
+            return
+        failed = self.writer.finish()
+        if self.writer.newest != self.step:
+            self.writer.begin(self.step, self._tiles())
+            failed = self.writer.finish()
+        if failed is not None:
+            raise failed
+
+    def _save(self, writer: BackgroundWriter) -> None:
+        failed = writer.begin(self.step, self._tiles())
+        if failed is not None:
+            self.tell(f"{failed}; the run goes on, with the checkpoint before")
+        self._next = self._plan_next()
+
+    def _tiles(self) -> dict[int, list[Array]]:
+        return dict(zip(self.program.devices, self.state, strict=True))
+
+    def _plan_next(self) -> int:
+        """Returns the step of the next checkpoint, the same on all ranks."""
+        if self.plan is None or self.writer is None:
+            return 0
+        return self._share(self.plan.cadence.next(self.step, self.step_seconds, self.writer.seconds))
+
+    def _share(self, value: int) -> int:
+        """Returns the number of rank 0."""
+        if self.watch is None:
+            return value
+        shared = np.array([value], np.int64)
+        self.watch.wait([self.watch.comm.Ibcast(shared, 0)], _WHERE)
+        return int(shared[0])
+
+    def _split(self, arrays: Sequence[Array], which: slice) -> LocalArrays:
+        program = self.program
+        return split_inputs(
+            arrays, program.parameters[which], program.devices, program.grid, False, program.executable.kernels
+        )
+
+    def _target(self, plan: CheckpointPlan) -> Target:
+        layout = StateLayout.of(self.program.module, self.count)
+        if self.comm is None:
+            remove_hidden(plan.directory)
+            return Target(plan.directory, layout, [0] * layout.grid.size, 0, uuid.uuid4().hex, plan.keep)
+        if self.comm.rank == 0:
+            remove_hidden(plan.directory)
+        attempt = broadcast(self.comm, uuid.uuid4().hex.encode(), _WHERE, None).decode()
+        ranks = ranks_of(self.comm.size, layout.grid.size)
+        return Target(plan.directory, layout, ranks, self.comm.rank, attempt, plan.keep)

@@ -1,0 +1,83 @@
+"""Writes a line of JSON for each step, and shows the progress of a training run."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from ...ir.shown import visible
+
+_TERMINAL_SECONDS, _FILE_SECONDS = 0.2, 10.0  # between lines of progress
+
+
+@dataclass
+class StepRecord:
+    """A step that was run: its number, from 0 on, its seconds, and the scalars that the program returns after the
+    state. The loss is the first of them that is a float.
+    """
+
+    step: int
+    seconds: float
+    scalars: Mapping[str, float | int | bool]
+
+    @property
+    def loss(self) -> float | None:
+        return next((value for value in self.scalars.values() if isinstance(value, float)), None)
+
+
+@dataclass
+class MetricsFile:
+    """A file with a line of JSON per step. Lines of steps from `first` on, which are run again, are removed."""
+
+    path: Path
+    first: int
+    _file: TextIO = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        kept = [line for line in self._lines() if json.loads(line)["step"] < self.first]
+        part = self.path.with_name(f".{self.path.name}.part")
+        part.write_text("".join(f"{line}\n" for line in kept))
+        part.replace(self.path)
+        self._file = self.path.open("a")
+
+    def _lines(self) -> list[str]:
+        """Returns the complete lines; a killed process may leave half a line."""
+        if not self.path.exists():
+            return []
+        found = self.path.read_text().splitlines()
+        return [line for line in found if line.startswith("{") and line.endswith("}")]
+
+    def write(self, record: StepRecord, **more: Any) -> None:
+        """Appends the line of a step."""
+        own = {"step": record.step, "loss": record.loss, "seconds": round(record.seconds, 6)}
+        self._file.write(json.dumps(own | {"scalars": dict(record.scalars)} | more) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class StepProgress:
+    """Shows steps on standard error: one line that changes on a terminal, else a line now and then."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self._is_terminal = sys.stderr.isatty()
+        self._due = 0.0
+
+    def show(self, record: StepRecord, note: str = "") -> None:
+        """Shows a finished step; not each one."""
+        is_last, now = record.step + 1 == self.steps, time.monotonic()
+        if now < self._due and not is_last:
+            return
+        self._due = now + (_TERMINAL_SECONDS if self._is_terminal else _FILE_SECONDS)
+        loss = "" if record.loss is None else f", loss {record.loss:.6g}"
+        text = f"hloom: step {record.step + 1} of {self.steps}{loss}, {record.seconds * 1e3:.3g} ms{note}"
+        end = "" if self._is_terminal and not is_last else "\n"
+        print(("\r\x1b[K" if self._is_terminal else "") + visible(text), end=end, file=sys.stderr, flush=True)

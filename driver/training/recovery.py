@@ -1,0 +1,85 @@
+"""Starts a training job again after a failure, on the ranks that are left.
+
+`restart` takes as many ranks as before, and one less where two starts in a row have come no further. `fold` takes one
+rank less for the same devices, so the numbers stay as they are. `shrink` takes one rank less and fewer devices: the
+program is divided anew for a smaller mesh. In all cases the state comes from the newest checkpoint.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...runtime.checkpoint.step_folder import steps_in
+
+RESTART, FOLD, SHRINK = WAYS = ("restart", "fold", "shrink")
+_MOST_STUCK = 2  # starts without a new checkpoint, after which a rank is given up
+DEADLINE = 60.0
+"""The seconds that a rank waits for others where failures are recovered and no other deadline is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStart:
+    """A start of the job: its number, its ranks, and the sizes of its mesh (None: those of the program)."""
+
+    number: int
+    ranks: int
+    mesh: Mapping[str, int] | None = None
+
+
+@dataclass
+class Recovery:
+    """Runs a job until it ends otherwise than by a lost rank, or `most` starts were made. `tell` reports each start
+    after the first.
+    """
+
+    way: str
+    directory: Path
+    most: int
+    tell: Callable[[str], None]
+
+    def run(self, start: JobStart, mesh: Mapping[str, int], launch: Callable[[JobStart], int], lost: int) -> int:
+        """Launches a job and returns its exit code. `lost` is the code of a job that lost a rank; `mesh` has the sizes
+        of the program's axes.
+        """
+        stuck = 0
+        while True:
+            before = self._newest()
+            code = launch(start)
+            if code != lost or start.number + 1 >= self.most:
+                return code
+            stuck = stuck + 1 if self._newest() == before else 0
+            ranks = start.ranks - (self.way != RESTART or stuck >= _MOST_STUCK)
+            if not ranks:
+                return code
+            if ranks < start.ranks:
+                stuck = 0
+            sizes = start.mesh
+            if self.way == SHRINK and mesh:
+                devices = math.prod(mesh.values()) * ranks // start.ranks
+                sizes = mesh = smaller_mesh(mesh, devices)
+                ranks = min(ranks, math.prod(sizes.values()))
+            start = JobStart(start.number + 1, ranks, sizes)
+            self.tell(self._said(start))
+
+    def _newest(self) -> int:
+        return next(iter(steps_in(self.directory)), 0)
+
+    def _said(self, start: JobStart) -> str:
+        on = f"{start.ranks} rank{'s' if start.ranks > 1 else ''}"
+        if start.mesh is not None:
+            on += " and a mesh of " + ",".join(f"{axis}={size}" for axis, size in start.mesh.items())
+        return f"a rank was lost: start {start.number + 1} of the job goes on at step {self._newest()}, on {on}"
+
+
+def smaller_mesh(mesh: Mapping[str, int], devices: int) -> dict[str, int]:
+    """Returns the mesh with one axis shortened, which keeps the most of this many devices; of equal ones the first."""
+    found: dict[str, int] = dict.fromkeys(mesh, 1)
+    for axis, size in mesh.items():
+        rest = math.prod(mesh.values()) // size
+        made = {**mesh, axis: min(size, devices // rest)}
+        if made[axis] and math.prod(made.values()) > math.prod(found.values()):
+            found = made
+    return found

@@ -1,0 +1,75 @@
+"""Rehearses failures: a rank dies, stops or becomes slow at a collective that a test or a user chooses.
+
+The collectives of a rank are counted from 0 as they start, over all steps of a run, so that a rehearsal fails at the
+same point each time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .collective import GridCollective, Operands
+
+KINDS = ("kill", "stop", "slow")
+SLOW_SECONDS = 0.05  # that each collective of a slow rank takes longer
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A failure of a rank at its collective of this number, in the start of the job with the number `start`."""
+
+    rank: int
+    collective: int
+    kind: str
+    start: int = 0
+
+    @staticmethod
+    def parse(text: str) -> Fault:
+        """Reads `RANK,COLLECTIVE,KIND[,START]`. Raises ValueError for anything else."""
+        rank, collective, kind, *start = text.split(",")
+        if kind not in KINDS or len(start) > 1:
+            raise ValueError(text)
+        numbers = [int(part) for part in (rank, collective, *start)]
+        if min(numbers) < 0:
+            raise ValueError(text)
+        return Fault(numbers[0], numbers[1], kind, *numbers[2:])
+
+    def strike(self, collective: int) -> None:
+        """Fails, if the rank has come to the collective."""
+        if collective == self.collective and self.kind != "slow":
+            os.kill(os.getpid(), signal.SIGKILL if self.kind == "kill" else signal.SIGSTOP)
+        elif collective >= self.collective and self.kind == "slow":
+            time.sleep(SLOW_SECONDS)
+
+
+class RehearsedFabric:
+    """Connects devices as another fabric does, and fails as the faults of this rank say."""
+
+    def __init__(self, fabric: Any, faults: Sequence[Fault]) -> None:
+        self.fabric, self.faults = fabric, faults
+        self.started = 0
+
+    def start(self, collective: GridCollective, devices: Sequence[int], operands: list[Operands]) -> Any:
+        """Starts a collective, or fails."""
+        for fault in self.faults:
+            fault.strike(self.started)
+        self.started += 1
+        return self.fabric.start(collective, devices, operands)
+
+    def wait(self, handle: Any) -> list[Operands]:
+        """Returns the results of the active local devices. Raises RankFailed."""
+        return self.fabric.wait(handle)
+
+    @property
+    def needs_progress(self) -> bool:
+        """Whether messages are in flight."""
+        return self.fabric.needs_progress
+
+    def progress(self) -> None:
+        """Progresses messages in flight."""
+        self.fabric.progress()
