@@ -141,6 +141,16 @@ COMMANDS = {
         ("hloom schedule examples/transformer_train.hlo --machine h100",
          "hloom schedule examples/transformer_scan_train.hlo --machine cpu-cluster --trace forecast.json"),
     ),
+    "report": Command(
+        "describe the partitioned program as JSON: its layers, collectives, times, memory and shardings",
+        "cli.report:report_command",
+        (*a.COMPARED,
+         flag("--schedule", "combine collectives and order the program first"),
+         argument("--memory", type=a.byte_count, metavar="12GB",
+                  help="with --schedule: the most bytes that the program may take on a device"),
+         *a.remarks(), JSON),
+        ("hloom report examples/mlp_named.hlo --json --schedule",),
+    ),
     "machine": Command(
         "list machines, print one as a file, or measure this one", "cli.machine:machine",
         (argument("name", nargs="?", metavar="NAME|FILE.toml|calibrate",
