@@ -54,9 +54,10 @@ def equal_rows(found: Sequence[Record], phases: Sequence[int]) -> list[Record]:
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, c in enumerate(found):
-        names: list[str] = [_DIGITS.sub("#", c[name]) for name in ("cause", "op_name", "moved")]
-        phase = phases[c["section"]]
-        key = (phase, *(c[name] for name in ("kind", "groups", "wire_bytes", "runs", "source")), *names)
+        section: int = c["section"]
+        alike = (c[name] for name in ("kind", "groups", "wire_bytes", "runs", "source"))
+        names = (_DIGITS.sub("#", c[name]) for name in ("cause", "op_name", "moved"))
+        key: tuple[object, ...] = (phases[section], *alike, *names)
         groups.setdefault(key, []).append(number)
     rows = [_row([found[n] for n in members], members) for members in groups.values()]
     return sorted(rows, key=lambda row: -row["sent_bytes"])

@@ -17,11 +17,14 @@ from .phases import is_heavy
 MOST_NODES = 90
 _WIDTH = 7  # nodes of a row, at most
 _SWEEPS = 6
+_FARTHEST = 8  # ops between a parameter and the op that reads it
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnNode:
-    """A heavy op at a place of the picture, with the parameters that it reads and the number of ops that joined it."""
+    """A heavy op at a place of the picture, the number of ops that joined it, and the parameters that it reads, moved
+    or gathered as they may be.
+    """
 
     instruction: Instruction
     x: float
@@ -50,7 +53,6 @@ def drawing(members: Sequence[Instruction]) -> Drawing:
         nodes = heavy
     number = {i: n for n, i in enumerate(nodes)}
     joined = [0] * len(nodes)
-    parameters: list[dict[Instruction, None]] = [{} for _ in nodes]
     edges: dict[tuple[int, int], Instruction] = {}
     for i in members:
         anchor = anchors.get(i)
@@ -60,12 +62,10 @@ def drawing(members: Sequence[Instruction]) -> Drawing:
         joined[to] += 1
         for operand in i.operands:
             before = anchors.get(operand)
-            if operand.op.role is Role.PARAMETER:
-                parameters[to][operand] = None
-            elif before is not None and before is not anchor and before in number:
+            if before is not None and before is not anchor and before in number:
                 edges.setdefault((number[before], to), operand)
     places = _places(len(nodes), list(edges))
-    drawn = tuple(DrawnNode(i, *places[n], joined[n], tuple(parameters[n])) for n, i in enumerate(nodes))
+    drawn = tuple(DrawnNode(i, *places[n], joined[n], _read(i)) for n, i in enumerate(nodes))
     return Drawing(drawn, tuple((a, b, value) for (a, b), value in edges.items()), len(heavy) - len(nodes))
 
 
@@ -83,6 +83,19 @@ def _anchors(members: Sequence[Instruction]) -> dict[Instruction, Instruction]:
         if i not in found and users and i.op.role is not Role.PARAMETER:
             found[i] = min(users, key=place.__getitem__)
     return found
+
+
+def _read(instruction: Instruction) -> tuple[Instruction, ...]:
+    """Returns the parameters that an op reads, directly or through ops of one operand and collectives."""
+    found: dict[Instruction, None] = {}
+    for operand in instruction.operands:
+        for _ in range(_FARTHEST):
+            if len(operand.operands) != 1 or (is_heavy(operand) and not operand.op.is_collective):
+                break
+            operand = operand.operands[0]
+        if operand.op.role is Role.PARAMETER and operand.shape.is_array:
+            found[operand] = None
+    return tuple(found)
 
 
 def _places(count: int, edges: Sequence[tuple[int, int]]) -> list[tuple[float, int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...cost.timeline import COMPUTE, Event
+from ...cost.timeline import COMPUTE, TOGETHER, Event
 from ...ir.graph.instruction import Instruction
 from ..schedule import Schedule, live_bytes
 
@@ -22,21 +22,16 @@ _BUFFERS = 14
 
 def time_record(schedule: Schedule, collectives: Mapping[str, int], sections: Mapping[Instruction, int]) -> Record:
     """Returns spans as `[engine, number, start, seconds, trips]`: the number is that of a section on the first engine,
-    that of a collective on the others.
+    that of a collective on the others. A collective that occupies several engines has a span on each.
     """
     line = schedule.timeline
     engines = [COMPUTE, *line.busy]
     spans = _computation(line.events, sections, line.seconds)
     for event in line.collectives:
-        if event.name in collectives:
-            engine = engines.index(event.engine) if event.engine in engines else _added(engines, event.engine)
-            spans.append([engine, collectives[event.name], event.start, event.seconds, event.trips])
+        for name in event.engine.split(TOGETHER) if event.name in collectives else ():
+            number = collectives[event.name]
+            spans.append([engines.index(name), number, event.start, event.seconds, event.trips])
     return {"seconds": line.seconds, "engines": engines, "spans": spans, "pauses": _pauses(line.events, line.seconds)}
-
-
-def _added(engines: list[str], name: str) -> int:
-    engines.append(name)
-    return len(engines) - 1
 
 
 def _computation(events: tuple[Event, ...], sections: Mapping[Instruction, int], whole: float) -> list[list[float]]:
