@@ -18,6 +18,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import Applies, Memory, Movement
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
+from ...ir.ops.structure import element_index
 from ...ir.tools.aliases import aliases, leaf_number
 from .layer_names import layers_of_parameters, layers_of_paths
 
@@ -61,20 +62,42 @@ def places(module: Module) -> LayerPlaces:
     own = layers_of_parameters(entry.parameters)
     own |= layers_of_paths(i for i in entry if i.op.role is not Role.PARAMETER)
     last = max(own.values(), default=-1)
-    above = _above(entry, own, last)
-    users = {i: [u for u in i.users if u is not root or root.op.role is not Role.TUPLE] for i in entry}
+    sources = {i: _sources(i) for i in entry}
+    users: dict[Instruction, list[Instruction]] = {i: [] for i in entry}
+    for i in entry:
+        for source in dict.fromkeys(sources[i]) if i is not root or root.op.role is not Role.TUPLE else ():
+            users[source].append(i)
+    above = _above(entry, own, last, sources)
     works: dict[Instruction, bool] = {}  # whether heavy ops depend on it
     for i in reversed(list(entry)):
         works[i] = any(works[u] or (is_heavy(u) and not u.op.is_collective) for u in users[i])
     below = _below(entry, own, last, above, new_state(module), users, works)
     found = {i: _place(i, own, last, above, below, works) for i in entry if i.op.role is not Role.PARAMETER}
     for i in reversed(list(entry)):
-        followers = [found[u] for u in users[i] if u in found]
-        if i not in found or (above[i] is None and i not in own):  # it goes where it is used first
+        is_bucket = _is_bucket(i)
+        followers = [found[u] for u in (i.users if is_bucket else users[i]) if u in found]
+        if i not in found or is_bucket or (above[i] is None and i not in own):  # it goes where it is used first
             found[i] = min(followers, default=(UPDATE if i.op.role is Role.PARAMETER else FORWARD, -1))
         elif found[i][0] == BACKWARD and phase_of_path(i) is None and any(p[0] == FORWARD for p in followers):
             found[i] = (FORWARD, found[i][1])
     return LayerPlaces(found, last + 1)
+
+
+def _is_bucket(instruction: Instruction) -> bool:
+    """Whether an instruction exchanges several arrays at once, which may belong to several layers."""
+    return len(instruction.operands) > 1 and instruction.op.is_collective and instruction.shape.is_tuple
+
+
+def _sources(instruction: Instruction) -> list[Instruction]:
+    """Returns the values that an instruction depends on; an element of a bucket only on the array that it was."""
+    if instruction.op.role is Role.ELEMENT:
+        bucket = instruction.operands[0]
+        while bucket.op.role is Role.DONE:
+            bucket = bucket.operands[0]
+        index = element_index(instruction)
+        if _is_bucket(bucket) and index is not None and index < len(bucket.operands):
+            return [bucket.operands[index]]
+    return instruction.operands
 
 
 def _place(
@@ -92,14 +115,16 @@ def _place(
     return phase, layer
 
 
-def _above(entry: Computation, own: Mapping[Instruction, int], last: int) -> dict[Instruction, int | None]:
+def _above(
+    entry: Computation, own: Mapping[Instruction, int], last: int, sources: Mapping[Instruction, list[Instruction]]
+) -> dict[Instruction, int | None]:
     """Returns the deepest layer that each instruction depends on; parameters without one count by their first use."""
     found: dict[Instruction, int | None] = {}
     early: set[Instruction] = set()
     for i in entry:
-        known = [k for o in i.operands if (k := found[o]) is not None]
+        known = [k for o in sources[i] if (k := found[o]) is not None]
         depth = max(known, default=None)
-        for o in i.operands:
+        for o in sources[i]:
             if o.op.role is Role.PARAMETER and o not in own and o.shape.is_array and o.shape.rank and o not in early:
                 if depth is not None and depth >= last >= 0:
                     depth = last + 1

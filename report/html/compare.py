@@ -36,7 +36,7 @@ def comparison(plans: Sequence[Record]) -> Markup:
     if values := _shardings(plans):
         parts += [element("h3", "Shardings that differ"),
                   table(("value", "shape", *labels), values[:_ROWS]), _more(len(values))]  # fmt: skip
-    return element("div", *parts, class_="scroll", tabindex="0")
+    return element("div", *parts, class_="wide", tabindex="0")
 
 
 def _cell(number: float, first: float, shown: Callable[[float], str]) -> str:

@@ -12,6 +12,7 @@ from .markup import Markup, element, joined, table
 Record = dict[str, Any]
 _DIGITS = re.compile(r"\d+")
 _ROWS = 60  # of shardings
+_REMARKS = 8  # shown at once
 _LONG_NAME = 48
 _LONG_NUMBER = 14  # characters of a figure on a card that is set smaller
 
@@ -52,7 +53,7 @@ def _size(number: str) -> str | None:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share >= 1e-4 else "below 0.01 %"
+    return f"{100 * share:.2g} %" if share >= 1e-4 else "< 0.01 %"
 
 
 def sections_part(plan: Record) -> Markup:
@@ -141,7 +142,11 @@ def remarks_part(plan: Record) -> Markup:
     found = sorted(plan["remarks"], key=lambda r: (r["severity"] == "remark", -r["cost"]))
     if not found:
         return element("p", "None.")
-    return element("ul", *map(_remark, found), class_="remarks")
+    shown = element("ul", *map(_remark, found[:_REMARKS]), class_="remarks")
+    if len(found) <= _REMARKS:
+        return shown
+    rest = element("ul", *map(_remark, found[_REMARKS:]), class_="remarks")
+    return joined((shown, element("details", element("summary", f"{len(found) - _REMARKS} more"), rest)))
 
 
 def _remark(r: Record) -> Markup:

@@ -216,3 +216,15 @@ def test_strategies_are_plans(tmp_path: Any) -> None:
 def test_wrong_options() -> None:
     assert command("report", STACK, cwd=ROOT).code == 2
     assert command("report", STACK, "--json", "--memory", "1GB", cwd=ROOT).code == 2
+
+
+def test_buckets_do_not_tie_layers_together() -> None:
+    """A schedule gathers weights of both layers at once; the layers stay apart all the same."""
+    plan = reported(hloom.load(STACK), PassContext(machine=hloom.parse_machine("tpu-v4")), memory=0)
+    record = report_data("f", [plan])["plans"][0]
+    assert any(c["arrays"] > 1 for c in record["collectives"])
+    layers = [s for s in record["sections"] if s["phase"] == "forward" and s["layers"]]
+    assert len({s["multiply_adds"] // s["count"] for s in layers}) == 1
+    assert sum(s["count"] for s in layers) == 2
+    assert layers[0]["multiply_adds"] > 0
+    assert sum(s["sent_bytes"] for s in record["sections"]) == sum(c.sent_bytes for c in hloom.collectives(plan.local))
