@@ -211,16 +211,20 @@ PROGRAM = (
 )  # fmt: skip
 """The program of a command."""
 
-PARTITIONED = (
-    *PROGRAM,
+_STRATEGY = argument("--strategy", metavar="FILE", help="a file with shardings of the program")
+_STRATEGIES = argument("--strategy", dest="strategies", metavar="FILE", action="append", default=[],
+                       help="a file with shardings of the program; several are compared")  # fmt: skip
+_DIVIDED = (
     argument("--devices", type=device_count, metavar="N", help="number of devices"),
     argument("--mesh", type=mesh_sizes, metavar="x=2,y=4", help="other sizes for named mesh axes"),
-    argument("--strategy", metavar="FILE", help="a file with shardings of the program"),
     argument("--set", metavar="PATTERN=AXES,..", action="append", default=[],
              help="shard the parameters with these names, such as 'w*=,y'"),
     machine,
 )  # fmt: skip
+PARTITIONED = (*PROGRAM, _STRATEGY, *_DIVIDED)
 """The program of a command that partitions it, and how."""
+COMPARED = (*PROGRAM, _STRATEGIES, *_DIVIDED)
+"""The same for a command that compares strategies."""
 
 FLAT = flag("--flat-parameters", "keep parameters that a schedule gathers together in one buffer, so that packing them "
                                  "is free; arrays are given and shown one by one")  # fmt: skip

@@ -159,6 +159,18 @@ COMMANDS = {
         ("hloom schedule examples/transformer_train.hlo --machine h100",
          "hloom schedule examples/transformer_scan_train.hlo --machine cpu-cluster --trace forecast.json"),
     ),
+    "report": Command(
+        "write a page on the partitioned program: its layers, collectives, times, memory and shardings",
+        "cli.report:report_command",
+        (*a.COMPARED,
+         flag("--schedule", "combine collectives and order the program first"),
+         argument("--memory", type=a.byte_count, metavar="12GB",
+                  help="with --schedule: the most bytes that the program may take on a device"),
+         argument("-o", "--out", metavar="FILE.html", help="write the page to this file: it needs no other"),
+         *a.remarks(), JSON),
+        ("hloom report examples/transformer_train.hlo -o report.html --machine h100",
+         "hloom report examples/mlp_named.hlo --json --schedule"),
+    ),
     "machine": Command(
         "list machines, print one as a file, or measure this one", "cli.machine:machine",
         (argument("name", nargs="?", metavar="NAME|FILE.toml|calibrate",

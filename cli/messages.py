@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..ir.diagnostics import CompileError, Diagnostic, Severity
+from ..report.remarks import alike
 from .streams import message_width, tell
 
 FEW, ALL, NONE = "few", "all", "none"
 SHOWN = (FEW, ALL, NONE)
 _MOST = 3
-_NUMBER = re.compile(r"(?<=\w)\.\d+(?:\.\d+)*\b(?!,)")  # in names, as of layers that are alike
 
 
 def chosen(found: Sequence[Diagnostic], shown: str) -> tuple[list[Diagnostic], int]:
@@ -27,20 +26,12 @@ def chosen(found: Sequence[Diagnostic], shown: str) -> tuple[list[Diagnostic], i
         return list(found), 0
     if shown == NONE:
         return [d for d in found if d.severity is not Severity.REMARK], 0
-    groups: dict[tuple[object, ...], list[Diagnostic]] = {}
-    for diagnostic in found:
-        groups.setdefault(_kind(diagnostic), []).append(diagnostic)
-    others = [group for group in groups.values() if group[0].severity is not Severity.REMARK]
-    remarks = [group for group in groups.values() if group[0].severity is Severity.REMARK]
+    groups = alike(found)
+    others = [group for group in groups if group[0].severity is not Severity.REMARK]
+    remarks = [group for group in groups if group[0].severity is Severity.REMARK]
     remarks.sort(key=lambda group: -sum(d.cost for d in group))
     left_out = sum(map(len, remarks[_MOST:]))
     return [_folded(group) for group in (*others, *remarks[:_MOST])], left_out
-
-
-def _kind(diagnostic: Diagnostic) -> tuple[object, ...]:
-    """Returns a key that equal diagnostics share: it ignores the numbers in names, and the location."""
-    message, help = (_NUMBER.sub("", text or "") for text in (diagnostic.message, diagnostic.help))
-    return diagnostic.severity, diagnostic.category, message, help
 
 
 def _folded(group: Sequence[Diagnostic]) -> Diagnostic:

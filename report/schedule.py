@@ -6,7 +6,7 @@ how fast it could be at best; the gap follows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..cost.collectives import collective_of
@@ -104,6 +104,17 @@ def schedule_of(module: Module, machine: Machine, clock: Clock | None = None) ->
     gap = max(line.seconds / bound - 1, 0.0) if bound else None  # the attribute is rounded
     return Schedule(machine_name(machine), line.seconds, line.compute, line.communication, line.exposed, bound, gap,
                     memory.peak, memory.at, rows, line, memory)  # fmt: skip
+
+
+def live_bytes(found: Schedule) -> Iterator[tuple[float, int]]:
+    """Yields seconds and live bytes whenever these change. An instruction without an event takes no time."""
+    starts = {e.name: e.issued for e in reversed(found.timeline.events)}
+    now, before = 0.0, -1
+    for moment in found.memory.curve:
+        now = max(now, starts.get(moment.name, now))
+        if moment.bytes != before:
+            before = moment.bytes
+            yield now, before
 
 
 def _number(text: str) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..cost.collectives import kind_of
 from ..cost.timeline import COMPUTE, Event
-from .schedule import Schedule
+from .schedule import Schedule, live_bytes
 
 _PID = 0
 
@@ -48,14 +48,8 @@ def _arrow(number: int, event: Event) -> Iterator[dict[str, Any]]:
 
 
 def _live_bytes(found: Schedule) -> Iterator[dict[str, Any]]:
-    """Yields the live bytes whenever they change. An instruction without an event takes no time."""
-    starts = {e.name: e.issued for e in reversed(found.timeline.events)}
-    now, shown = 0.0, -1
-    for moment in found.memory.curve:
-        now = max(now, starts.get(moment.name, now))
-        if moment.bytes != shown:
-            shown = moment.bytes
-            yield {"ph": "C", "name": "live bytes", "pid": _PID, "ts": _us(now), "args": {"bytes": shown}}
+    for seconds, size in live_bytes(found):
+        yield {"ph": "C", "name": "live bytes", "pid": _PID, "ts": _us(seconds), "args": {"bytes": size}}
 
 
 def _at(seconds: float, engine: str) -> dict[str, Any]:

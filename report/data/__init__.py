@@ -1,0 +1,1 @@
+"""Makes the JSON value of a report."""

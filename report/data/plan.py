@@ -1,0 +1,48 @@
+"""Prepares the subject of a report: a program, its shardings, its per-device program, and the forecast of that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...cost.machine import Machine
+from ...ir.diagnostics import Diagnostic
+from ...ir.graph.module import Module, Stage, clone_module
+from ...ir.tools.spmd import is_per_device
+from ...passes.base import PassContext
+from ...passes.pipelines import partition, remarks, schedule
+from ...passes.propagation.one_device import is_undivided
+from ..forecast import StepForecast, forecast_of
+from ..shardings import Solved, solved
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """A program as a report shows it. `solved` is None for one that came with shardings of all values, or per device.
+    `label` tells strategies of one program apart.
+    """
+
+    label: str
+    whole: Module
+    local: Module
+    solved: Solved | None
+    forecast: StepForecast
+    machine: Machine
+    found: tuple[Diagnostic, ...]
+
+
+def reported(whole: Module, context: PassContext, label: str = "", memory: int | None = None) -> Reported:
+    """Propagates, partitions and forecasts a program; schedules it within `memory` bytes of a device (0: those of the
+    machine) unless that is None. The module given stays as it is, and one that is partitioned already is only forecast.
+    Raises CompileError.
+    """
+    found, local = None, clone_module(whole)
+    if whole.stage is Stage.GLOBAL:
+        undivided = is_undivided(whole, context)
+        found = solved(clone_module(whole), context)
+        local = local if undivided else clone_module(found.module)
+    if not is_per_device(local):
+        partition(local, context)
+    if memory is not None and not local.has_schedule:
+        schedule(local, context, memory)
+    forecast = forecast_of(local, context.machine, whole)
+    return Reported(label, whole, local, found, forecast, context.machine, tuple(remarks(context)))
