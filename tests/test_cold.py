@@ -93,6 +93,10 @@ USES: dict[str, str] = {
     "to_networkx": "assert len(it(hloom.parse(text))) == 2",
     "pipeline_schedule": "assert it('1f1b', 2, 4).times().bubble > 0",
     "PipelineSchedule": "assert isinstance(hloom.pipeline_schedule('gpipe', 2, 4), it)",
+    "Trained": "assert it(1, []).losses == []",
+    "train": "step = text.replace('slice(x), slice={[3:12]}', 'negate(x)').replace('f32[9]', 'f32[16]')\n"
+             "assert it(hloom.parse(step), 2).step == 2",
+    "checkpoint": "try:\n    it.load('none', hloom.parse(text))\nexcept (it.CheckpointError, hloom.CompileError):\n    pass",
     "apply_strategy": "m = hloom.parse(text)\nit(m, {'x': 'a'}, {'a': 4})\nassert m.entry.parameters[0].sharding.mesh",
     "plan": "try:\n    assert it(hloom.parse(text), 'h100', mesh='4').peak > 0\n"
             "except hloom.CompileError as e:\n    assert 'HiGHS' in str(e)",
