@@ -115,6 +115,27 @@ def python_place(text: str) -> str:
     return text
 
 
+def extent(text: str) -> tuple[int, ...]:
+    """Parses `4x4x4`: three numbers."""
+    parts = text.split("x")
+    if len(parts) != 3:
+        raise argparse.ArgumentTypeError(f"'{text}' is not of the form 4x4x4")
+    return tuple(map(positive, parts))
+
+
+def positive_list(text: str) -> tuple[int, ...]:
+    """Parses `64,256` into numbers of at least 1."""
+    return tuple(map(positive, text.split(",")))
+
+
+def shares(text: str) -> tuple[float, ...]:
+    """Parses `0.99,0.999` into shares between 0 and 1."""
+    found = tuple(map(_float, text.split(",")))
+    if not all(0 < share < 1 for share in found):
+        raise argparse.ArgumentTypeError(f"'{text}' are not numbers between 0 and 1, such as 0.99,0.999")
+    return found
+
+
 def fault(text: str) -> Any:
     """Parses a failure to rehearse."""
     from ..runtime.fabric.rehearsal import Fault
