@@ -265,15 +265,18 @@ CHECKPOINT = (
 )  # fmt: skip
 """Checkpoints of a training run."""
 
+FAULT = argument("--fault", type=fault, metavar="RANK,COLLECTIVE,kill|stop|slow[,START]", action="append", default=[],
+         help="rehearse a failure: the rank dies, stops or becomes slow at its collective of this number, counted "
+              "from 0 over all steps, in the first start of the job or that of this number")  # fmt: skip
+
 RECOVERY = (
     argument("--on-failure", choices=("restart", "fold", "shrink"),
              help="with ranks: when one is lost, start the job again from the newest checkpoint: on as many ranks, "
                   "with the same devices on one rank less (fold), or with fewer devices on one rank less (shrink)"),
     argument("--starts", type=positive, metavar="N", default=5,
              help="with --on-failure: the most starts of the job (default: 5)"),
-    argument("--fault", type=fault, metavar="RANK,COLLECTIVE,kill|stop|slow[,START]", action="append", default=[],
-             help="rehearse a failure: the rank dies, stops or becomes slow at its collective of this number, counted "
-                  "from 0 over all steps, in the first start of the job or that of this number"),
+    FAULT,
+    flag("--preflight", "with ranks: try all of them first, as `hloom preflight`"),
     argument("--start", type=not_negative, default=0, help=argparse.SUPPRESS),  # the number of this start
 )  # fmt: skip
 """Failures of ranks in a training run."""

@@ -60,6 +60,16 @@ COMMANDS = {
          "hloom train examples/transformer_train.hlo --steps 5 --ranks 4 --inputs batches.py:batch",
          "hloom train examples/mlp_train.hlo --steps 9 --ranks 4 --checkpoint d --on-failure fold --fault 1,20,kill"),
     ),
+    "preflight": Command(
+        "try all ranks, links and groups of a program before it runs", "cli.preflight:preflight",
+        (*PARTITIONED, a.ranks, a.backend,
+         argument("--deadline", type=a.seconds, metavar="S", default=5.0, help="seconds of one wait"),
+         a.FAULT,
+         a.defaults(check=False, out=None, trace=None, keeps=True, is_long=True, repeat=None, schedule=None,
+                    memory=None, flat_parameters=False),
+         *a.remarks("none")),
+        ("hloom preflight examples/mlp_named.hlo --ranks 4 --deadline 2",),
+    ),
     "goodput": Command(
         "print the share of a machine that is in slices without a failed host", "cli.goodput:goodput",
         (argument("--pod", type=a.extent, metavar="4x4x4", default=(4, 4, 4), help="the extent of the pod in cubes"),
