@@ -115,6 +115,27 @@ def python_place(text: str) -> str:
     return text
 
 
+def extent(text: str) -> tuple[int, ...]:
+    """Parses `4x4x4`: three numbers."""
+    parts = text.split("x")
+    if len(parts) != 3:
+        raise argparse.ArgumentTypeError(f"'{text}' is not of the form 4x4x4")
+    return tuple(map(positive, parts))
+
+
+def positive_list(text: str) -> tuple[int, ...]:
+    """Parses `64,256` into numbers of at least 1."""
+    return tuple(map(positive, text.split(",")))
+
+
+def shares(text: str) -> tuple[float, ...]:
+    """Parses `0.99,0.999` into shares between 0 and 1."""
+    found = tuple(map(_float, text.split(",")))
+    if not all(0 < share < 1 for share in found):
+        raise argparse.ArgumentTypeError(f"'{text}' are not numbers between 0 and 1, such as 0.99,0.999")
+    return found
+
+
 def fault(text: str) -> Any:
     """Parses a failure to rehearse."""
     from ..runtime.fabric.rehearsal import Fault
@@ -248,15 +269,18 @@ CHECKPOINT = (
 )  # fmt: skip
 """Checkpoints of a training run."""
 
+FAULT = argument("--fault", type=fault, metavar="RANK,COLLECTIVE,kill|stop|slow[,START]", action="append", default=[],
+         help="rehearse a failure: the rank dies, stops or becomes slow at its collective of this number, counted "
+              "from 0 over all steps, in the first start of the job or that of this number")  # fmt: skip
+
 RECOVERY = (
     argument("--on-failure", choices=("restart", "fold", "shrink"),
              help="with ranks: when one is lost, start the job again from the newest checkpoint: on as many ranks, "
                   "with the same devices on one rank less (fold), or with fewer devices on one rank less (shrink)"),
     argument("--starts", type=positive, metavar="N", default=5,
              help="with --on-failure: the most starts of the job (default: 5)"),
-    argument("--fault", type=fault, metavar="RANK,COLLECTIVE,kill|stop|slow[,START]", action="append", default=[],
-             help="rehearse a failure: the rank dies, stops or becomes slow at its collective of this number, counted "
-                  "from 0 over all steps, in the first start of the job or that of this number"),
+    FAULT,
+    flag("--preflight", "with ranks: try all of them first, as `hloom preflight`"),
     argument("--start", type=not_negative, default=0, help=argparse.SUPPRESS),  # the number of this start
 )  # fmt: skip
 """Failures of ranks in a training run."""

@@ -41,7 +41,7 @@ from .messages import tell_found
 _LATER = frozenset({
     "argv", "inputs", "seed", "seeds", "out", "trace", "timeout", "json", "tolerance", "allow_nan", "collectives",
     "werror", "remarks", "noted", "steps", "state", "initial", "checkpoint", "every", "keep", "metrics",
-    "on_failure", "starts", "start", "fault",
+    "on_failure", "starts", "start", "fault", "deadline", "preflight",
 })  # fmt: skip
 _FILES = ("machine", "strategy")  # options that may name files
 

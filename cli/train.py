@@ -52,7 +52,7 @@ def train(args: argparse.Namespace) -> int:
 
 def _verify(args: argparse.Namespace) -> None:
     """Raises argparse.ArgumentTypeError for options that need others."""
-    for option, given in (("--on-failure", args.on_failure), ("--fault", args.fault)):
+    for option, given in (("--on-failure", args.on_failure), ("--fault", args.fault), ("--preflight", args.preflight)):
         if given and args.ranks is None:
             raise argparse.ArgumentTypeError(f"{option} is about ranks: give --ranks")
     if args.on_failure and args.checkpoint is None:
@@ -61,6 +61,10 @@ def _verify(args: argparse.Namespace) -> None:
 
 def _launched(args: argparse.Namespace, job: Job) -> int:
     """Starts the ranks, again after a failure if that is asked for, and returns the exit code of the whole."""
+    if args.preflight:
+        code = launch(["preflight", args.file, "--ranks", str(args.ranks)], args.ranks, left=job.packed())
+        if code:
+            return code
     if args.on_failure is None:
         return launch(args.argv, args.ranks, left=job.packed())
     module = job.program.module

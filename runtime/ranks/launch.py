@@ -259,6 +259,18 @@ def finish_rank(main: Callable[[], int]) -> int:
     return 0 if here else code
 
 
+def process_state(rank: int) -> str:
+    """Tells that the process of a rank on this host is stopped, or gone; nothing where that is not known."""
+    note = Path(os.environ.get(_VERDICTS, ""), f"process{rank}")
+    if not note.is_file():
+        return ""
+    try:
+        state = Path(f"/proc/{int(note.read_text())}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except OSError:
+        return ": its process is gone"
+    return ": its process is stopped" if state in "Tt" else ""
+
+
 def _follow_parent(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_PARENT_SECONDS)

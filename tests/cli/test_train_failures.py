@@ -1,4 +1,4 @@
-"""`hloom train` with failures: losses and state are those of the run in which the same change was planned."""
+"""`hloom train` with failures: losses and state are those of the run in which the change was planned, to the bit."""
 
 from __future__ import annotations
 

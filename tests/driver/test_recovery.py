@@ -12,7 +12,7 @@ LOST = 75
 
 
 def starts(way: str, folder: Path, outcomes: list[tuple[int, int]], most: int = 5) -> tuple[int, list[JobStart]]:
-    """Runs a job that ends with these exit codes, each time after a checkpoint of this step."""
+    """Runs a job that ends with these exit codes, each after a checkpoint of this step. Returns code and starts."""
     seen: list[JobStart] = []
 
     def launch(start: JobStart) -> int:

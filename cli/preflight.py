@@ -1,0 +1,79 @@
+"""Implements `hloom preflight`: tries all ranks, links and groups of a program before it runs, each with a deadline."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+from ..ir.graph.module import Module
+from ..ir.tools.process_grid import ProcessGrid
+from ..runtime.plan.executable import Executable
+from ..runtime.ranks.blocks import ranks_of
+from ..runtime.ranks.failed import EXIT_RANK_FAILED
+from ..runtime.ranks.launch import inside_launcher, launch, process_state, world
+from ..runtime.ranks.library import load_mpi
+from ..runtime.ranks.preflight import SLOW, PreflightVerdict, RankReport, examine, try_groups, verdict_of
+from .exit_codes import EXIT_OK
+from .job import job_on_ranks, prepare
+from .streams import say, tell
+
+
+def preflight(args: argparse.Namespace) -> int:
+    """Runs `hloom preflight` and returns its exit code: 75 if a rank, a link or a group is not well."""
+    if inside_launcher():
+        return _examine(args)
+    if args.ranks is None:
+        raise argparse.ArgumentTypeError("the ranks are tried: give --ranks")
+    job = prepare(args, args.ranks)
+    return launch(args.argv, args.ranks, left=job.packed())
+
+
+def _examine(args: argparse.Namespace) -> int:
+    comm, host = world(args.ranks), socket.gethostname()
+    for fault in args.fault:
+        if fault.rank == comm.rank:
+            fault.strike(fault.collective)
+    reports = examine(load_mpi(), comm, host, args.deadline)
+    found = verdict_of(reports, comm.size)
+    is_reporter = comm.rank == min(report.rank for report in reports)
+    if is_reporter:
+        for text in _faults(found, reports, args.deadline):
+            tell(f"hloom: error: {text}")
+    if not found.passed:
+        return EXIT_RANK_FAILED
+    args.timeout = args.deadline
+    job = job_on_ranks(args, comm, with_inputs=False)
+    groups = _groups(job.program.local, comm.size)
+    failed = try_groups(load_mpi(), comm, groups, args.deadline)
+    if failed is not None:
+        tell(f"hloom: error: ranks {', '.join(map(str, failed))} do not come to a sum within {args.deadline:g} s")
+        return EXIT_RANK_FAILED
+    if is_reporter:
+        pairs, slowest = comm.size * (comm.size - 1) // 2, max(reports, key=lambda r: r.ping)
+        product = max(report.product for report in reports)
+        say(f"{comm.size} ranks on {len({r.host for r in reports})} hosts are well: {pairs} pairs, the slowest after "
+            f"{slowest.ping:.3g} ms (rank {slowest.rank}), {len(groups)} groups; a product took {product * 1e3:.3g} ms "
+            "at most")  # fmt: skip
+    return EXIT_OK
+
+
+def _groups(local: Module, ranks: int) -> list[tuple[int, ...]]:
+    """Returns the sets of ranks that run collectives of the program together, each once, more than one rank each."""
+    grid = ProcessGrid.of(local)
+    rank_of = ranks_of(ranks, grid.size)
+    collectives = Executable(local, grid).compilation.collectives
+    members = [group for c in collectives for group in (*c.groups, *(send[:2] for send in c.sends))]
+    found = {tuple(sorted({rank_of[device] for device in group})) for group in members}
+    return sorted(group for group in found if len(group) > 1)
+
+
+def _faults(found: PreflightVerdict, reports: Sequence[RankReport], deadline: float) -> list[str]:
+    hosts: dict[int, Any] = {report.rank: f"rank {report.rank} (host {report.host})" for report in reports}
+    texts = [f"rank {r} does not answer within {deadline:g} s{process_state(r)}" for r in found.silent]
+    texts += [f"{hosts.get(a, f'rank {a}')} and {hosts.get(b, f'rank {b}')} do not hear each other within "
+              f"{deadline:g} s: the link is cut" for a, b in found.cut]  # fmt: skip
+    texts += [f"{hosts[r]} is slow: it computes or copies {factor:.1f} times as long as the median, more than {SLOW:g}"
+              for r, factor in found.slow]  # fmt: skip
+    return texts

@@ -1,0 +1,1 @@
+"""Tells how much of a large machine does useful work when parts of it fail."""

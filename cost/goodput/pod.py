@@ -1,0 +1,81 @@
+"""Computes the goodput of a pod of cubes: the share of its chips that are in slices without a failed host.
+
+The model is that of the TPU v4 paper's figure on availability. A cube of 4x4x4 chips is up if all of its hosts are, and
+hosts fail independently. A slice takes whole cubes. With optical switches any cubes make a slice, so K cubes that are
+up hold K // c slices of c cubes, and K is binomial. With static wiring a slice is one of the aligned blocks that the
+pod is cut into, and all cubes of the block have to be up. Both are exact sums, not samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_HALVINGS = 60  # of the interval in which an availability is searched
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A torus of cubes. `side` is its extent in cubes, per dimension; a cube has this many hosts and chips. Those of
+    TPU v4 are the defaults ("Resiliency at Scale: Managing Google's TPUv4 Machine Learning Supercomputer", NSDI 2024).
+    """
+
+    side: tuple[int, int, int] = (4, 4, 4)
+    hosts: int = 16
+    chips: int = 64
+
+    @property
+    def cubes(self) -> int:
+        """The number of cubes."""
+        return math.prod(self.side)
+
+    def cube_availability(self, host: float) -> float:
+        """Returns the share of time that a cube is up, given that of a host."""
+        return host**self.hosts
+
+    def switched(self, cubes: int, host: float) -> float:
+        """Returns the goodput of slices of this many cubes, any of the pod."""
+        up = binomial(self.cubes, self.cube_availability(host))
+        return sum(chance * (k // cubes) * cubes for k, chance in enumerate(up)) / self.cubes
+
+    def static(self, cubes: int, host: float) -> float | None:
+        """Returns the goodput of slices that are aligned blocks; None if no blocks of this many cubes fill the pod."""
+        return None if self.block(cubes) is None else self.cube_availability(host) ** cubes
+
+    def block(self, cubes: int) -> tuple[int, int, int] | None:
+        """Returns the extent of the aligned blocks of this many cubes that fill the pod, the most compact ones."""
+        x, y, z = ([n for n in range(1, extent + 1) if extent % n == 0] for extent in self.side)
+        fitting = [(a, b, c) for a in x for b in y for c in z if a * b * c == cubes]
+        return min(fitting, key=lambda block: (sum(block), block), default=None)
+
+
+def binomial(count: int, chance: float) -> list[float]:
+    """Returns the chances that 0, 1, .. of this many independent parts are up."""
+    return [math.comb(count, k) * chance**k * (1 - chance) ** (count - k) for k in range(count + 1)]
+
+
+def at_least(wanted: int, count: int, chance: float) -> float:
+    """Returns the chance that at least `wanted` of `count` parts are up."""
+    return sum(binomial(count, chance)[wanted:])
+
+
+def needed_availability(wanted: int, count: int, confidence: float) -> float:
+    """Returns the availability of a part at which at least `wanted` of `count` are up with this confidence."""
+    return _root(lambda chance: at_least(wanted, count, chance) - confidence)
+
+
+def _root(rising: Callable[[float], float]) -> float:
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
+    return high
+
+
+def efficiency(interval: float, write: float, restart: float, between_failures: float) -> float:
+    """Returns the share of a job's time that is work it does not lose, for a checkpoint of `write` seconds after each
+    `interval` seconds of work, `restart` seconds after a failure, and failures at random (Daly 2006, equation 13).
+    """
+    one = between_failures * math.exp(restart / between_failures)
+    return interval / (one * math.expm1((interval + write) / between_failures))

@@ -1,0 +1,83 @@
+"""Goodput: the published pattern, exact sums beside a simulation of failures in time, and checkpoints by Daly."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hloom.cost.goodput.events import simulate_pod
+from hloom.cost.goodput.pod import Pod, at_least, efficiency, needed_availability
+from hloom.driver.training.cadence import daly_interval
+from support.command_line import hloom
+
+POD = Pod()
+# Per cent of chips in slices, for 99, 99.5 and 99.9 % of hosts: any cubes, and aligned blocks (None: none fit).
+TABLE: dict[int, tuple[tuple[float, float, float], tuple[float, float, float] | None]] = {
+    1: ((85.1, 92.3, 98.4), (85.1, 92.3, 98.4)),
+    4: ((82.8, 90.0, 96.0), (52.6, 72.6, 93.8)),
+    16: ((74.7, 75.1, 84.0), (7.6, 27.7, 77.4)),
+    32: ((50.0, 50.3, 67.9), (0.6, 7.7, 59.9)),
+    48: ((74.2, 75.0, 75.0), None),
+}
+HOSTS = (0.99, 0.995, 0.999)
+
+
+@pytest.mark.parametrize("cubes", TABLE)
+def test_table(cubes: int) -> None:
+    switched, static = TABLE[cubes]
+    assert [round(POD.switched(cubes, h) * 100, 1) for h in HOSTS] == list(switched)
+    found = [POD.static(cubes, h) for h in HOSTS]
+    assert found == [None] * 3 if static is None else [round((f or 0) * 100, 1) for f in found] == list(static)
+
+
+@pytest.mark.parametrize("host", [0.99, 0.995])
+def test_events_in_time_agree_with_the_sums(host: float) -> None:
+    events = simulate_pod(POD, host, repair_hours=4, days=1500, seed=1)
+    assert events.shares.sum() == pytest.approx(1)
+    assert events.failures_per_day == pytest.approx(1024 * 24 / (4 / (1 - host)), rel=0.02)
+    for cubes in TABLE:
+        assert events.switched(cubes) == pytest.approx(POD.switched(cubes, host), abs=0.003)
+        static = POD.static(cubes, host)
+        found = events.static(cubes)
+        assert found is static is None or found == pytest.approx(static, abs=0.003)
+
+
+def test_published_counts() -> None:
+    assert needed_availability(130, 144, 0.95) == pytest.approx(0.9347, abs=1e-4)
+    assert at_least(130, 144, 0.9347) == pytest.approx(0.95, abs=1e-3)
+    assert POD.cubes * POD.hosts * 0.0008 == pytest.approx(0.82, abs=0.005)  # failures of a pod per day
+    assert POD.block(16) == (2, 2, 4)
+    assert POD.block(3) is None
+
+
+@pytest.mark.parametrize(("write", "between"), [(20.0, 50000.0), (60.0, 5000.0)])
+def test_efficiency_is_that_of_a_simulated_job(write: float, between: float) -> None:
+    """Work, checkpoints and failures one by one, many times."""
+    interval, restart, draw = daly_interval(write, between), 300.0, np.random.default_rng(2)
+    spent = done = 0.0
+    left = draw.exponential(between)  # until the next failure
+    for _ in range(40000):
+        need = interval + write
+        while left < need:
+            spent += left
+            need, left = restart + interval + write, draw.exponential(between)
+        spent, left, done = spent + need, left - need, done + interval
+    assert efficiency(interval, write, restart, between) == pytest.approx(done / spent, abs=0.003)
+
+
+def test_command(tmp_path: Path) -> None:
+    done = hloom("goodput", "--slices", "1024", "--availability", "0.99", "--state", "1TB", "--json", cwd=tmp_path)
+    (row,) = json.loads(done.out)["rows"]
+    assert row["switched"] == POD.switched(16, 0.99)
+    assert row["goodput"] == pytest.approx(row["switched"] * row["worked"])
+    shown = hloom("goodput", "--pod", "4x6x6", "--need", "130", "--slices", "64", cwd=tmp_path)
+    assert "for 95% cubes have to be up for 93.47% of time" in shown.out
+    wrong_ones = {
+        "--slices 100": "not a number of cubes", "--need 65": "the pod has 64 cubes",
+        "--availability 1.5": "not numbers between 0 and 1", "--pod 4x4": "not of the form 4x4x4",
+    }  # fmt: skip
+    for wrong, message in wrong_ones.items():
+        refused = hloom("goodput", *wrong.split(), cwd=tmp_path)
+        assert (refused.code, message in refused.err) == (2, True), refused.err
