@@ -22,6 +22,7 @@ _PLAIN = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\](?:\{(\d+(?:,\d+)*)
 _SPACE = rf"(?:\s|{COMMENT})*"
 _ARRAY_HEAD = re.compile(rf"([A-Za-z][A-Za-z0-9]*){_SPACE}\[(?:{COMMENT}|[^\]\n])*\]?")
 _NO_TAIL = re.compile(r"L\(-\d+\)|L\(0+\)")
+_ZEROS = re.compile(r"(?<![a-z\d])0+(?=\d)")  # before other digits of a number
 _ABSENT = re.compile(r"[SEM]\(0+\)|L\(0*1\)")  # parts of layouts that state defaults
 _LAYOUT_FOLLOWS = re.compile(rf"{_SPACE}\{{{_SPACE}(?:-?\d|[:}}])")
 
@@ -242,7 +243,9 @@ def _layout(tree: Any, dims: tuple[int, ...]) -> Layout | None:
         if hasattr(part, "data"):
             tiles = tuple(tuple(_tile_dim(d) for d in t.children if d is not None) for t in part.children)
         elif part is not None and part.type != "DIM_TYPES":
-            text = _physical(part) if part.type == "PHYSICAL" else "".join(str(part).split())
+            text = _physical(part) if part.type == "PHYSICAL" else _ZEROS.sub("", "".join(str(part).split()))
+            if part.type in ("INDEX_TYPE", "POINTER_TYPE") and text[2:-1] not in ELEMENT_TYPES:
+                raise TextError(f"layout: unknown element type '{text[2:-1]}'", part.start_pos)
             if _NO_TAIL.fullmatch(text):
                 raise TextError(f"layout: {text}: the end is padded to a multiple of at least 1", part.start_pos)
             rest += "" if _ABSENT.fullmatch(text) else text

@@ -28,6 +28,7 @@ def test_values() -> None:
     assert parse_shape("f32[<=5,?]") == Shape(F32, (5, UNBOUNDED), dynamic=(True, False))
     assert parse_shape("f32 [2, 3] {1,0}") == parse_shape("f32[2,3]{1,0}")
     assert parse_shape("f32[2]{0:D(D)T(4)}") == parse_shape("f32[2]{0:T(4)}")
+    assert str(parse_shape("f32[4]{0:T(04)E(032)S(05)SC(00:04,8)M(010)}")) == "f32[4]{0:T(4)E(32)S(5)SC(0:4,8)M(10)}"
     # One object for equal shapes without layout.
     assert parse_shape("f32[7,9]") is array(F32, (7, 9))
 
@@ -35,7 +36,7 @@ def test_values() -> None:
 REFUSED = [
     ("", 0), ("f32", 0), ("f32[2", 3), ("f33[2]", 0), ("f32[2,3]{0}", 8), ("f32[2,3]{2,0}", 8), ("(f32[2]", 0),
     ("(f32[2] f32[])", 8), ("f32[-1]", 4), ("f32[2]x", 6), ("f32[2]{0:Q(1)}", 9), ("f32[2,3]{}", 8), ("f32[x]", 4),
-    ("f32[99999999999999999999]", 4), ("b((f32[]))", 9), ("(" * 300 + ")" * 300, 100),
+    ("f32[99999999999999999999]", 4), ("b((f32[]))", 9), ("f32[2]{0:#(u08)}", 9), ("(" * 300 + ")" * 300, 100),
 ]  # fmt: skip
 
 
