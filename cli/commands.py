@@ -222,8 +222,9 @@ COMMANDS = {
                   help="show only values with these names or JAX paths, in which * matches anything"),
          flag("--all", "also show values whose names differ only in numbers"),
          flag("--text", "print HLO text with the shardings instead of a table"),
+         flag("--minimal", "print annotations that imply all others instead, as few as a search finds"),
          *a.remarks(), JSON),
-        ("hloom shard examples/mlp_named.hlo",
+        ("hloom shard examples/mlp_named.hlo", "hloom shard examples/mlp_train.hlo --minimal",
          "hloom shard examples/transformer_train.hlo \"state['first']*\" '*dot_general*'"),
     ),
     "explain": Command(

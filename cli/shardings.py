@@ -18,6 +18,7 @@ from ..ir.tools.names import fits, name_pattern, suggestions
 from ..passes.resharding.certificate import reshard
 from ..report.columns import columns
 from ..report.explain import Explanation, explain, without
+from ..report.minimal import MinimalAnnotations, minimal_annotations
 from ..report.picture import picture
 from ..report.shardings import ShardingRow, Solved, solved
 from ..report.work import amount, share, times_text
@@ -80,6 +81,10 @@ def shard(args: argparse.Namespace) -> int:
     """Prints a table of values with the shardings that propagation finds, and their origins."""
     module = read_program(args)
     context = context_for(args)
+    if args.minimal:
+        with working("leaving annotations out"):
+            _minimal(minimal_annotations(module, context), args.json)
+        return EXIT_OK
     with working("propagating"):
         found = solved(module, context)
     report(args, context)
@@ -99,6 +104,16 @@ def shard(args: argparse.Namespace) -> int:
             _conflicts(found)
         say("\n" + _summary(rows))
     return EXIT_OK
+
+
+def _minimal(found: MinimalAnnotations, as_json: bool) -> None:
+    """Prints annotations that imply all others."""
+    if as_json:
+        print_json(asdict(found))
+        return
+    if found.values:
+        say(columns([("value", "annotation"), *found.values], [False, False]) + "\n")
+    say(f"{len(found.values)} of {found.count} annotations imply the others")
 
 
 def _table(rows: Sequence[ShardingRow], every: bool) -> None:

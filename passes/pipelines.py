@@ -50,6 +50,7 @@ from .schedule.rewrites.hierarchical import HierarchicalCollectives
 from .schedule.rewrites.hoist_gathers import HoistGathers
 from .schedule.rewrites.prefetch_gathers import PrefetchGathers
 from .schedule.rewrites.reassociate import ReassociateAllReduces
+from .schedule.rewrites.reduce_in import ReduceIn
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
 from .schedule.rewrites.sink_all_reduces import SinkAllReduces
 from .schedule.schedule import Overlap, ScheduleCollectives
@@ -66,7 +67,7 @@ PASSES: dict[str, type[Pass]] = {
         CombineCollectives, FusionPass, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces,
         CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers,
         ScheduleCollectives, Bucket, Overlap, MemoryOrder, Rematerialize, FlatParameters,
-        InPieces,
+        InPieces, ReduceIn,
     )
 }
 
@@ -148,6 +149,7 @@ ORDER: tuple[OrderRule, ...] = (
         for rewrite in (
             "all-reduce-to-reduce-scatter", "reassociate-all-reduces", "common-gathers", "sink-all-reduces",
             "hoist-gathers", "prefetch-gathers", "carry-reduce-scatters", "hierarchical-collectives", "in-pieces",
+            "reduce-in",
         )
     ),
     *(OrderRule(combining, "flat-parameters", "parameters are joined by the buckets that gather them")

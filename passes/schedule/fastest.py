@@ -54,13 +54,13 @@ class Fastest(Pass):
         tries = [_Try((), clone_module(module)), *others]
         for one in tries:
             one.schedule(self.final, context)
-        best = min(tries, key=lambda t: t.rank)
-        if pieces is not None and best.passes not in ((), pieces.passes):
-            both = _rewritten((self.pieces, *best.passes), module, context)
+        looped = min((t for t in tries if t is not pieces), key=lambda t: t.rank)
+        if pieces is not None and looped.passes:
+            both = _rewritten((self.pieces, *looped.passes), module, context)
             if both is not None:
                 both.schedule(self.final, context)
                 tries.append(both)
-                best = min(best, both, key=lambda t: t.rank)
+        best = min(tries, key=lambda t: t.rank)
         if not self.final.memory:  # unasked, nothing takes more memory for next to nothing
             near = [t for t in tries if t.seconds * self.final.limits.worth < best.seconds]
             best = min(near, key=lambda t: (t.peak, t.seconds), default=best)

@@ -28,7 +28,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
 from ...ir.ops.collective_groups import CollectiveAttributes
-from .listing import ListRule, listed
+from .listing import ListRule, ListScheduler
 from .regions import CutRegion, PieceEmitter, regions_at
 from .rewrites.base import Edits, Rewrite, RewriteProgram
 from .roles import roles_of
@@ -74,7 +74,7 @@ class InPieces(Rewrite):
 
 def _exposed(module: Module, clock: Clock, computation: Computation) -> list[Instruction]:
     """Returns the collectives of a computation that delay it even in the order of a list schedule."""
-    order = listed(computation, clock, roles_of(computation, clock).gathers, ListRule())
+    order = ListScheduler(computation, clock, roles_of(computation, clock).gathers).order(ListRule())
     given = list(computation)
     computation.reorder(order)
     found = timeline(module, clock.machine, clock)
@@ -170,8 +170,9 @@ class _Trials:
         module.add_computation(computation, entry=True)
         clock = Clock.of(module, self.clock.machine)
         times: list[float] = []
+        scheduler = ListScheduler(computation, clock, ())
         for by_text in (True, False):
-            computation.reorder(listed(computation, clock, (), ListRule(by_text=by_text)))
+            computation.reorder(scheduler.order(ListRule(by_text=by_text)))
             times.append(timeline_seconds(module, clock))
         return min(times)
 

@@ -46,11 +46,6 @@ RULES = (ListRule(ahead=0.0), ListRule(), ListRule(patience=0.5), ListRule(by_te
 """Rules to try: which of them is best depends on the program."""
 
 
-def listed(computation: Computation, clock: Clock, gathers: Iterable[Instruction], rule: ListRule) -> Order:
-    """Returns the order of a computation whose `gathers` may start early."""
-    return _Listing(computation, clock, frozenset(gathers), rule).run()
-
-
 @brief
 @dataclass(slots=True, eq=False)
 class _Job:
@@ -71,35 +66,43 @@ class _Job:
     after: list[_Job] = field(default_factory=list["_Job"])
 
 
-class _Listing:
-    """The state of all engines at the time `now`. Jobs whose operands are all emitted `wait` by the time at which they
-    are there; then they are in one heap per kind: `computes`, and `starts` by engines.
+class ListScheduler:
+    """Orders a computation by rules; its `gathers` may start early.
+
+    The state of all engines at the time `now`: jobs whose operands are all emitted wait in `waiting` by the time at
+    which they are there; then they are in one heap per kind: `computes`, and `starts` by engines.
     """
 
-    def __init__(
-        self, computation: Computation, clock: Clock, gathers: frozenset[Instruction], rule: ListRule
-    ) -> None:
-        self.clock, self.gathers, self.rule = clock, gathers, rule
-        self.order = list(computation)
-        self.needs = dependences(self.order)
-        self.emission = Emission(self.order, self.needs)
-        self.now, self.gathered = 0.0, 0
-        self.free: dict[str, float] = {}
-        self.waiting: list[tuple[float, tuple[float, int], _Job]] = []
-        self.computes: list[tuple[tuple[float, int], _Job]] = []
-        self.starts: dict[tuple[tuple[str, ...], bool], list[tuple[tuple[float, int], _Job]]] = {}
+    def __init__(self, computation: Computation, clock: Clock, gathers: Iterable[Instruction]) -> None:
+        self.clock, self.gathers = clock, frozenset(gathers)
+        self.instructions = list(computation)
+        self.needs = dependences(self.instructions)
         self.jobs = self._jobs()
+        self._begin(ListRule())
 
-    def run(self) -> Order:
+    def order(self, rule: ListRule) -> Order:
+        """Returns the order by a rule."""
+        self._begin(rule)
         for job in self.jobs:
             if not job.waits:
                 self._unblock(job)
         for _ in self.jobs:
             self._release()
-            job = self._next()
-            self._emit(job)
-        self.emission.emit(self.order)
+            self._emit(self._next())
+        self.emission.emit(self.instructions)
         return self.emission.order
+
+    def _begin(self, rule: ListRule) -> None:
+        self.rule = rule
+        self.emission = Emission(self.instructions, self.needs)
+        self.now, self.gathered = 0.0, 0
+        self.free: dict[str, float] = {}
+        self.waiting: list[tuple[float, tuple[float, int], _Job]] = []
+        self.computes: list[tuple[tuple[float, int], _Job]] = []
+        self.starts: dict[tuple[tuple[str, ...], bool], list[tuple[tuple[float, int], _Job]]] = {}
+        for job in self.jobs:
+            job.waits, job.ready, job.unread = len(job.before), 0.0, len(job.after)
+            job.key = 0.0 if rule.by_text else -job.path, job.number
 
     # -- jobs
 
@@ -107,7 +110,7 @@ class _Listing:
         """Returns the jobs in order, with their dependences through instructions that take no time."""
         found: dict[Instruction, _Job] = {}
         behind: dict[Instruction, tuple[_Job, ...]] = {}
-        for number, i in enumerate(self.order):
+        for number, i in enumerate(self.instructions):
             needed = self.needs[i]
             if len(needed) == 1:
                 before = (found[needed[0]],) if needed[0] in found else behind[needed[0]]
@@ -118,14 +121,12 @@ class _Listing:
             if not seconds and not is_anchored(i):
                 behind[i] = before
                 continue
-            job = found[i] = _Job(i, number, seconds, engines, len(before), before=list(before))
+            job = found[i] = _Job(i, number, seconds, engines, before=list(before))
             for other in before:
                 other.after.append(job)
         jobs = list(found.values())
         for job in reversed(jobs):
-            job.unread = len(job.after)
             job.path = job.seconds + max((j.path for j in job.after), default=0.0)
-            job.key = 0.0 if self.rule.by_text else -job.path, job.number
         return jobs
 
     def _costs(self, i: Instruction) -> tuple[float, tuple[str, ...]]:

@@ -15,12 +15,13 @@ The module's attributes `hloom.schedule` record the forecast, the peak and the l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from ...cost.memory import live_memory
+from ...cost.memory import live_memory, peak_memory
 from ...cost.seconds import Clock
+from ...cost.timeline import timeline_seconds
 from ...ir.brief import brief
 from ...ir.diagnostics import fail
 from ...ir.graph.instruction import Instruction
@@ -30,8 +31,9 @@ from .bound import program_bound
 from .combining import CombinedForm
 from .extract import Extract
 from .labels import labels_of
-from .listing import RULES, ListRule, listed
+from .listing import RULES, ListRule, ListScheduler
 from .memory_order import memory_orders
+from .orders import Order
 from .planning import Candidate, Planning, Prepared, forecast
 from .regather import regather
 from .rematerialize import rematerialize
@@ -202,12 +204,15 @@ class _Choice:
         that takes more memory must be much faster.
         """
         usual = limit if self.memory else best.peak
-        for base in filter(None, (best, plans.saturated(limit))):
-            for rule in self.limits.lists:
-                new = _list_schedule(base, rule)
+        for is_saturated in (False, True):
+            base = plans.saturated(limit) if is_saturated else best
+            if base is None:
+                continue
+            for new in _list_schedules(base, self.limits.lists, best.seconds * self.limits.better):
                 share = self.limits.better if new.peak <= usual else self.limits.worth
                 if new.seconds < best.seconds * share and new.rank(limit) < best.rank(limit):
                     best = new
+                    break
         return best
 
     def _candidates(self, plans: _Plans, limit: float) -> Iterator[Candidate]:
@@ -282,16 +287,25 @@ class _Choice:
         )  # fmt: skip
 
 
-def _list_schedule(base: Candidate, rule: ListRule) -> Candidate:
-    """Returns a copy of a program in the order of list schedules."""
+def _list_schedules(base: Candidate, rules: Iterable[ListRule], below: float) -> Iterator[Candidate]:
+    """Yields a copy of a program in the list schedules that take less than so many seconds, the fastest first."""
     copies: dict[Instruction, Instruction] = {}
     module = clone_module(base.module, copies)
     clock = base.clock.copied(copies)
-    for computation in module:
-        if any(i.op.is_collective for i in computation):
-            computation.reorder(listed(computation, clock, roles_of(computation, clock).gathers, rule))
-    done = ", ".join(filter(None, (base.done, "all ops in a new order")))
-    return replace(forecast(module, clock, done), buckets=base.buckets, again=base.again)
+    busy = [c for c in module if any(i.op.is_collective for i in c)]
+    schedulers = [(c, ListScheduler(c, clock, roles_of(c, clock).gathers)) for c in busy]
+    found: list[tuple[float, list[Order]]] = []
+    for rule in rules:
+        orders = [scheduler.order(rule) for _, scheduler in schedulers]
+        for computation, order in zip(busy, orders, strict=True):
+            computation.reorder(order)
+        found.append((timeline_seconds(module, clock), orders))
+    for seconds, orders in sorted(found, key=lambda f: f[0]):
+        if seconds < below:
+            for computation, order in zip(busy, orders, strict=True):
+                computation.reorder(order)
+            done = ", ".join(filter(None, (base.done, "all ops in a new order")))
+            yield replace(base, module=module, clock=clock, seconds=seconds, peak=peak_memory(module), done=done)
 
 
 _Program = tuple[Prepared, int]

@@ -13,6 +13,7 @@ EXACT = (
 BOUNDED = (
     "all-reduce-to-reduce-scatter", "reassociate-all-reduces", "sink-all-reduces{least-gain=-9}", "sink-all-reduces",
     "hierarchical-collectives", "in-pieces{count=2}",
+    "reduce-in{element=f64}",
 )  # fmt: skip
 _INEXACT = {p.partition("{")[0] for p in BOUNDED}
 # After these comes no rewrite.

@@ -14,7 +14,7 @@ from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import schedule
 from hloom.passes.schedule.bound import program_bound
-from hloom.passes.schedule.listing import RULES, ListRule, listed
+from hloom.passes.schedule.listing import RULES, ListRule, ListScheduler
 from hloom.passes.schedule.orders import dependences
 from hloom.passes.schedule.roles import roles_of
 from hloom.runtime.inputs.inputs import inputs_for_module
@@ -63,7 +63,8 @@ def in_list_order(module: Module, rule: ListRule = RULES[2]) -> Module:
     new = clone_module(module)
     clock = Clock.of(new, MACHINE)
     for computation in new:
-        computation.reorder(listed(computation, clock, roles_of(computation, clock).gathers, rule))
+        gathers = roles_of(computation, clock).gathers
+        computation.reorder(ListScheduler(computation, clock, gathers).order(rule))
     return new
 
 
@@ -85,7 +86,7 @@ def test_gradients_of_weights_hide_collectives_of_activations(local: Module) -> 
 def test_no_random_order_is_faster(local: Module) -> None:
     """Nor is any below the bound."""
     module = schedule(clone_module(local), PassContext(machine=MACHINE))
-    ours, bound = seconds(module), program_bound(local, Clock.of(local, MACHINE)).seconds
+    ours, bound = seconds(module), program_bound(module, Clock.of(module, MACHINE)).seconds
     assert ours >= bound * (1 - 1e-9)
     order = list(module.entry)
     needs, number = dependences(order), {i: n for n, i in enumerate(order)}

@@ -144,7 +144,8 @@ def test_fsdp_sends_one_message_per_block() -> None:
 def test_collectives_start_early_and_are_awaited_late() -> None:
     """The gathers of a block start before the computation of the block before; gradients leave as they are made."""
     local = local_of(fsdp_step(4, layers=4, width=512, batch=2048))
-    module = scheduled(local, "slow")
+    module = clone_module(local)
+    run_pipeline(parse_pipeline("schedule"), module, PassContext(machine=SLOW))
     order = list(module.entry)
     gathers = [n for n, i in enumerate(order) if i.opcode == "all-gather"]
     reductions = [n for n, i in enumerate(order) if i.opcode == "reduce-scatter"]

@@ -1,0 +1,58 @@
+"""Annotations that imply all others: enough, and none too many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import hloom
+import pytest
+from hloom.__main__ import main
+from hloom.ir.graph.module import Module, Stage
+from hloom.passes.base import PassContext
+from hloom.report.minimal import minimal_annotations
+from hloom.report.shardings import solved
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def axes(module: Module, kept: set[str], devices: int) -> dict[str, str]:
+    """Returns the shardings of all values where only these keep their annotations."""
+    for i in (i for c in module for i in c if i.name not in kept):
+        i.sharding = i.shardy = None
+    return {row.name: row.axes for row in solved(module, PassContext(num_devices=devices)).rows()}
+
+
+@pytest.mark.parametrize(("name", "most"), [("mlp_named", 2), ("mlp_train", 1)])
+def test_all_that_are_found_are_needed(name: str, most: int) -> None:
+    def load() -> Module:
+        return hloom.load(EXAMPLES / f"{name}.hlo")
+
+    found = minimal_annotations(load())
+    chosen = {value for value, _ in found.values}
+    assert 0 < len(chosen) <= most < found.count
+    expected = {row.name: row.axes for row in solved(load(), PassContext()).rows()}
+    devices = solved(load(), PassContext()).module.num_partitions
+    assert axes(load(), chosen, devices) == expected
+    for one in chosen:
+        assert axes(load(), chosen - {one}, devices) != expected
+
+
+def test_a_program_with_all_shardings_written_out() -> None:
+    """The annotations of the source suffice where every value has one."""
+    module = hloom.propagate(hloom.load(EXAMPLES / "mlp_train.hlo"))
+    module.stage = Stage.GLOBAL
+    found = minimal_annotations(module)
+    assert found.count > 70
+    assert len(found.values) <= 3
+
+
+def test_one_device_needs_none() -> None:
+    found = minimal_annotations(hloom.parse("ENTRY e { x = f32[4] parameter(0)  ROOT y = f32[4] negate(x) }"))
+    assert (found.values, found.count) == ((), 0)
+
+
+def test_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["shard", str(EXAMPLES / "mlp_train.hlo"), "--minimal"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("images.1")
+    assert lines[-1] == "1 of 29 annotations imply the others"
