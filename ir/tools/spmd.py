@@ -66,20 +66,18 @@ def main_order(instructions: Iterable[Instruction]) -> Order:
     most annotations use. Ties prefer the order of device numbers, then the smallest.
     """
     orders, manual, counts = Counter[Order](), set[Order](), Counter[Sharding]()
-    for instruction in instructions:
-        counts.update(parts(instruction.annotation))
-        manual |= {s.mesh.order_key for s in _boundary_shardings(instruction) if s.mesh and not s.is_replicated}
+    instructions = list(instructions)
+    for annotation, count in Counter(i.annotation for i in instructions).items():
+        for sharding in parts(annotation):
+            counts[sharding] += count
+    for instruction in filter(is_region_boundary, instructions):
+        ends = (s for i in (*instruction.operands, instruction) for s in parts(i.annotation))
+        manual |= {s.mesh.order_key for s in ends if s.mesh and not s.is_replicated}
     for sharding, count in counts.items():
         if sharding.mesh and not sharding.is_replicated:
             orders[sharding.mesh.order_key] += count
             manual |= {sharding.mesh.order_key} if sharding.has_manual else set()
     return min(orders, key=lambda order: (order not in manual, -orders[order], order or ()), default=None)
-
-
-def _boundary_shardings(instruction: Instruction) -> Iterator[Sharding]:
-    """Yields the shardings on both sides of the boundary of a manual region."""
-    if is_region_boundary(instruction):
-        yield from (s for i in (*instruction.operands, instruction) for s in parts(i.annotation))
 
 
 def has_regions(module: Module) -> bool:

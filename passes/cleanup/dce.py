@@ -38,8 +38,12 @@ def live(computation: Computation) -> set[Instruction]:
 
 def sweep(computation: Computation) -> int:
     """Removes dead instructions; returns their number."""
-    needed = live(computation)
-    dead = [i for i in computation if i not in needed]
+    root, dead, earlier = computation.root, set[Instruction](), set[Instruction]()
+    for i in reversed(computation):  # users come first
+        if not dead.issuperset(i.users) or i in earlier or i is root or i.op.role is Role.PARAMETER or i.has_effect():
+            earlier.update(i.control_predecessors)
+        else:
+            dead.add(i)
     if dead:
         computation.remove_all(dead)
     return len(dead)

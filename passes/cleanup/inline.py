@@ -113,7 +113,7 @@ class _Inliner:
             else:
                 callee = partial(self._callee, instruction, started)
                 copies[instruction] = clone_instruction(target, instruction, operands, callee)
-        for instruction in source:
+        for instruction in source if source.has_control_dependencies else ():
             kept = [copies[p] for p in instruction.control_predecessors]
             if kept and copies[instruction] not in kept:
                 copies[instruction].control_predecessors += tuple(kept)

@@ -12,7 +12,7 @@ Barriers restrict directions; they are custom-calls that compute nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from ...ir.diagnostics import Diagnostics, fail
@@ -45,9 +45,9 @@ class Annotations:
         leaves = (leaf for found in graph.leaves.values() for leaf in found)
         used = (digits for leaf in leaves for digits in (*leaf.dims, leaf.unreduced, leaf.manual))
         mesh = self.mesh if self.mesh.named else anonymous_mesh(self.mesh.size, self.order, used)
-        known: dict[Tiling, Sharding] = {}
+        known: dict[Hashable, Sharding] = {}
         for instruction, leaves in graph.leaves.items():
-            shardings = [leaf.fixed_sharding or _sharding(leaf.tiling(self.order), mesh, known) for leaf in leaves]
+            shardings = [leaf.fixed_sharding or self._sharding(leaf, mesh, known) for leaf in leaves]
             if leaves or not (alone := [s for s in parts(instruction.annotation) if s.kind is ShardingKind.MAXIMAL]):
                 instruction.sharding = TupleSharding(tuple(shardings)) if instruction.shape.is_tuple else shardings[0]
             else:  # a call for its side effect alone may be placed on a device, too
@@ -56,14 +56,14 @@ class Annotations:
             instruction.frontend_attributes = without_shardy(instruction.frontend_attributes)
         module.num_partitions = self.mesh.size
 
-
-def _sharding(tiling: Tiling, mesh: Mesh, known: dict[Tiling, Sharding]) -> Sharding:
-    """Returns the sharding of a tiling on the mesh, or on a mesh of its own if the mesh has no such axes."""
-    found = known.get(tiling)
-    if found is None:
-        found = Sharding.from_tiling(tiling, mesh) or Sharding.on_own_mesh(tiling, mesh.size)
-        known[tiling] = found
-    return found
+    def _sharding(self, leaf: Leaf, mesh: Mesh, known: dict[Hashable, Sharding]) -> Sharding:
+        """Returns the sharding of a leaf on the mesh, or on a mesh of its own if the mesh has no such axes."""
+        key = leaf.dims, leaf.unreduced, leaf.manual
+        found = known.get(key)
+        if found is None:
+            tiling = leaf.tiling(self.order)
+            found = known[key] = Sharding.from_tiling(tiling, mesh) or Sharding.on_own_mesh(tiling, mesh.size)
+        return found
 
 
 def annotate(module: Module, graph: ValueGraph, context: PassContext) -> Annotations:

@@ -44,13 +44,15 @@ def renew_causes(graph: ValueGraph) -> None:
 
 def _stale(leaf: Leaf) -> Iterator[tuple[Leaf, int]]:
     """Yields the dimensions of a leaf whose digits differ from their causes, or whose causes lost the digits."""
-    if leaf.fixed_sharding is not None:
+    if leaf.fixed_sharding is not None or leaf.annotated:
         return
     for dim, (digits, gains) in enumerate(zip(leaf.dims, leaf.causes, strict=True)):
+        if not gains and not digits:
+            continue
         known = merge(d for gain in gains for d in gain.digits)
         gone = (g for g in gains if g.cause and any(
             disjoint((d,), g.cause.source.dims[g.cause.dim]) for d in g.digits))
-        if not leaf.annotated and (known != digits or any(True for _ in gone)):
+        if known != digits or any(True for _ in gone):
             yield leaf, dim
 
 

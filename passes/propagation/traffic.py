@@ -56,12 +56,12 @@ class RelationCost:
 @dataclass(frozen=True, slots=True)
 class _Op:
     """The op of equal relations: its use, without tilings, its values that never lie in memory, and its costs under the
-    tilings met so far.
+    tilings met so far, by the identities of these.
     """
 
     use: OpUse
     fused: frozenset[int]
-    costs: dict[tuple[Tiling, ...], RelationCost]
+    costs: dict[tuple[int, ...], RelationCost]
 
 
 class Traffic:
@@ -167,15 +167,15 @@ class Traffic:
         return max((self._runs[i.parent] for i in around if i.parent in self._runs), default=1)
 
     def _relation_cost(self, relation: RuleRelation) -> RelationCost:
-        tilings = tuple(map(self.tiling, relation.leaves))
-        op = self._op(relation)
+        tilings, op = list(map(self.tiling, relation.leaves)), self._op(relation)
         if op is None:
-            return RelationCost(_NOTHING, (tilings[1], tilings[1]) if self.is_flow(relation) else tilings)
-        found = op.costs.get(tilings)
+            return RelationCost(_NOTHING, tuple(tilings[1:] * 2 if self.is_flow(relation) else tilings))
+        key = tuple(map(id, tilings))
+        found = op.costs.get(key)
         if found is None:
             self.decisions += 1
-            choice = self.decider.decide(replace(op.use, tilings=tilings))
-            found = op.costs[tilings] = self._op_cost(choice, op.fused)
+            choice = self.decider.decide(replace(op.use, tilings=tuple(tilings)))
+            found = op.costs[key] = self._op_cost(choice, op.fused)
         return found
 
     def _op_cost(self, choice: Choice, fused: frozenset[int]) -> RelationCost:
