@@ -28,6 +28,7 @@ from ..base import PassContext, run_pipeline
 from ..op_sharding.divisions import Divisions
 from ..resharding.table import WHOLE, Division
 from .clusters import Clusters
+from .fewest import FewSettings, fewest
 from .judge import Judged, judge
 from .kept import Kept, kept_in
 from .meshes import meshes_of, named
@@ -82,6 +83,17 @@ class Plan:
     regrets: tuple[Regret, ...]
     bound: float
     spent: float
+    source: Module = field(repr=False)
+    context: PassContext = field(repr=False)
+    memory: int = 0
+
+    def strategy(self, seconds: float = 60.0) -> FewSettings:
+        """Returns the fewest annotations that reproduce the plan, as a strategy for the program that was given."""
+        with paused_collector():
+            return fewest(
+                self.source, self.module, self.mesh, self.best.judged,
+                lambda module: judge(module, self.context, self.mesh.size, self.memory), seconds,
+            )  # fmt: skip
 
     @property
     def best(self) -> PlanCandidate:
@@ -160,7 +172,10 @@ class _Planning:
                  help="the least that a candidate takes is shown; more devices divide it further")
         on = next(one for one in tried if one.mesh.size == ranked[0].mesh.size)
         on = next((one for one in tried if one.mesh == ranked[0].mesh), on)
-        return Plan(tuple(ranked), tuple(on.regrets(ranked[0].name)), on.bound, time.monotonic() - self.begun)
+        return Plan(
+            tuple(ranked), tuple(on.regrets(ranked[0].name)), on.bound, time.monotonic() - self.begun, self.module,
+            context, self.memory,
+        )  # fmt: skip
 
     @property
     def limit(self) -> float:
