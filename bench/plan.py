@@ -32,7 +32,7 @@ import transformer
 from models import experts, images
 
 P: Any = jax.sharding.PartitionSpec
-JIT: Any = jax.jit  # pyright: ignore[reportUnknownMemberType]
+JIT: Any = jax.jit  # pyright: ignore
 MEDIUM = {"batch": 64, "sequence": 1024, "width": 2048, "heads": 16, "hidden": 8192, "vocabulary": 32000}
 LARGE = {"batch": 16, "sequence": 2048, "width": 4096, "heads": 32, "hidden": 14336, "vocabulary": 128256}
 Programs = dict[str, hloom.Module]
