@@ -95,6 +95,12 @@ def seconds(text: str) -> float:
     return float(text)
 
 
+def duration(text: str) -> float:
+    """Parses a number of seconds, or of minutes as `2m`."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in "sm" and text else (text, "s")
+    return seconds(number) * (60.0 if unit == "m" else 1.0)
+
+
 def tolerance(text: str) -> float:
     """Parses a number of at least 0."""
     if not 0 <= _float(text) < math.inf:

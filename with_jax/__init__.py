@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .hook import passes as passes
     from .jitted import jit as jit
     from .pipeline import pipeline as pipeline
+    from .planning import JaxPlan as JaxPlan
+    from .planning import plan as plan
 
 PURPOSE = "to run programs with JAX"  # JAX is needed for, where it is missing
 
@@ -43,6 +45,8 @@ _PLACES = {
     "passes": "jax.hook:passes",
     "jit": "jax.jitted:jit",
     "pipeline": "jax.pipeline:pipeline",
+    "JaxPlan": "jax.planning:JaxPlan",
+    "plan": "jax.planning:plan",
 }
 
 __all__ = [*_PLACES]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -21,10 +21,10 @@ def meshes_of(said: str | Mapping[str, int] | None, devices: int | None, module:
 
     Raises CompileError if the devices are not known, or are others than those of the mesh.
     """
-    known = named(module)
-    if said is None and len(known) == 1 and devices in (None, known[0].size):
-        return [Mesh.of(**dict(known[0].axes))]
-    count = devices or (module.num_partitions if module.num_partitions > 1 else 0) or (known[0].size if known else 0)
+    own = annotated_mesh(module)
+    if said is None and own is not None and own.named and devices in (None, own.size):
+        return [own]
+    count = devices or (module.num_partitions if module.num_partitions > 1 else 0) or (own.size if own else 0)
     if said == ALL or said is None:
         if not count:
             fail("a plan needs a mesh, or a number of devices", help="such as --mesh 8x16, or --devices 8")
@@ -36,11 +36,15 @@ def meshes_of(said: str | Mapping[str, int] | None, devices: int | None, module:
     return [found]
 
 
-def named(module: Module) -> list[Mesh]:
-    """Returns the different meshes with axes that the annotations of a module use."""
+def annotated_mesh(module: Module) -> Mesh | None:
+    """Returns the mesh on which the annotations of a module divide values, in the order of device numbers: a named one
+    if there is one. None without annotations, and if they are for different numbers of devices.
+    """
     used = (s.mesh for c in module for i in c for s in parts(i.annotation) if not s.is_replicated)
-    meshes = (mesh for mesh in used if mesh is not None and mesh.named and mesh.axes)
-    return list({mesh.axes: mesh for mesh in meshes}.values())
+    meshes = [mesh for mesh in dict.fromkeys(used) if mesh is not None]
+    if len({mesh.size for mesh in meshes}) != 1:
+        return None
+    return next((Mesh.of(**dict(mesh.axes)) for mesh in meshes if mesh.named and mesh.axes), meshes[0])
 
 
 def _read(text: str) -> Mesh:

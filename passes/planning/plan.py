@@ -28,9 +28,10 @@ from ..base import PassContext, run_pipeline
 from ..op_sharding.divisions import Divisions
 from ..resharding.table import WHOLE, Division
 from .clusters import Clusters
+from .fewest import FewSettings, fewest
 from .judge import Judged, judge
 from .kept import Kept, kept_in
-from .meshes import meshes_of, named
+from .meshes import annotated_mesh, meshes_of
 from .model import Choice, Model
 from .program import Costs, PlanValue, solve, solver
 from .search import search
@@ -38,14 +39,15 @@ from .written import annotated
 
 _MOST = 6  # proposals that are judged
 _SOLVING = 0.5  # share of the time for the solver
-_FEW = 4  # candidates that are judged whatever time it takes
+_FEW = 3  # candidates that are judged whatever time it takes
 PREPARE = tuple(p for p in pipelines.PROPAGATE if p.name not in ("propagate", "device-orders"))
 
 
 @dataclass(frozen=True, slots=True)
 class PlanCandidate:
     """A sharding of the program: who proposed it, on which mesh, as an annotated program, and its forecast. `value` is
-    what the model says of it, if it comes from the model.
+    its value in the model and `choice` its choice, if it comes from the model. A candidate called `.., inside free` has
+    annotations of parameters and results alone.
     """
 
     name: str
@@ -53,6 +55,7 @@ class PlanCandidate:
     module: Module = field(repr=False)
     judged: Judged
     value: PlanValue | None = None
+    choice: Choice | None = field(default=None, repr=False)
 
     @property
     def rank(self) -> tuple[bool, float, int]:
@@ -82,6 +85,17 @@ class Plan:
     regrets: tuple[Regret, ...]
     bound: float
     spent: float
+    source: Module = field(repr=False)
+    context: PassContext = field(repr=False)
+    memory: int = 0
+
+    def strategy(self, seconds: float = 60.0) -> FewSettings:
+        """Returns the fewest annotations that reproduce the plan, as a strategy for the program that was given."""
+        with paused_collector():
+            return fewest(
+                self.source, self.module, self.mesh, self.best.judged,
+                lambda module: judge(module, self.context, self.mesh.size, self.memory), seconds,
+            )  # fmt: skip
 
     @property
     def best(self) -> PlanCandidate:
@@ -160,7 +174,10 @@ class _Planning:
                  help="the least that a candidate takes is shown; more devices divide it further")
         on = next(one for one in tried if one.mesh.size == ranked[0].mesh.size)
         on = next((one for one in tried if one.mesh == ranked[0].mesh), on)
-        return Plan(tuple(ranked), tuple(on.regrets(ranked[0].name)), on.bound, time.monotonic() - self.begun)
+        return Plan(
+            tuple(ranked), tuple(on.regrets(ranked[0].choice)), on.bound, time.monotonic() - self.begun, self.module,
+            context, self.memory,
+        )  # fmt: skip
 
     @property
     def limit(self) -> float:
@@ -168,21 +185,29 @@ class _Planning:
 
     def _judge(self, tried: Sequence[_OnMesh], context: PassContext, is_bound: bool) -> None:
         """Judges the candidates, in turns of all meshes with the best of the model first, while there is time."""
-        own = named(self.module)
-        if not is_bound and len(own) == 1 and own[0].size == tried[0].mesh.size:
-            mesh = Mesh.of(**dict(own[0].axes))
-            self._add("as annotated", mesh, self.module, None, context)
+        own = annotated_mesh(self.module)
+        if not is_bound and own is not None and own.size == tried[0].mesh.size:
+            self._add("as annotated", own, self.module, None, context)
         ordered = sorted(tried, key=lambda one: one.least)
-        queue = [(one, found) for one in ordered[:1] for found in one.presets()]
+        presets = [(one, found) for one in ordered[:1] for found in one.presets()]
         turns = [(one, one.proposals[n]) for n in range(_MOST) for one in ordered if n < len(one.proposals)]
-        for number, (one, (name, choice, value)) in enumerate([*turns[:1], *queue, *turns[1 : _MOST + len(tried)]]):
+        rest = turns[1 : _MOST + len(tried)]
+        queue = [
+            *((found, True) for found in turns[:1]), *((found, False) for found in (*presets, *turns[:1])),
+            *((found, True) for found in (*presets, *rest)), *((found, False) for found in rest),
+        ]  # fmt: skip
+        for number, ((one, (name, choice, value)), inner) in enumerate(queue):
             if number >= _FEW and time.monotonic() - self.begun > self.seconds:
                 return
-            self._add(name, one.mesh, annotated(one.model, choice, one.mesh), value, context)
+            module = annotated(one.model, choice, one.mesh, inner)
+            self._add(name if inner else f"{name}, inside free", one.mesh, module, value, context, choice)
 
-    def _add(self, name: str, mesh: Mesh, module: Module, value: PlanValue | None, context: PassContext) -> None:
+    def _add(
+        self, name: str, mesh: Mesh, module: Module, value: PlanValue | None, context: PassContext,
+        choice: Choice | None = None,
+    ) -> None:  # fmt: skip
         judged = judge(module, context, mesh.size, self.memory)
-        self.candidates.append(PlanCandidate(name, mesh, module, judged, value))
+        self.candidates.append(PlanCandidate(name, mesh, module, judged, value, choice))
 
 
 Named = tuple[str, Choice, PlanValue]
@@ -232,9 +257,8 @@ class _OnMesh:
             if choice is not None:
                 yield name, choice, self.costs.value(choice)
 
-    def regrets(self, name: str) -> Iterator[Regret]:
+    def regrets(self, choice: Choice | None) -> Iterator[Regret]:
         """Yields the price of each sharding of a parameter against its best other one, highest first."""
-        choice = next((c for n, c, _ in self.proposals if n == name), None)
         if choice is None:
             return
         base, found = self.costs.value(choice), list[Regret]()

@@ -120,3 +120,10 @@ def columns(layers: int, devices: int) -> int:
 
 def test_the_size_of_the_program_grows_neither_with_layers_nor_with_devices() -> None:
     assert columns(8, 8) == columns(32, 8) == columns(8, 512)
+
+
+def test_device_lists_are_annotations_too() -> None:
+    text = STEP.replace("x = f32[32,16] parameter(0)", "x = f32[32,16] parameter(0), sharding={devices=[4,1]<=[4]}")
+    found = hloom.plan(hloom.parse(text), SLOW, seconds=5)
+    assert found.mesh.size == 4
+    assert "as annotated" in {c.name for c in found.candidates}

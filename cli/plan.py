@@ -1,0 +1,65 @@
+"""Implements `hloom plan FILE`: finds the shardings of a program that take the least time on a machine."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from pathlib import Path
+
+from .. import frontends
+from ..cost.presets import parse_machine
+from ..ir.diagnostics import fail
+from ..passes.planning.fewest import FewSettings
+from ..passes.planning.plan import Plan, plan
+from ..report.plan import plan_text
+from .exit_codes import EXIT_OK
+from .messages import print_json, tell_found
+from .streams import say, working
+
+
+def plan_command(args: argparse.Namespace) -> int:
+    """Prints the plan, or JSON; writes the annotated program and the strategy to files."""
+    with working(f"reading {args.file}"):
+        module = frontends.load(args.file)
+    tell_found(args, module.warnings, quiet=False)
+    machine = parse_machine(args.machine, args.links)
+    with working("planning"):
+        found = plan(module, machine, mesh=args.mesh, devices=args.devices, memory=args.memory or 0,
+                     keep=args.keep, seconds=args.time)  # fmt: skip
+    if args.out is not None:
+        _write(args.out, found.module.to_text())
+    strategy: FewSettings | None = None
+    if args.strategy_out is not None:
+        with working("leaving annotations out"):
+            strategy = found.strategy(args.time)
+        _write(args.strategy_out, strategy.text())
+    if args.json:
+        print_json(_json(module.name, args.machine, found, strategy))
+        return EXIT_OK
+    say(f"{module.name}: {plan_text(found, args.machine or 'the default machine')}")
+    if strategy is not None:
+        say(f"\n{args.strategy_out}: {len(strategy.shardings)} annotations, which "
+            + ("give" if strategy.reproduces else "alone do not give") + " this forecast")  # fmt: skip
+    return EXIT_OK
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        fail(f"{path} cannot be written: {error.strerror or error}")
+
+
+def _json(name: str, machine: str, found: Plan, strategy: FewSettings | None) -> dict[str, object]:
+    candidates = [
+        {"name": c.name, "mesh": dict(c.mesh.axes), "fits": c.judged.fits,
+         "seconds": c.judged.seconds if c.judged.fits else None, "exposed": c.judged.exposed, "peak": c.judged.peak,
+         "model": c.value.seconds if c.value is not None else None}
+        for c in found.candidates
+    ]  # fmt: skip
+    few = None if strategy is None else {"shardings": dict(strategy.shardings), "reproduces": strategy.reproduces}
+    return {
+        "program": name, "machine": machine, "mesh": dict(found.mesh.axes), "seconds": found.seconds,
+        "peak": found.peak, "bound": found.bound, "gap": found.gap, "spent": found.spent, "candidates": candidates,
+        "regrets": [asdict(r) for r in found.regrets], "strategy": few,
+    }  # fmt: skip

@@ -1,0 +1,111 @@
+"""The fewest annotations that reproduce a plan: a strategy for the program as the user has it.
+
+Levels are tried in turn: parameters alone, with the values of results, with the results of contractions, with all
+values. Of the first whose forecast is that of the plan, settings are left out again, many at once and then one by one,
+as long as the forecast stays. A strategy names values of the user's program; what a plan annotates beyond those (values
+inside of calls that were inlined, single reads) only the annotated program can say.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ...cost.work import is_contraction
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module, clone_module
+from ...ir.graph.op import Role
+from ...ir.sharding.mesh import Mesh
+from ...ir.sharding.sharding import Sharding
+from ..annotating.strategy import Strategy, apply_strategy
+from ..annotating.strip import strip_annotations
+from .judge import Judged
+
+_CLOSE = 1e-3  # relative difference of forecasts that counts as none
+
+
+@dataclass(frozen=True, slots=True)
+class FewSettings:
+    """A strategy, as the tables of a file would give it, and its forecast. `reproduces` says whether that is the
+    plan's.
+    """
+
+    mesh: Mesh
+    shardings: Mapping[str, str]
+    judged: Judged
+    reproduces: bool
+
+    def text(self) -> str:
+        """Returns the content of a strategy file."""
+        lines = ["[mesh]", *(f"{name} = {size}" for name, size in self.mesh.axes), "", "[shardings]"]
+        return "\n".join([*lines, *(f"{_quoted(name)} = {_quoted(spec)}" for name, spec in self.shardings.items()), ""])
+
+
+def fewest(
+    module: Module, planned: Module, mesh: Mesh, wanted: Judged, judge: Callable[[Module], Judged], seconds: float
+) -> FewSettings:
+    """Returns the fewest settings found in about this many seconds, for a program and its annotated copy."""
+    deadline = time.monotonic() + seconds
+    plain = clone_module(module)
+    strip_annotations(plain)
+    sizes = dict(mesh.axes)
+
+    def judged(settings: Mapping[str, str]) -> Judged:
+        own = clone_module(plain)
+        apply_strategy(own, Strategy.of(settings, sizes))
+        return judge(own)
+
+    best: tuple[dict[str, str], Judged] | None = None
+    for settings in _levels(plain, planned):
+        found = judged(settings)
+        if best is None or found.seconds < best[1].seconds:
+            best = settings, found
+        if found.seconds <= wanted.seconds * (1 + _CLOSE):
+            break
+    assert best is not None
+    settings, found = best
+    limit = max(found.seconds, wanted.seconds) * (1 + _CLOSE)
+    size = len(settings)
+    while size:
+        names = list(settings)
+        for start in range(0, len(names), size):
+            fewer = {k: v for k, v in settings.items() if k not in names[start : start + size]}
+            if not fewer or time.monotonic() > deadline:
+                continue
+            tried = judged(fewer)
+            if tried.seconds <= limit and tried.peak <= max(found.peak, wanted.peak):
+                settings, found = fewer, tried
+        size //= 2
+    return FewSettings(mesh, settings, found, found.seconds <= wanted.seconds * (1 + _CLOSE))
+
+
+def _levels(plain: Module, planned: Module) -> Iterator[dict[str, str]]:
+    """Yields ever more settings, by the names of values that both programs have."""
+    given = {i.name: i for computation in planned for i in computation if isinstance(i.sharding, Sharding)}
+    taken = {p.name for p in plain.entry.parameters}
+    parameters = {
+        ours.name: _spec(theirs)
+        for ours, theirs in zip(plain.entry.parameters, planned.entry.parameters, strict=True)
+        if ours.shape.is_array and ours.shape.rank and isinstance(theirs.sharding, Sharding)
+    }
+    others = [
+        (i, given[i.name]) for computation in plain for i in computation
+        if i.op.role is not Role.PARAMETER and i.shape.is_array and i.shape.rank and i.name in given
+        and i.name not in taken and given[i.name].shape.dims == i.shape.dims and "*" not in i.name
+    ]  # fmt: skip
+    results = set(plain.entry.root.operands) if plain.entry.root.op.role is Role.TUPLE else {plain.entry.root}
+    yield parameters
+    yield parameters | {i.name: _spec(j) for i, j in others if i in results}
+    yield parameters | {i.name: _spec(j) for i, j in others if i in results or is_contraction(i)}
+    yield parameters | {i.name: _spec(j) for i, j in others}
+
+
+def _spec(value: Instruction) -> str:
+    assert isinstance(value.sharding, Sharding)
+    dims = ["+".join(ref.name for ref in dim.axes) for dim in value.sharding.dims]
+    return (dims[0] or "-") if len(dims) == 1 else ",".join(dims)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

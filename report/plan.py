@@ -1,0 +1,48 @@
+"""Describes a plan for people: its forecast, how far it may be from the best, the alternatives, and regrets."""
+
+from __future__ import annotations
+
+from ..passes.planning.plan import Plan
+from ..passes.schedule.sizes import sized, timed
+from .columns import columns
+
+_SHOWN = 12  # regrets
+
+
+def plan_text(plan: Plan, machine: str) -> str:
+    """Returns a summary, a table of candidates, and one of parameters with the price of their next best sharding."""
+    best = plan.best
+    mesh = ",".join(f"{name}={size}" for name, size in plan.mesh.axes)
+    lines = [
+        f"plan for {plan.mesh.size} devices of {machine}, mesh {mesh}: {timed(plan.seconds)} a step, "
+        f"{timed(best.judged.exposed)} of it exposed, {sized(plan.peak)} on a device; found in {plan.spent:.1f} s",
+        _bound(plan), "", _candidates(plan),
+    ]  # fmt: skip
+    return "\n".join([*lines, "", _regrets(plan)] if plan.regrets else lines)
+
+
+def _bound(plan: Plan) -> str:
+    if plan.gap is None:
+        return "no bound is known"
+    return (f"bound: no plan of the model takes less than {timed(plan.bound)}; by the model the best proposal is "
+            f"within {plan.gap:.1%} of it")
+
+
+def _candidates(plan: Plan) -> str:
+    rows: list[tuple[str, ...]] = [("candidate", "mesh", "time", "exposed", "peak", "ratio", "model")]
+    for candidate in plan.candidates:
+        judged, value = candidate.judged, candidate.value
+        mesh = "x".join(str(size) for _, size in candidate.mesh.axes)
+        model = timed(value.seconds) if value is not None else ""
+        times = "does not fit", "", sized(judged.peak), ""
+        if judged.fits:
+            ratio = f"{judged.seconds / plan.seconds:.3f}"
+            times = timed(judged.seconds), timed(judged.exposed), sized(judged.peak), ratio
+        rows.append((candidate.name, mesh, *times, model))
+    return columns(rows, [False, False, True, True, True, True, True])
+
+
+def _regrets(plan: Plan) -> str:
+    rows = [("parameter", "sharding", "next best", "adds")]
+    rows += [(r.parameter, r.chosen, r.other, timed(r.seconds)) for r in plan.regrets[:_SHOWN]]
+    return columns(rows, [False, False, False, True])

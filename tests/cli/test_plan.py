@@ -1,0 +1,55 @@
+"""`hloom plan`: the table, JSON, the files that it writes, and errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.command_line import NAMED, hloom
+
+QUICK = ("--machine", "cpu-cluster", "--time", "3s")
+
+
+@pytest.fixture(autouse=True)
+def _needs_the_solver() -> None:
+    pytest.importorskip("highspy")
+
+
+def test_the_plan_and_its_files(tmp_path: Path) -> None:
+    out, strategy = tmp_path / "planned.hlo", tmp_path / "plan.toml"
+    done = hloom("plan", NAMED, *QUICK, "-o", out, "--strategy-out", strategy, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "as annotated" in done.out
+    assert "no plan of the model takes less than" in done.out
+    assert f"{strategy}:" in done.out
+    assert hloom("run", out, "--check", cwd=tmp_path).code == 0
+    assert hloom("forecast", NAMED, "--strategy", strategy, "--machine", "cpu-cluster", cwd=tmp_path).code == 0
+
+
+def test_json_has_the_candidates_best_first(tmp_path: Path) -> None:
+    done = hloom("plan", NAMED, *QUICK, "--mesh", "all", "--devices", "4", "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    seconds = [c["seconds"] for c in found["candidates"] if c["fits"]]
+    assert seconds == sorted(seconds)
+    assert found["seconds"] == seconds[0]
+    assert {tuple(c["mesh"].values()) for c in found["candidates"]} == {(4,), (2, 2)}
+    assert found["regrets"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--mesh", "8by4"), "'8by4' is no mesh"),
+        (("--mesh", "8x2", "--devices", "4"), "the mesh has 16 devices, 4 are asked for"),
+        (("--keep", "none=x,"), "'none' fits no value"),
+        (("--memory", "100B"), "no sharding of mlp fits"),
+        (("--machine", "abacus"), "abacus"),
+    ],
+)
+def test_errors_are_named(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    done = hloom("plan", NAMED, *QUICK, *arguments, cwd=tmp_path)
+    assert done.code in (2, 65)
+    assert message in done.err
+    assert "Traceback" not in done.err
