@@ -1,4 +1,4 @@
-"""Saves and loads on ranks: `python support/on_ranks.py ranks_program.py RANKS FOLDER`. Each rank checks its tiles."""
+"""Saves, loads and trains on ranks: `python support/on_ranks.py ranks_program.py RANKS FOLDER`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from hloom.runtime.ranks.blocks import devices_of
 from hloom.runtime.ranks.failed import RankFailed, on_all_ranks
 from hloom.runtime.ranks.launch import finish_rank, world
 
+EXAMPLE = Path(__file__).parents[3] / "examples" / "mlp_train.hlo"
 TEXT = """HloModule state
 ENTRY e {{
   a = f32[1200,4] parameter(0), sharding={{devices=[{n},1]<=[{n}]}}
@@ -71,7 +72,19 @@ def main(folder: Path) -> int:
     assert said.startswith("CheckpointError" if comm.rank == 0 else "RankFailed"), said
     assert "rank 2: a checkpoint cannot be written to" in said, said
     assert 3 not in steps_in(folder)
+    train(folder / "trained")
     return 0
+
+
+def train(folder: Path) -> None:
+    """Trains three steps on the ranks, the last after a resume, as in one process."""
+    comm, module = world(), hloom.load(EXAMPLE)
+    program = hloom.compile(module, backend="reference")
+    alone = hloom.train(program, 3)
+    losses = [hloom.train(program, n, checkpoint=folder, every="1", comm=comm).losses for n in (2, 3)]
+    assert [loss for part in losses for loss in part] == alone.losses
+    found = checkpoint.load(folder, program.local)
+    assert [a.tobytes() for a in found.arrays] == [a.tobytes() for a in alone.state]
 
 
 if __name__ == "__main__":
