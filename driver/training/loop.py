@@ -153,7 +153,7 @@ class Trainer:
         if self.writer is None:
             return
         failed = self.writer.finish()
-        if self.writer.newest != self.step:
+        if self._share(self.writer.newest != self.step):  # rank 0 knows whether all ranks have written
             self.writer.begin(self.step, self._tiles())
             failed = self.writer.finish()
         if failed is not None:

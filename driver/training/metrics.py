@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from ...ir.shown import visible
 
@@ -53,10 +53,10 @@ class MetricsFile:
         found = self.path.read_text().splitlines()
         return [line for line in found if line.startswith("{") and line.endswith("}")]
 
-    def write(self, record: StepRecord, **more: Any) -> None:
-        """Appends the line of a step."""
+    def write(self, record: StepRecord) -> None:
+        """Appends the line of a step, with the time of day in seconds."""
         own = {"step": record.step, "loss": record.loss, "seconds": round(record.seconds, 6)}
-        self._file.write(json.dumps(own | {"scalars": dict(record.scalars)} | more) + "\n")
+        self._file.write(json.dumps(own | {"at": round(time.time(), 3), "scalars": dict(record.scalars)}) + "\n")
         self._file.flush()
 
     def close(self) -> None:

@@ -34,8 +34,8 @@ def save(
     """Saves the first parameters of a partitioned program as a step, and removes all steps but the newest `keep`.
 
     `state` are global arrays. With `comm` all ranks call it, and `state` has the local arrays of each device of this
-    rank. `facts` are kept with them, as JSON. Raises CheckpointError (a CompileError) if the step cannot be written;
-    the steps before are as they were.
+    rank. `facts` are kept with them, as JSON. Raises CheckpointError (a CompileError) if the step cannot be written,
+    on all ranks but the first RankFailed; the steps before are as they were.
     """
     folder = Path(directory)
     count = len(state) if comm is None else len(state[0])

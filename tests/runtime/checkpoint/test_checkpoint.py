@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +20,10 @@ from hloom.ir.graph.module import Module
 from hloom.ir.types.literal import Array
 from hloom.runtime.checkpoint.read import StepReader
 from hloom.runtime.checkpoint.step_folder import remove_hidden, steps_in
+from support.command_line import environment, have_mpi
+from support.processes import PATIENCE
 
+TESTS = Path(__file__).parents[2]
 STATE = """HloModule state, num_partitions={n}
 ENTRY e {{
   w = bf16[24,10] parameter(0), sharding={{devices=[{n},1]<=[{n}]}}
@@ -201,3 +206,13 @@ def test_wrong_arrays_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match=r"input 2 has dimensions \[12\]"):
         checkpoint.save(tmp_path, program(2), wrong)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
+def test_ranks_save_and_load_together(tmp_path: Path) -> None:
+    program = Path(__file__).with_name("ranks_program.py")
+    command = [sys.executable, str(TESTS / "support" / "on_ranks.py"), str(program), "3", str(tmp_path)]
+    path = f"{TESTS.parent / '.import'}{os.pathsep}{TESTS}"
+    done = subprocess.run(command, env=environment(PYTHONPATH=path), capture_output=True, text=True, timeout=PATIENCE,
+                          check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr

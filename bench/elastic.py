@@ -1,0 +1,115 @@
+"""Measures recovery and checkpoints: `python bench/elastic.py [recovery] [write] [beside]`.
+
+`recovery`: a rank of `examples/mlp_train.hlo` (or the transformer) dies or stops; seconds from the last step before it
+to the launcher's report, and from there to the first step that is run again, and whether losses are those of a run
+without a failure. `write`: a gigabyte of state and `dd` with fsync from memory, in turns, the best of each. `beside`:
+products while a checkpoint is written, and while none is.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import hloom
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples"
+CASES = (
+    ("mlp, killed, fold", "mlp_train.hlo", ("fold", "1,11,kill")),
+    ("mlp, killed, restart", "mlp_train.hlo", ("restart", "1,11,kill")),
+    ("mlp, killed, shrink", "mlp_train.hlo", ("shrink", "1,11,kill")),
+    ("mlp, stopped (deadline 2 s), fold", "mlp_train.hlo", ("fold", "1,11,stop")),
+    ("transformer, killed, shrink", "transformer_train.hlo", ("shrink", "1,100,kill")),
+)
+STATE = "HloModule s\nENTRY e {{ ROOT w = f32[{n},262144] parameter(0), sharding={{devices=[4,1]<=[4]}} }}\n"
+
+
+def train(file: Path, folder: Path, *more: str) -> tuple[list[tuple[float, str]], list[dict[str, Any]]]:
+    """Trains 8 steps; returns the lines of standard error with their times, and the records of steps."""
+    command = [sys.executable, "-m", "hloom", "train", str(file), "--steps", "8", "--remarks", "none"]
+    command += ["--metrics", str(folder / "m.jsonl"), *more]
+    lines: list[tuple[float, str]] = []
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as job:
+        assert job.stderr is not None
+        lines += [(time.time(), line) for line in job.stderr]
+    assert job.returncode == 0, lines
+    return lines, [json.loads(line) for line in (folder / "m.jsonl").read_text().splitlines()]
+
+
+def recovery() -> None:
+    print(f"{'case':36} {'to report':>10} {'to step':>9} {'in all':>8}  losses of the run without a failure")
+    for name, example, (way, fault) in CASES:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            steps = folder / "steps"
+            lost = ("--ranks", "4", "--checkpoint", str(steps), "--every", "1", "--timeout", "2")
+            lines, records = train(EXAMPLES / example, folder, *lost, "--on-failure", way, "--fault", fault)
+            _, plain = train(EXAMPLES / example, folder)
+            report, text = next((at, line) for at, line in lines if "a rank was lost" in line)
+            first = int(text.split("goes on at step ")[1].split(",")[0])
+            before = max((r["at"] for r in records if r["step"] < first), default=records[0]["at"])
+            after = records[first]["at"]
+            same = [a["loss"] == b["loss"] for a, b in zip(records, plain, strict=True)]
+            said = "all equal" if all(same) else f"equal until step {same.index(False)}"
+            print(f"{name:36} {report - before:10.2f} {after - report:9.2f} {after - before:8.2f}  {said}", flush=True)
+
+
+def write(size: int = 1024, times: int = 4) -> None:
+    local = hloom.partition(hloom.parse(STATE.format(n=size)))
+    values = np.random.default_rng(0).random((size, 262144), dtype=np.float32)
+    best = {"save": 1e9, "dd": 1e9}
+    with tempfile.TemporaryDirectory(dir=ROOT) as temporary, tempfile.NamedTemporaryFile(dir="/dev/shm") as source:
+        values.tofile(source.name)
+        for number in range(times):
+            start = time.perf_counter()
+            hloom.checkpoint.save(Path(temporary, "steps"), local, [values], step=number, keep=1)
+            best["save"] = min(best["save"], time.perf_counter() - start)
+            target = Path(temporary, "dd")
+            start = time.perf_counter()
+            command = ["dd", f"if={source.name}", f"of={target}", "bs=1M", "conv=fsync"]
+            subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+            best["dd"] = min(best["dd"], time.perf_counter() - start)
+            target.unlink()
+    rates = {name: values.nbytes / 1e6 / seconds for name, seconds in best.items()}
+    print(f"{values.nbytes / 1e6:.0f} MB: save {rates['save']:.0f} MB/s, dd with fsync {rates['dd']:.0f} MB/s, "
+          f"{rates['save'] / rates['dd']:.2f} of it")  # fmt: skip
+
+
+def beside(size: int = 256) -> None:
+    """A product in a loop, with and without a checkpoint written by a thread."""
+    local = hloom.partition(hloom.parse(STATE.format(n=size)))
+    values = np.random.default_rng(0).random((size, 262144), dtype=np.float32)
+    a = np.ones((1024, 1024), np.float32)
+
+    def work() -> float:
+        start = time.perf_counter()
+        for _ in range(40):
+            np.matmul(a, a)
+        return time.perf_counter() - start
+
+    with tempfile.TemporaryDirectory(dir=ROOT) as temporary:
+        start = time.perf_counter()
+        hloom.checkpoint.save(Path(temporary), local, [values], step=0, keep=1)
+        alone, written = min(work() for _ in range(3)), time.perf_counter() - start
+        written -= alone
+        found: list[float] = []
+        for number in range(1, 4):
+            thread = threading.Thread(target=hloom.checkpoint.save, args=(Path(temporary), local, [values], number))
+            thread.start()
+            found.append(work())
+            thread.join()
+    print(f"work {alone:.3f} s alone, {min(found):.3f} s beside a write of {written:.2f} s")
+
+
+if __name__ == "__main__":
+    chosen = sys.argv[1:] or ["recovery", "write", "beside"]
+    for part in chosen:
+        {"recovery": recovery, "write": write, "beside": beside}[part]()
