@@ -21,6 +21,7 @@ from ..ir.brief import brief
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import source_line
+from ..ir.in_notebooks import InNotebooks
 from ..ir.sharding.mesh import Mesh
 from ..passes.schedule.bound import Bound
 from .columns import columns
@@ -68,7 +69,7 @@ class Scheduled:
 
 @brief
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(InNotebooks):
     """The forecast of a program on a machine, in seconds and bytes of a device.
 
     `bound` are the least seconds of any schedule, and `gap` how far `seconds` lie above, both None if nobody has said.
