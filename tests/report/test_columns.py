@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
-import sys
-from unittest import mock
+import pty
+import struct
+import termios
 
 from hloom.report.columns import columns, shortened_inside
 
@@ -39,7 +42,9 @@ def test_texts_lose_their_middle() -> None:
 
 
 def test_the_terminal_says_the_width() -> None:
-    size = mock.Mock(return_value=os.terminal_size((60, 20)))
-    with mock.patch.object(os, "get_terminal_size", size), mock.patch.object(sys, "stdout") as out:
-        out.isatty.return_value = True
-        assert max(map(len, columns(ROWS, RIGHT).splitlines())) in (59, 60)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 20, 61, 0, 0))
+    with open(theirs, "w") as terminal, contextlib.redirect_stdout(terminal):
+        found = columns(ROWS, RIGHT)
+    os.close(ours)
+    assert max(map(len, found.splitlines())) in (60, 61)
