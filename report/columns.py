@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ..ir.shown import for_terminal
 
-_NARROWEST = 20  # characters that a text keeps; a column without room for them is left out
+_NARROWEST = 24  # characters that a text keeps; a column without room for them is left out
 _GAP = 2
 
 
