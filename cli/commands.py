@@ -299,6 +299,10 @@ COMMANDS = {
         "check a program", "cli.text:verify",
         (*PROGRAM, *a.remarks(ALL), JSON), ("hloom verify examples/mlp_named.hlo",),
     ),
+    "doctor": Command(
+        "say what is installed on this machine, and what is missing for what", "cli.doctor:doctor", (JSON,),
+        ("hloom doctor",),
+    ),
     "completion": Command(
         "print a script that completes commands and options in a shell", "cli.completion:completion_command",
         (argument("shell", choices=SHELLS, help="the shell"),),
