@@ -95,7 +95,7 @@ def _shared_memory() -> Finding:
     try:
         free = shutil.disk_usage(_SHARED).free
     except OSError:
-        return Finding("shared memory", False, f"no {_SHARED}", "without it ranks of a node exchange through MPI, slower")
+        return Finding("shared memory", False, f"no {_SHARED}", "without it ranks of a node exchange through MPI")
     return Finding("shared memory", True, f"{sized(free)} free")
 
 
