@@ -99,6 +99,8 @@ if TYPE_CHECKING:
     from .report.explain import explain as explain
     from .report.forecast import StepForecast as StepForecast
     from .report.forecast import forecast as forecast
+    from .report.html.document import Page as Page
+    from .report.html.document import page as page
     from .runtime import RankFailed as RankFailed
     from .runtime import checkpoint as checkpoint
     from .runtime import evaluate as evaluate
@@ -187,6 +189,8 @@ _PLACES = {
     "explain": "report.explain:explain",
     "StepForecast": "report.forecast:StepForecast",
     "forecast": "report.forecast:forecast",
+    "Page": "report.html.document:Page",
+    "page": "report.html.document:page",
     "RankFailed": "runtime:RankFailed",
     "evaluate": "runtime:evaluate",
     "run": "runtime:run",

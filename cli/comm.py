@@ -36,7 +36,7 @@ def comm(args: argparse.Namespace) -> int:
                    | {"reshardings": _certificate_json(certificate)})  # fmt: skip
         return EXIT_OK
     if found:
-        say(collectives_table(found), end="\n\n")
+        say(collectives_table(found, args.all), end="\n\n")
     say(f"{module.name}: {module.devices} device{'s' * (module.devices != 1)}; {summary(found)}")
     if work:
         say(f"\n{work_table(work)}\n\n{module.name}: {work_summary(work)}")

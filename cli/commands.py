@@ -154,7 +154,7 @@ COMMANDS = {
     ),
     "comm": Command(
         "print the collectives of the partitioned program, most bytes first", "cli.comm:comm",
-        (*PARTITIONED, *a.remarks(), JSON),
+        (*PARTITIONED, flag("--all", "show each of those that differ in numbers only"), *a.remarks(), JSON),
         ("hloom comm examples/mlp_named.hlo", "hloom comm examples/mlp_named.hlo --mesh x=4,y=2 --json"),
     ),
     "memory": Command(
@@ -201,6 +201,10 @@ COMMANDS = {
         "schedule the partitioned program, and print when its collectives run and what hides them",
         "cli.schedule:schedule",
         (*PARTITIONED,
+         argument("only", metavar="PATTERN", nargs="*",
+                  help="show only collectives whose name, kind, cause, source, groups or state fits; * matches "
+                       "anything"),
+         flag("--all", "show each of those that differ in numbers only"),
          argument("--memory", type=a.byte_count, metavar="12GB",
                   help="the most bytes that the program may take on a device"),
          a.FLAT,
@@ -315,6 +319,10 @@ COMMANDS = {
     "verify": Command(
         "check a program", "cli.text:verify",
         (*PROGRAM, *a.remarks(ALL), JSON), ("hloom verify examples/mlp_named.hlo",),
+    ),
+    "doctor": Command(
+        "say what is installed on this machine, and what is missing for what", "cli.doctor:doctor", (JSON,),
+        ("hloom doctor",),
     ),
     "completion": Command(
         "print a script that completes commands and options in a shell", "cli.completion:completion_command",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ from ..cost.seconds import Clock
 from ..driver.compile import to_local
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
+from ..ir.tools.names import fits, name_pattern
 from ..passes.base import PassContext, run_pipeline
 from ..passes.pipelines import schedule as make_schedule
 from ..passes.schedule.bound import program_bound
 from ..passes.schedule.flat_parameters import FlatParameters
 from ..passes.schedule.sizes import sized
 from ..report.measured import Agreement, agreement_text, compare, load_trace
-from ..report.schedule import Schedule, critical_table, ms, schedule_of, schedule_summary, schedule_table
+from ..report.schedule import Schedule, Scheduled, critical_table, ms, schedule_of, schedule_summary, schedule_table
 from ..report.schedule_trace import schedule_trace
 from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
@@ -54,8 +56,8 @@ def schedule(args: argparse.Namespace) -> int:
     if compared is not None:
         say(agreement_text(compared))
         return EXIT_OK
-    if found.collectives:
-        say(schedule_table(found.collectives), end="\n\n")
+    if shown := _matching(found.collectives, args.only):
+        say(schedule_table(shown, args.all), end="\n\n")
     if args.critical:
         say(critical_table(program_bound(module, Clock.of(module, context.machine))), end="\n\n")
     count = f"{module.devices} device{'s' * (module.devices != 1)}"
@@ -63,6 +65,18 @@ def schedule(args: argparse.Namespace) -> int:
     if before is not None:
         say(f"before: {ms(before.seconds)}, {ms(before.exposed)} of it exposed; peak {before.peak:,} bytes")
     return EXIT_OK
+
+
+def _matching(found: Sequence[Scheduled], patterns: Sequence[str]) -> Sequence[Scheduled]:
+    """Returns the collectives of which a word fits one of the patterns; all if there are none. Raises CompileError if
+    none fits.
+    """
+    wanted = [name_pattern(text) for text in patterns]
+    kept = [c for c in found if any(fits(p, (c.name, c.kind, c.cause, c.source, c.groups, c.state)) for p in wanted)]
+    if wanted and not kept:
+        fields = "names, kinds, causes, sources, groups and states"
+        fail(f"no collective fits {' or '.join(patterns)}", help=f"patterns are of {fields}; * matches anything")
+    return kept if wanted else found
 
 
 def prepared(module: Module, context: PassContext, memory: int | None, flat: bool = False) -> Schedule | None:

@@ -20,6 +20,7 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.op import Role
 from ..ir.graph.stack_frames import source_line
+from ..ir.in_notebooks import InNotebooks
 from ..ir.tools.aliases import aliases, donors, leaf_number
 from ..ir.types.shape import Shape
 from .buffers import body_of
@@ -50,7 +51,7 @@ class Moment:
 
 @brief
 @dataclass(frozen=True, slots=True)
-class LiveMemory:
+class LiveMemory(InNotebooks):
     """The memory of a program on a device, in bytes.
 
     `results` are all arrays of the result; `aliased` of these bytes alias parameters. `temporary` is the most that is

@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NoReturn
 
+from .in_notebooks import InNotebooks
 from .shown import excerpt, for_terminal
 
 
@@ -95,7 +96,7 @@ WIDTH = 120  # columns of an excerpt where the terminal is not narrower
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(InNotebooks):
     """One message. `notes` point to related locations, `help` suggests what the user can do.
 
     `category` is one of `CATEGORIES` for remarks and warnings about lost performance or precision, else empty. `cost`

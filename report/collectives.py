@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..cost.collectives import Collective
 from .columns import columns
 
+_DIGITS = re.compile(r"\d+")
 HEAD = ("kind", "bytes sent", "runs", "groups", "cause", "source")
 RIGHT = (False, True, True, False, False, False)
 
 
-def collectives_table(found: Sequence[Collective]) -> str:
-    """Returns one line per collective in the given order, then, if there are several kinds, one per kind."""
-    rows = [HEAD, *map(_row, found)]
+def collectives_table(found: Sequence[Collective], every: bool = True) -> str:
+    """Returns one line per collective in the given order, then, if there are several kinds, one per kind.
+
+    Unless `every` one is asked for, those that differ in numbers of names only are one line with their bytes together,
+    and the largest come first.
+    """
+    groups = [[c] for c in found] if every else _alike(found)
+    rows = [HEAD, *map(_row, groups)]
     totals = by_kind(found)
     if len(totals) > 1:
         rows.append(("",) * len(HEAD))
@@ -65,6 +72,21 @@ def summary(found: Sequence[Collective]) -> str:
     return f"{kinds_text(found)}; {bound}{sent:,} bytes sent per device{note}"
 
 
-def _row(c: Collective) -> tuple[str, ...]:
+def numberless(text: str) -> str:
+    """Returns a text with a mark in place of each number, as equal layers have it in common."""
+    return _DIGITS.sub("#", text)
+
+
+def _alike(found: Sequence[Collective]) -> list[list[Collective]]:
+    groups: dict[tuple[object, ...], list[Collective]] = {}
+    for c in found:
+        names = (numberless(c.cause), numberless(c.op_name))
+        groups.setdefault((c.kind, c.groups, c.wire_bytes, c.count, c.exact, c.source, *names), []).append(c)
+    return sorted(groups.values(), key=lambda group: -sum(c.sent_bytes for c in group))
+
+
+def _row(group: Sequence[Collective]) -> tuple[str, ...]:
+    c, more = group[0], f" (+{len(group) - 1})" if len(group) > 1 else ""
     runs = str(c.count) if c.exact else f"{c.count} per trip"
-    return c.kind, f"{c.sent_bytes:,}", runs, c.groups, c.cause, " ".join(filter(None, (c.source, c.op_name)))
+    sent = sum(c.sent_bytes for c in group)
+    return f"{c.kind}{more}", f"{sent:,}", runs, c.groups, c.cause, " ".join(filter(None, (c.source, c.op_name)))

@@ -25,6 +25,7 @@ from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module, clone_module
+from ..ir.in_notebooks import InNotebooks
 from ..ir.tools.spmd import is_per_device
 from ..ir.types.element_type import Kind
 from ..passes.base import PassContext
@@ -49,7 +50,7 @@ class ForecastPart:
 
 @brief
 @dataclass(frozen=True, slots=True)
-class StepForecast:
+class StepForecast(InNotebooks):
     """The forecast of a per-device program. `parts` are largest first; their seconds add up to those of the step.
 
     `utilisation` is the share of the devices' peak that the program's products take, `with_recomputation` also those

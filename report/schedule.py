@@ -21,17 +21,17 @@ from ..ir.brief import brief
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import source_line
+from ..ir.in_notebooks import InNotebooks
 from ..ir.sharding.mesh import Mesh
 from ..passes.schedule.bound import Bound
+from .collectives import numberless
 from .columns import columns
 
 BOUND = "hloom.schedule.bound"
 """The attribute of a scheduled module that holds the least seconds of any schedule."""
 
-_HEAD = (
-    "collective", "bytes", "arrays", "groups", "runs", "start", "done", "used", "delays", "state", "cause", "source",
-)  # fmt: skip
-_RIGHT = (False, True, True, False, True, True, True, True, True, False, False, False)
+_HEAD = ("collective", "state", "delays", "bytes", "groups", "cause", "runs", "start", "done", "used", "source")
+_RIGHT = (False, False, True, True, False, False, True, True, True, True, False)
 _STATES = ("hidden", "partial", "exposed")
 
 
@@ -68,7 +68,7 @@ class Scheduled:
 
 @brief
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(InNotebooks):
     """The forecast of a program on a machine, in seconds and bytes of a device.
 
     `bound` are the least seconds of any schedule, and `gap` how far `seconds` lie above, both None if nobody has said.
@@ -137,9 +137,14 @@ def _scheduled(events: Sequence[Event], run: Execution, devices: int, mesh: Mesh
     )  # fmt: skip
 
 
-def schedule_table(found: Sequence[Scheduled]) -> str:
-    """Returns one line per collective, in the order of their starts, with times in milliseconds."""
-    return columns([_HEAD, *map(_row, found)], _RIGHT)
+def schedule_table(found: Sequence[Scheduled], every: bool = False) -> str:
+    """Returns one line per collective, in the order of their starts, with times in milliseconds.
+
+    Unless `every` one is asked for, those that differ in numbers of names only are one line, the first, with their
+    bytes and delays together.
+    """
+    groups = [[c] for c in found] if every else alike_collectives(found)
+    return columns([_HEAD, *map(_row, groups)], _RIGHT)
 
 
 def schedule_summary(found: Schedule) -> str:
@@ -182,7 +187,19 @@ def ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms"
 
 
-def _row(c: Scheduled) -> tuple[str, ...]:
-    times = (f"{1e3 * t:.4g}" for t in (c.start, c.done, c.used, c.waited))
-    return (f"{c.kind} {c.name}", f"{c.bytes:,}", str(c.arrays), c.groups, str(c.runs), *times, c.state, c.cause,
-            " ".join(filter(None, (c.source, c.op_name))))  # fmt: skip
+def alike_collectives(found: Sequence[Scheduled]) -> list[list[Scheduled]]:
+    """Returns groups of collectives that differ only in times and in numbers of names, in the order of their first."""
+    groups: dict[tuple[object, ...], list[Scheduled]] = {}
+    for c in found:
+        names = (numberless(c.cause), numberless(c.op_name))
+        key = (c.kind, c.state, c.groups, c.wire_bytes, c.arrays, c.runs, c.source, *names)
+        groups.setdefault(key, []).append(c)
+    return list(groups.values())
+
+
+def _row(group: Sequence[Scheduled]) -> tuple[str, ...]:
+    c, more = group[0], f" (+{len(group) - 1})" if len(group) > 1 else ""
+    times = (f"{1e3 * t:.4g}" for t in (c.start, c.done, c.used))
+    delays, size = sum(c.waited for c in group), sum(c.bytes for c in group)
+    return (f"{c.kind} {c.name}{more}", c.state, f"{1e3 * delays:.4g}", f"{size:,}", c.groups, c.cause, str(c.runs),
+            *times, " ".join(filter(None, (c.source, c.op_name))))  # fmt: skip

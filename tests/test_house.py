@@ -124,6 +124,7 @@ REGISTERING: dict[tuple[str, str], str] = {
 # Late names that lead to a higher room: (importer, imported).
 UPWARD: dict[tuple[str, str], str] = {
     ("ir/graph/module.py", "ir/tools/printer.py"): "`Module.to_text`",
+    ("ir/in_notebooks.py", "report/html/notebook.py"): "what notebooks show",
     ("ir/graph/module.py", "frontends/proto/__init__.py"): "`Module.to_proto`",
     ("ir/graph/module.py", "frontends/stablehlo/__init__.py"): "`Module.to_stablehlo`",
 }

@@ -51,6 +51,7 @@ def _values() -> dict[str, Any]:
     values = (
         module, local, local.certificate, found[0], hloom.contractions(local)[0], memory, memory.buffers[0], root,
         root.call, module.stage, module.entry, hloom.timeline(local, "h100"), hloom.forecast(module, "h100"),
+        hloom.page(module),
         hloom.prove(module, local, all_inputs=True), hloom.relate(module, local), hloom.Transfer(1, 2), mesh, sharding,
         shape, hloom.P("add", hloom.P("dot")), hloom.reshard_plan(sharding, sharding, shape), hloom.local_forms(),
         hloom.LocalForm(_emitted), hloom.PassContext(), refusal,

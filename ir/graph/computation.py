@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import Location, fail
+from ..in_notebooks import InNotebooks
 from ..reached import reached
 from ..sharding.sharding import AnySharding, Sharding
 from ..types.shape import Shape
@@ -28,7 +29,7 @@ State = tuple[dict[str, Any], list[Record], "int | None"]
 _REBUILT = ("parent", "_order", "_names", "_root", "_insertions")
 
 
-class Computation(Callee):
+class Computation(Callee, InNotebooks):
     """A function from its parameters to the value of its root.
 
     `root` is the last instruction, unless it is assigned or `at` has fixed it. Iterating yields the instructions in

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..checked_call import checked
 from ..diagnostics import Diagnostic, SourceFile
+from ..in_notebooks import InNotebooks
 from ..late import late
 from ..reached import followers_first
 from ..sharding.mesh import Mesh
@@ -47,7 +48,7 @@ class EntryLayout:
 
 
 @checked
-class Module:
+class Module(InNotebooks):
     """A program. `entry` is one of its `computations`, which are in any order; text has callees before callers.
 
     Header attributes that Hloom does not interpret are kept verbatim: `input_output_alias`, `buffer_donor`,

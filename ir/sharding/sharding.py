@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from ..checked_call import checked
 from ..diagnostics import fail
+from ..in_notebooks import InNotebooks
 from ..kept_hash import KeptHash, keep_hash
 from .digit import Digits, complement, merge
 from .mesh import AxisRef, Mesh
@@ -57,7 +58,7 @@ class ShardGroup:
 
 @keep_hash
 @dataclass(frozen=True, slots=True)
-class Sharding(KeptHash):
+class Sharding(KeptHash, InNotebooks):
     """The sharding of one array. `dims` may be empty for the kinds without a mesh, whatever the rank.
 
     TILED without a mesh is HLO's `devices=[1,1]<=[1]` with one entry of `dims` per dimension: a single tile. It means

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -13,11 +12,11 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.tools.names import names_of
+from ..collectives import numberless
 from ..schedule import Schedule
 from .phases import is_heavy
 
 Record = dict[str, Any]
-_DIGITS = re.compile(r"\d+")
 _TIMES = ("start", "done", "used", "seconds", "waited", "hidden", "state", "engine")
 _FARTHEST = 12  # ops between a collective and the parameter that it moves
 
@@ -56,7 +55,7 @@ def equal_rows(found: Sequence[Record], phases: Sequence[int]) -> list[Record]:
     for number, c in enumerate(found):
         section: int = c["section"]
         alike = (c[name] for name in ("kind", "groups", "wire_bytes", "runs", "source"))
-        names = (_DIGITS.sub("#", c[name]) for name in ("cause", "op_name", "moved"))
+        names = (numberless(c[name]) for name in ("cause", "op_name", "moved"))
         key: tuple[object, ...] = (phases[section], *alike, *names)
         groups.setdefault(key, []).append(number)
     rows = [_row([found[n] for n in members], members) for members in groups.values()]

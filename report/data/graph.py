@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...ir.brief import brief
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
 from .phases import is_heavy
@@ -20,6 +21,7 @@ _SWEEPS = 6
 _FARTHEST = 8  # ops between a parameter and the op that reads it
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class DrawnNode:
     """A heavy op at a place of the picture, the number of ops that joined it, and the parameters that it reads, moved
@@ -33,6 +35,7 @@ class DrawnNode:
     parameters: tuple[Instruction, ...]
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Drawing:
     """Nodes, edges between their numbers with the value that each carries, and the number of nodes left out."""

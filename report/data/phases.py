@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ...cost.uses import has_windows
 from ...cost.work import is_contraction
+from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import Applies, Memory, Movement
@@ -29,6 +30,7 @@ _SHARE = 0.5  # of the results, that have to look like new state where the progr
 Place = tuple[int, int]  # phase and layer; -1 is before the first layer
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class LayerPlaces:
     """The phase and layer of each instruction of the entry, and the number of layers."""

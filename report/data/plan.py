@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...cost.machine import Machine
+from ...ir.brief import brief
 from ...ir.diagnostics import Diagnostic
 from ...ir.graph.module import Module, Stage, clone_module
 from ...ir.tools.spmd import is_per_device
@@ -15,6 +16,7 @@ from ..forecast import StepForecast, forecast_of
 from ..shardings import Solved, solved
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A program as a report shows it. `solved` is None for one that came with shardings of all values, or per device.

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ...cost.buffers import body_of
 from ...cost.runs import runs
+from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
@@ -22,6 +23,7 @@ from .phases import FORWARD, LayerPlaces, Place, is_heavy, phase_of_path, places
 PHASES = ("forward", "backward", "update")
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Section:
     """A part of the program: of phase number `phase`, `layers` first to last (None: it is no layer). `members` are all

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ...passes.schedule.sizes import sized, timed
+from ..collectives import numberless
 from ..work import amount
 from .markup import Markup, element, joined, table
 
 Record = dict[str, Any]
-_DIGITS = re.compile(r"\d+")
 _ROWS = 60  # of shardings
 _REMARKS = 8  # shown at once
 _LONG_NAME = 48
@@ -109,7 +108,7 @@ def shardings_part(plan: Record) -> Markup:
     groups: dict[tuple[str, int, int], list[int]] = {}
     for n, annotated in enumerate(columns["annotated"]):
         if annotated:
-            key = (_DIGITS.sub("#", _called(values, n)), columns["shape"][n], columns["sharding"][n])
+            key = (numberless(_called(values, n)), columns["shape"][n], columns["sharding"][n])
             groups.setdefault(key, []).append(n)
     rows = [
         (element("button", _shortened(_called(values, found[0])), class_="link", data_value=found[0], type="button",

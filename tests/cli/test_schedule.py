@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from hloom.report.measured import kendall
-from support.command_line import ROOT, hloom
+from support.command_line import EXAMPLES, ROOT, hloom
 
 SCAN = ROOT / "examples" / "transformer_scan_train.hlo"
 
@@ -43,11 +44,11 @@ def test_a_table(folder: Path) -> None:
     done = hloom("schedule", "p.hlo", *MACHINE, cwd=folder)
     assert done.code == 0, done.err
     gather, permute, late = done.out.splitlines()[1:4]
-    assert gather.split() == ["all-gather", "g", "8,192", "1", "1", "of", "2", "1", "0", "0.005096", "0.1311", "0",
-                              "hidden", "operand", "of", "sort", "b", "late"]  # fmt: skip
-    assert permute.split()[:10] == ["collective-permute", "h", "4,096", "1", "2", "pairs", "1", "0.005096", "0.01019",
-                                    "0.1475"]  # fmt: skip
-    assert late.split()[-1] == "exposed"
+    assert gather.split() == ["all-gather", "g", "hidden", "0", "8,192", "1", "of", "2", "operand", "of", "sort", "b",
+                              "1", "0", "0.005096", "0.1311", "late"]  # fmt: skip
+    assert permute.split() == ["collective-permute", "h", "hidden", "0", "4,096", "2", "pairs", "1", "0.005096",
+                               "0.01019", "0.1475"]  # fmt: skip
+    assert late.split()[2] == "exposed"
     assert done.out.splitlines()[5:] == [
         "m: 2 devices; times in ms",
         "0.153 ms on the given machine: 0.147 ms of ops, 0.0051 ms exposed of 0.0153 ms of collectives",
@@ -55,6 +56,25 @@ def test_a_table(folder: Path) -> None:
         "peak memory: 155,648 bytes at b",
         "at least 0.1 ms in any order; gap 52.6%",
     ]
+
+
+def test_equal_layers_are_one_line_and_patterns_choose() -> None:
+    program, options = EXAMPLES / "transformer_train.hlo", ("--machine", "h100", "--as-is", "--remarks", "none")
+
+    def shown(*more: str) -> str:
+        return hloom("schedule", program, *more, *options, cwd=EXAMPLES).out.partition("\n\n")[0]
+
+    few, every = shown(), shown("--all")
+    rows = few.splitlines()[1:]
+    more = sum(int(n) for row in rows for n in re.findall(r"\(\+(\d+)\)", row))
+    assert len(every.splitlines()) == 1 + more + len(rows)
+    assert len(rows) < len(every.splitlines()) - 8
+    kept = shown("all-reduce", "*dot_general.62", "--all")
+    assert 0 < len(kept.splitlines()) - 1 < len(every.splitlines()) - 1
+    assert all(row.startswith("all-reduce") or "dot_general.62" in row for row in kept.splitlines()[1:])
+    done = hloom("schedule", program, "nothing", *options, cwd=EXAMPLES)
+    assert done.code == 65
+    assert "error: no collective fits nothing" in done.err
 
 
 def test_the_critical_path(folder: Path) -> None:
