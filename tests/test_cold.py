@@ -97,6 +97,8 @@ USES: dict[str, str] = {
     "train": "step = text.replace('slice(x), slice={[3:12]}', 'negate(x)').replace('f32[9]', 'f32[16]')\n"
              "assert it(hloom.parse(step), 2).step == 2",
     "checkpoint": "try:\n    it.load('none', hloom.parse(text))\nexcept hloom.CompileError:\n    pass",
+    "page": "assert it(hloom.parse(text)).html",
+    "Page": "assert isinstance(hloom.page(hloom.parse(text)), it)",
     "apply_strategy": "m = hloom.parse(text)\nit(m, {'x': 'a'}, {'a': 4})\nassert m.entry.parameters[0].sharding.mesh",
     "plan": "try:\n    assert it(hloom.parse(text), 'h100', mesh='4').peak > 0\n"
             "except hloom.CompileError as e:\n    assert 'HiGHS' in str(e)",
@@ -154,6 +156,9 @@ JAX_USES = {
     "Transformed": "assert it('a').changed == ()",
     "pipeline": "try:\n    it(max, max, hloom.pipeline_schedule('1f1b', 2, 2), jax.make_mesh((1,), ('stage',)))\n"
                 "except ValueError as e:\n    assert 'not 2' in str(e)",
+    "plan": "f = lambda x: x @ x\ntry:\n    assert it(f, np.ones((8, 8)), machine='h100', mesh='4').plan.peak\n"
+            "except hloom.CompileError as error:\n    assert 'HiGHS' in str(error)",
+    "JaxPlan": "assert it.__doc__",
     "passes": "with it('cse'):\n    jax.jit(lambda x: x + 1)(np.ones(4, np.float32))",
 }
 

@@ -22,7 +22,7 @@ PACKAGES = (hloom, hloom.jax, hloom.runtime, builder)
 NO_VALUES = {
     "Op", "Attributes", "Pass", "Machine", "KernelProvider", "LocalOp", "Array", "Hook", "Compiled", "Lowered",
     "Program", "Memory", "Movement",
-    "Transformed",
+    "Transformed", "Plan", "JaxPlan",
 }  # fmt: skip
 Member = (property, cached_property, classmethod, staticmethod, FunctionType)
 WAYS: tuple[Callable[[Any], Any], ...] = (copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value)))
@@ -51,7 +51,7 @@ def _values() -> dict[str, Any]:
     values = (
         module, local, local.certificate, found[0], hloom.contractions(local)[0], memory, memory.buffers[0], root,
         root.call, module.stage, module.entry, hloom.timeline(local, "h100"), hloom.forecast(module, "h100"),
-        hloom.page(module),
+        hloom.page(module), hloom.pipeline_schedule("1f1b", 2, 3),
         hloom.prove(module, local, all_inputs=True), hloom.relate(module, local), hloom.Transfer(1, 2), mesh, sharding,
         shape, hloom.P("add", hloom.P("dot")), hloom.reshard_plan(sharding, sharding, shape), hloom.local_forms(),
         hloom.LocalForm(_emitted), hloom.PassContext(), refusal,

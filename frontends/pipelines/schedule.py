@@ -149,6 +149,9 @@ class PipelineSchedule:
             most = max(most, count)
         return most / self.parts
 
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
     def __str__(self) -> str:
         times = self.times()
         text = f"{self.name}: {self.stages} stages, {self.microbatches} micro-batches"

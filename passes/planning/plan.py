@@ -99,14 +99,17 @@ class Plan:
 
     @property
     def best(self) -> PlanCandidate:
+        """The fastest candidate."""
         return self.candidates[0]
 
     @property
     def module(self) -> Module:
+        """The program with the annotations of the best candidate."""
         return self.best.module
 
     @property
     def mesh(self) -> Mesh:
+        """The mesh of the best candidate."""
         return self.best.mesh
 
     @property
