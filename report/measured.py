@@ -144,7 +144,7 @@ def _is_time(value: Any) -> bool:
 def _spans(trace: Mapping[str, Any]) -> dict[str, MeasuredSpan]:
     """Returns the collectives of a trace: the median over ranks of the mean over trips."""
     records: dict[str, dict[Any, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    spans = (e for e in trace["traceEvents"] if e.get("ph") == "X" and e.get("tid") == _COMMUNICATION)
+    spans = (e for e in trace["traceEvents"] if e.get("ph") == "X" and str(e.get("tid")).startswith(_COMMUNICATION))
     for event in sorted(spans, key=lambda e: e["ts"]):
         records[event["name"]][event["pid"]].append(event)
     return {name: _span(list(by_rank.values())) for name, by_rank in records.items()}

@@ -1,7 +1,8 @@
 """The forecast of a schedule for Perfetto and Chrome's tracing, as traces of runs are written (`runtime.trace`).
 
-Each engine is a row. An arrow leads from each collective to the op that waits for it. Live bytes are a counter. Of a
-loop the first trip is shown; `trips` says for how many an event stands.
+Each engine is a row, and a collective that occupies several is in each. An arrow leads from each collective to the op
+that waits for it. Live bytes are a counter. Of a loop the first trip is shown; `trips` says for how many an event
+stands.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..cost.collectives import kind_of
-from ..cost.timeline import COMPUTE, Event
+from ..cost.timeline import COMPUTE, TOGETHER, Event
 from .schedule import Schedule, live_bytes
 
 _PID = 0
@@ -25,8 +26,9 @@ def schedule_trace(found: Schedule, program: str) -> dict[str, Any]:
     for engine in engines:
         records.append({"ph": "M", "name": "thread_name", "pid": _PID, "tid": engine, "args": {"name": engine}})
     for number, event in enumerate(sorted(found.timeline.events, key=lambda e: e.start)):
-        records.append({**_at(event.start, event.engine), "ph": "X", "name": event.name, "cat": event.engine,
-                        "dur": _us(event.seconds), "args": _facts(event)})  # fmt: skip
+        for engine in event.engine.split(TOGETHER):
+            records.append({**_at(event.start, engine), "ph": "X", "name": event.name, "cat": engine,
+                            "dur": _us(event.seconds), "args": _facts(event)})  # fmt: skip
         if event.is_collective:
             records += _arrow(number, event)
     records += _live_bytes(found)
@@ -43,7 +45,7 @@ def _facts(event: Event) -> dict[str, Any]:
 
 def _arrow(number: int, event: Event) -> Iterator[dict[str, Any]]:
     link = {"name": "used", "cat": "used", "id": number}
-    yield {**_at(event.start, event.engine), **link, "ph": "s"}
+    yield {**_at(event.start, event.engine.split(TOGETHER)[0]), **link, "ph": "s"}
     yield {**_at(max(event.needed, event.end), COMPUTE), **link, "ph": "f", "bp": "e"}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -127,13 +127,50 @@ def _records(processes: Sequence[ProcessTrace]) -> list[dict[str, Any]]:
     for process in processes:
         pid = process.number
         records.append({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": process.name}})
-        for track in _TRACKS:
-            records.append({"ph": "M", "name": "thread_name", "pid": pid, "tid": track, "args": {"name": track}})
-        for event in sorted(process.trace.events, key=lambda e: e.start):
+        events = sorted(process.trace.events, key=lambda e: e.start)
+        rows = _rows(events)
+        for row in dict.fromkeys((*_TRACKS, *rows)):
+            records.append({"ph": "M", "name": "thread_name", "pid": pid, "tid": row, "args": {"name": row}})
+        for event, row in zip(events, rows, strict=True):
             start = event.start + process.offset - zero
-            records.append({"ph": "X", "name": event.name, "cat": event.track, "pid": pid, "tid": event.track,
+            records.append({"ph": "X", "name": event.name, "cat": event.track, "pid": pid, "tid": row,
                             "ts": _us(start), "dur": _us(event.end - event.start), "args": event.facts})  # fmt: skip
-    return records
+    return [*records, *_arrows([r for r in records if r.get("cat") == COMMUNICATION])]
+
+
+def _rows(events: Sequence[TraceEvent]) -> list[str]:
+    """Returns a row per event, in their order: that of its track, or further ones (`communication 2`) while others are
+    in flight there, since events of a row must not overlap.
+    """
+    ends: dict[str, list[float]] = {}
+    found: list[str] = []
+    for event in events:
+        busy = ends.setdefault(event.track, [])
+        free = next((n for n, end in enumerate(busy) if end <= event.start), len(busy))
+        busy[free : free + 1] = [event.end]
+        found.append(f"{event.track} {free + 1}" if free else event.track)
+    return found
+
+
+def _arrows(collectives: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yields arrows between processes: of each run of a collective from the one that starts last to all others, which
+    cannot have the results sooner.
+    """
+    counts: dict[tuple[int, str], int] = {}
+    together: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for event in collectives:
+        number = counts[event["pid"], event["name"]] = counts.get((event["pid"], event["name"]), 0) + 1
+        together.setdefault((event["name"], number), []).append(event)
+    arrow = 0
+    for events in together.values():
+        last = max(events, key=lambda e: e["ts"])
+        for event in events:
+            if event is not last:
+                arrow += 1
+                link = {"name": "last", "cat": "last", "id": arrow}
+                yield {**link, "ph": "s", "pid": last["pid"], "tid": last["tid"], "ts": last["ts"]}
+                end = event["ts"] + event["dur"]
+                yield {**link, "ph": "f", "bp": "e", "pid": event["pid"], "tid": event["tid"], "ts": end}
 
 
 def _exchanged(instruction: Instruction) -> dict[str, Any]:

@@ -158,7 +158,11 @@ function drawTimeline(zoom) {
     svg.append(made("line", { class: "grid", x1: x(t), x2: x(t), y1: 18, y2: top }), made("text", { class: "small", x: x(t), y: 12, "text-anchor": k === 5 * zoom ? "end" : k ? "middle" : "start" }, timed(t)));
   }
   engines.forEach((name, n) => svg.append(made("text", { x: 0, y: 36 + n * lane }, made("title", {}, name), cut(name, 19))));
-  for (const [start, length, trips] of pauses) svg.append(made("rect", { class: "pause", x: x(start), y: 22, width: Math.max(1, (length / seconds) * inside), height: lane * engines.length - 4 }, made("title", {}, `the other trips of ${trips}: ${timed(length)}`)));
+  for (const [start, length, trips] of pauses) {
+    const wide = (length / seconds) * inside, words = `the other trips of ${trips}: ${timed(length)}`;
+    svg.append(made("rect", { class: "pause", x: x(start), y: 22, width: Math.max(1, wide), height: lane * engines.length - 6 }, made("title", {}, words)));
+    if (wide > 200) svg.append(made("text", { class: "small", x: x(start) + wide / 2, y: 26 + (lane * engines.length) / 2, "text-anchor": "middle" }, words));
+  }
   for (const [engine, n, start, length, trips] of spans) {
     const c = engine ? plan.collectives[n] : null, s = plan.sections[c ? c.section : n];
     const words = c ? `${c.name}: ${timed(length)}, ${c.state}, delays ${timed(c.waited)}\n${c.cause}` : `${s.phase}, ${s.name}: ${timed(length)}`;

@@ -21,7 +21,8 @@ def summary_part(plan: Record) -> Markup:
     s = plan["summary"]
     bound = s["bound"]
     kinds = ", ".join(f"{kind['instructions']} {name}" for name, kind in sorted(s["kinds"].items())) or "no collectives"
-    limit = f"of {sized(s['capacity'])}" if s["capacity"] else ""
+    is_over = bool(s["capacity"]) and s["peak"] > s["capacity"]
+    limit = f"{'more than' if is_over else 'of'} {sized(s['capacity'])}" if s["capacity"] else ""
     share = f"{s['exposed'] / s['seconds']:.0%} of it waiting for collectives" if s["seconds"] else ""
     cards = [
         ("time of a step", timed(s["seconds"]), share),
@@ -38,7 +39,7 @@ def summary_part(plan: Record) -> Markup:
         cards.append(("utilisation", _percent(s["utilisation"]), "of the peak of all devices"))
     shown = [
         element("div", element("span", what), element("b", number, class_=_size(number)), element("span", more),
-                class_="card")
+                class_="card over" if is_over and what == "memory" else "card")
         for what, number, more in cards
     ]  # fmt: skip
     rows = [(p["name"], timed(p["seconds"]), f"{p['seconds'] / s['seconds']:.1%}") for p in s["parts"][:8]]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hloom.report.measured import kendall
 from support.command_line import EXAMPLES, ROOT, hloom
+from support.trace_schema import check_schema
 
 SCAN = ROOT / "examples" / "transformer_scan_train.hlo"
 
@@ -106,9 +107,19 @@ def _events(path: Path, phase: str) -> list[dict[str, Any]]:
     return [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == phase]
 
 
+def test_a_trace_has_a_row_per_engine(tmp_path: Path) -> None:
+    line = ("schedule", EXAMPLES / "mlp_train.hlo", "--machine", "tpu-v4", "--trace", "t.json")
+    assert hloom(*line, cwd=tmp_path).code == 0
+    trace = json.loads((tmp_path / "t.json").read_text())
+    check_schema(trace)
+    rows = {r["tid"] for r in trace["traceEvents"] if r["name"] == "thread_name"}
+    assert rows == {"compute", "axis 0", "axis 1", "axis 2"}
+
+
 def test_a_trace(folder: Path) -> None:
     done = hloom("schedule", SCAN, "--machine", "cpu-cluster", "--trace", "f.json", "--json", cwd=folder)
     found, path = json.loads(done.out), folder / "f.json"
+    check_schema(json.loads(path.read_text()))
     rows: dict[str, list[dict[str, Any]]] = {}
     for event in _events(path, "X"):
         rows.setdefault(event["tid"], []).append(event)

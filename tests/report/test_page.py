@@ -119,6 +119,16 @@ def test_strategies_stand_side_by_side(tmp_path: Path) -> None:
     assert differs.startswith("|value|shape|a|b|w1|f32[16,32]|replicated|[y, -]|w2|")
 
 
+def test_too_much_memory_is_marked() -> None:
+    data, text = _page("mlp_named.hlo")
+    summary = data["plans"][0]["summary"]
+    assert "card over" not in text
+    little = {**data, "plans": [{**data["plans"][0], "summary": {**summary, "capacity": summary["peak"] - 1}}]}
+    found = page(little)
+    assert found.count('class="card over"') == 1
+    assert "more than 1.16 KB at y" in found
+
+
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     done = command("report", EXAMPLES / "mlp_named.hlo", "-o", "no/r.html", cwd=tmp_path)
     assert done.code == 65
