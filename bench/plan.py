@@ -12,6 +12,7 @@ time against the forecast of the best plan, `gap` what the bound leaves to the m
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -48,15 +49,18 @@ class Row:
     programs: Callable[[], tuple[hloom.Module, Programs]]
 
 
-def tables(data: str, model: str) -> dict[str, tuple[dict[str, Any], Any, Any]]:
-    """Returns hand-made shardings of the transformer: of weights by kind, of the batch, and of activations."""
+def tables(data: str, model: str, divides: bool) -> dict[str, tuple[dict[str, Any], Any, Any]]:
+    """Returns hand-made shardings of the transformer: of weights by kind, of the batch, and of activations. All devices
+    divide the batch if they can (`divides`), else the first axis does.
+    """
     both = (data, model)
+    batch = P(both) if divides else P(data)
     tensor = {"col": P(None, model), "row": P(model), "heads": P(None, model), "out": P(model), "emb": P(model)}
     sharded = {"col": P(data, model), "row": P(model, data), "heads": P(data, model), "out": P(model, None, data),
                "emb": P(model, data)}  # fmt: skip
     full = {"col": P(both), "row": P(None, both), "heads": P(both), "out": P(None, None, both), "emb": P(None, both)}
     return {
-        "data": ({}, P(both), P(both)), "fsdp": (full, P(both), P(both)),
+        "data": ({}, batch, batch), "fsdp": (full, batch, batch),
         "tensor": (tensor, P(data), P(data)), "tensor, sequence": (tensor, P(data), P(data, model)),
         "fsdp x tensor": (sharded, P(data), P(data)), "fsdp x tensor, sequence": (sharded, P(data), P(data, model)),
     }  # fmt: skip
@@ -92,7 +96,8 @@ def steps(axes: Mapping[str, int], layers: int, sizes: Mapping[str, Any]) -> tup
 
     plain = JIT(transformer.make_step(config, unchanged), donate_argnums=0)
     text = lowering.hlo_text(plain.trace(state, tokens, tokens).lower(lowering_platforms=("cpu",)))
-    return hloom.parse(text), {name: module(*table) for name, table in tables(*axes).items()}
+    divides = config.batch % math.prod(axes.values()) == 0
+    return hloom.parse(text), {name: module(*table) for name, table in tables(*axes, divides=divides).items()}
 
 
 def unchanged(x: Any, _: Any) -> Any:
@@ -138,9 +143,7 @@ class _Loaded:
 def run(row: Row, seconds: float) -> float:
     """Prints a row, and returns its ratio."""
     plain, hand = row.programs()
-    devices = 1
-    for size in row.mesh.values():
-        devices *= size
+    devices = math.prod(row.mesh.values())
     context = PassContext(machine=PRESETS[row.machine].of_devices(devices))
     judged = {name: judge(module, context, devices) for name, module in hand.items()}
     best = min(judged, key=lambda name: judged[name].seconds)
