@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -49,8 +51,17 @@ def print_json(value: object) -> None:
 
 def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
     """Prints diagnostics on standard error."""
+    width = message_width()
     for diagnostic in diagnostics:
-        tell(diagnostic.render(message_width()))
+        text = diagnostic.render(width)
+        tell(wrapped(text, width) if sys.stderr.isatty() else text)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Breaks lines that are longer than a terminal between words; what follows is indented."""
+    lines = (textwrap.wrap(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+             if len(line) > width else [line] for line in text.splitlines())  # fmt: skip
+    return "\n".join(part for parts in lines for part in parts)
 
 
 def tell_noted(args: argparse.Namespace) -> None:

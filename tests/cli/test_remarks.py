@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hloom.cli.messages import ALL, FEW, NONE, chosen
+from hloom.cli.messages import ALL, FEW, NONE, chosen, wrapped
 from hloom.ir.diagnostics import Diagnostic, Severity
 from support.command_line import EXAMPLES, ROOT, environment
 from support.command_line import hloom as command_line
@@ -56,3 +56,14 @@ def test_results_come_first() -> None:
     readme = (ROOT / "README.md").read_text()
     assert done.stdout[done.stdout.index("examples/transformer_train.hlo:") :] in readme
 
+
+
+def test_messages_break_between_words_on_a_terminal() -> None:
+    line = "m.hlo:761:3: remark: dot dot.62 (transformer.py:114) is computed alike by groups of 4 devices: 65,536"
+    text = f"{line}\n  761 | x = f32[]\n      | ^^^^^\n  help: one\n{'y' * 90}"
+    for width in (40, 80):
+        lines = wrapped(text, width).splitlines()
+        assert all(len(found) <= width for found in lines[:-1])
+        assert " ".join(found.strip() for found in lines[: lines.index("  761 | x = f32[]")]) == line
+        assert lines[-4:] == text.splitlines()[1:]
+    assert wrapped(text, 120) == text
