@@ -226,7 +226,9 @@ class Cluster(KeptHash, Machine):
 
     def engine(self, kind: Kind, digits: Digits | None) -> str:
         named = dict(self.engines)
-        reached = [n for n in named if isinstance(n, int) and (digits is None or any(d.stride >= n for d in digits))]
+        reached = [
+            n for n in named if isinstance(n, int) and (digits is None or any(d.stride * d.size > n for d in digits))
+        ]
         return named.get(kind) or named.get(max(reached, default=0), "communication")
 
     def engines_of(self, kind: Kind, digits: Digits | None) -> tuple[str, ...]:

@@ -42,12 +42,12 @@ class Fastest(Pass):
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL, Stage.SCHEDULED})
     produces: ClassVar[Stage | None] = Stage.SCHEDULED
     rewrites: tuple[tuple[Pass, ...], ...] = REWRITES
-    pieces: Pass = field(default_factory=InPieces)
+    pieces: Pass | None = field(default_factory=InPieces)
     final: ScheduleCollectives = field(default_factory=ScheduleCollectives)
 
     def run(self, module: Module, context: PassContext) -> bool:
         found = [_rewritten(passes, module, context) for passes in self.rewrites if _has_loops(module)]
-        pieces = _rewritten((self.pieces,), module, context)
+        pieces = None if self.pieces is None else _rewritten((self.pieces,), module, context)
         others = [t for t in (*found, pieces) if t is not None]
         if not others:
             return run_pass(self.final, module, replace(context, records=[]))
@@ -56,7 +56,7 @@ class Fastest(Pass):
             one.schedule(self.final, context)
         looped = min((t for t in tries if t is not pieces), key=lambda t: t.rank)
         if pieces is not None and looped.passes:
-            both = _rewritten((self.pieces, *looped.passes), module, context)
+            both = _rewritten((*pieces.passes, *looped.passes), module, context)
             if both is not None:
                 both.schedule(self.final, context)
                 tries.append(both)

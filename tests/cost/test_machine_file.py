@@ -14,6 +14,7 @@ from hloom.cost.machine_text import machine_text
 from hloom.cost.presets import PRESETS, parse_machine
 from hloom.cost.quantity import Quantity
 from hloom.ir.diagnostics import CompileError
+from hloom.ir.sharding.digit import Digit
 
 TEXT = """# A machine.
 name = "mine"
@@ -142,6 +143,14 @@ def test_quantities_are_read_as_they_are_written(quantity: Quantity) -> None:
     assert [quantity.read(quantity.text(v)) for v in values] == values
     assert quantity.read(quantity.example) is not None
     assert [quantity.read(v) for v in ("", "5 parsecs", True, [1], "nan", float("inf"), -1)] == [None] * 7
+
+
+@pytest.mark.parametrize(("digits", "engine"), [
+    ((Digit(8, 1),), "communication"), ((Digit(8, 8),), "network"), ((Digit(64, 1),), "network"),
+    ((Digit(2, 4), Digit(2, 16)), "network"), ((Digit(4, 1),), "communication"),
+])  # fmt: skip
+def test_what_leaves_a_node_is_on_the_network(digits: tuple[Digit, ...], engine: str) -> None:
+    assert parse_machine("h100").engine("all-gather", digits) == engine
 
 
 def test_the_file_of_the_page_is_one() -> None:
