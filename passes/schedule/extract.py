@@ -49,14 +49,14 @@ class Extract:
         least = (p.held(s, p.needed[s]) + p.in_bucket(p.made[max(s - 1, 0)], p.made[s + 1])
                  for s in range(len(p.segments)))  # fmt: skip
         room = tuple(max(limit - offset, size) for offset, size in zip(self.offset, least, strict=True))
-        return replace(self, problem=replace(p, room=room))
+        return replace(self, problem=p.with_room(room))
 
     def excess(self, found: Outcome, limit: float) -> float:
         """Returns the bytes by which the computation exceeds a limit under the plan of this outcome."""
         room = tuple(limit - offset for offset in self.offset)
         if room == self.problem.room:
             return found.excess
-        return simulate(replace(self.problem, room=room), found.plan).excess
+        return simulate(self.problem.with_room(room), found.plan).excess
 
     def of_copy(self, copies: Mapping[Instruction, Instruction]) -> Extract:
         """Returns the extract of a copy of the computation, given the copy of each instruction."""

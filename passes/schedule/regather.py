@@ -11,7 +11,7 @@ gap between uses.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -36,7 +36,8 @@ def regather(module: Module, clock: Clock, share: float) -> int:
     channel = max((channel_of(i) or 0 for c in module for i in c), default=0)
     count = 0
     for computation in computations_run(module):
-        found = [f for g in roles_of(computation, clock).gathers if (f := _divided(g, computation)) is not None]
+        place = {i: n for n, i in enumerate(computation)}
+        found = [f for g in roles_of(computation, clock).gathers if (f := _divided(g, place)) is not None]
         found.sort(key=lambda f: -f[0])
         left = share * sum(f[1].shape.byte_size for f in found)
         for _, gather, late in found:
@@ -54,11 +55,12 @@ def regather(module: Module, clock: Clock, share: float) -> int:
     return count
 
 
-def _divided(gather: Instruction, computation: Computation) -> tuple[float, Instruction, set[Instruction]] | None:
+def _divided(
+    gather: Instruction, place: Mapping[Instruction, int]
+) -> tuple[float, Instruction, set[Instruction]] | None:
     """Scores a gather by bytes times its longest gap between uses, and returns it with the uses after the gap; None if
-    all gaps are short.
+    all gaps are short. `place` numbers the instructions of the computation.
     """
-    place = {i: n for n, i in enumerate(computation)}
     readers = sorted(readers_of(gather), key=place.__getitem__)
     gaps = [(place[b] - place[a], number) for number, (a, b) in enumerate(pairwise(readers))]
     if not gaps:

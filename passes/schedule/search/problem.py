@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from itertools import accumulate
@@ -79,6 +79,12 @@ class SchedulingProblem:
     room: tuple[float, ...]
     overlap: float = 1.0
 
+    def with_room(self, room: tuple[float, ...]) -> SchedulingProblem:
+        """Returns the problem with other room. Both share what is known and does not depend on the room."""
+        found = replace(self, room=room)
+        vars(found).update((name, value) for name, value in vars(self).items() if name not in ("room", "limits"))
+        return found
+
     @cached_property
     def work(self) -> list[float]:
         """The seconds of all segments before each, and of all."""
@@ -129,7 +135,7 @@ class SchedulingProblem:
         """Returns the bytes of the first `gathered` tensors that this segment or a later one reads."""
         found = self._held.get(segment)
         if found is None:
-            sizes = (t.size if t.until >= segment else 0.0 for t in self.gathers)
+            sizes = [t.size if t.until >= segment else 0.0 for t in self.gathers]
             found = self._held[segment] = list(accumulate(sizes, initial=0.0))
         return found[gathered]
 
