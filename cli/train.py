@@ -13,14 +13,16 @@ from ..driver.training.api import trained
 from ..driver.training.cadence import Cadence
 from ..driver.training.loop import CheckpointPlan, Trainer, state_count
 from ..driver.training.metrics import StepProgress, StepRecord
-from ..driver.training.recovery import DEADLINE, JobStart, Recovery
+from ..driver.training.recovery import DEADLINE, FOLD, JobStart, Recovery
 from ..driver.training.step_inputs import StepInputs
 from ..ir.types.literal import Array
 from ..passes.annotating.strategy import named_meshes
 from ..runtime.allocator import keep_freed_memory
+from ..runtime.checkpoint.step_folder import steps_in
+from ..runtime.fabric.rehearsal import Fault
 from ..runtime.inputs.inputs import InputSource
-from ..runtime.ranks.failed import EXIT_RANK_FAILED, deadline
-from ..runtime.ranks.launch import inside_launcher, launch, world
+from ..runtime.ranks.failed import EXIT_RANK_FAILED, RankFailed, deadline
+from ..runtime.ranks.launch import inside_launcher, launch, survivors, world
 from ..runtime.ranks.mode import chosen_mode
 from .exit_codes import EXIT_OK
 from .job import Job, job_on_ranks, prepare
@@ -77,7 +79,7 @@ def _launched(args: argparse.Namespace, job: Job) -> int:
             sizes = ",".join(f"{axis}={size}" for axis, size in now.mesh.items())
             more += ["--mesh", sizes]
             again = prepare(argparse.Namespace(**{**vars(args), "mesh": dict(now.mesh)}), now.ranks, quiet=True)
-        return launch([*args.argv, *more], now.ranks, left=again.packed())
+        return launch([*args.argv, *more], now.ranks, left=again.packed(), survives=args.on_failure == FOLD)
 
     def said(text: str) -> None:
         tell(f"hloom: {text}")
@@ -89,10 +91,25 @@ def _launched(args: argparse.Namespace, job: Job) -> int:
 def _train_rank(args: argparse.Namespace) -> int:
     comm = world(args.ranks)
     job = job_on_ranks(args, comm, with_inputs=False)
+    number = args.start  # of this start of the job; going on with fewer ranks is one
+    while True:
+        try:
+            return _train_on(args, job, comm, [fault for fault in args.fault if fault.start == number])
+        except RankFailed as error:
+            left = survivors(comm) if args.on_failure == FOLD and not error.reported else None
+            if left is None:
+                raise
+            if left.rank == 0:
+                newest = next(iter(steps_in(args.checkpoint)), 0)
+                tell(f"hloom: {error}: the job goes on at step {newest}, on {left.size} ranks")
+            comm, number = left, number + 1
+
+
+def _train_on(args: argparse.Namespace, job: Job, comm: Any, faults: Sequence[Fault]) -> int:
     with Ranks(comm, args.timeout, job.program.backend, args.collectives) as ranks:
         count, inputs = _inputs(args, job)
         with ranks.program(job.program.local) as running:
-            running.rehearse([fault for fault in args.fault if fault.start == args.start])
+            running.rehearse(faults)
             plan = _plan(args, len({host for host, _ in running.watch.peers}))
             trainer = Trainer(running, inputs, count, plan, comm, running.watch, _warn)
             return _run(args, job, trainer, f"{job.program.devices} devices on {comm.size} MPI ranks")
