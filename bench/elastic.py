@@ -53,7 +53,7 @@ def recovery() -> None:
             lost = ("--ranks", "4", "--checkpoint", str(steps), "--every", "1", "--timeout", "2")
             lines, records = train(EXAMPLES / example, folder, *lost, "--on-failure", way, "--fault", fault)
             _, plain = train(EXAMPLES / example, folder)
-            report, text = next((at, line) for at, line in lines if "a rank was lost" in line)
+            report, text = next((at, line) for at, line in lines if "goes on at step" in line)
             first = int(text.split("goes on at step ")[1].split(",")[0])
             before = max((r["at"] for r in records if r["step"] < first), default=records[0]["at"])
             after = records[first]["at"]

@@ -113,12 +113,13 @@ def _of_values(program: Module, local: Module, backend: str, known: tuple[Module
     return Job(Program(program, local, Backend(backend, known)))
 
 
-def job_on_ranks(args: argparse.Namespace, comm: Any, with_inputs: bool = True) -> Job:
-    """Returns the job of a run on all ranks of `comm`, with its inputs unless they are made later. Raises errors of
-    `prepare` on one rank, RankFailed on others.
+def job_on_ranks(args: argparse.Namespace, comm: Any, with_inputs: bool = True, anew: bool = False) -> Job:
+    """Returns the job of a run on all ranks of `comm`, with its inputs unless they are made later. It is prepared
+    `anew` where the one that the launcher left is of other options. Raises errors of `prepare` on one rank, RankFailed
+    on others.
     """
     first = comm.rank == 0
-    sent = partial(_first_job, args, comm.size) if first else bytes
+    sent = partial(_first_job, args, comm.size, anew) if first else bytes
     where = "the partitioned program"
     data = broadcast(comm, on_all_ranks(comm, sent, where, args.timeout), where, args.timeout)
 
@@ -135,11 +136,11 @@ def job_on_ranks(args: argparse.Namespace, comm: Any, with_inputs: bool = True) 
     return job
 
 
-def _first_job(args: argparse.Namespace, ranks: int) -> bytes:
+def _first_job(args: argparse.Namespace, ranks: int, anew: bool) -> bytes:
     """Returns the packed job on rank 0: that of the process that started the ranks, which has reported, if there is
     one.
     """
-    left = left_for_ranks()
+    left = b"" if anew else left_for_ranks()
     if not left and args.file == "-" and started_by_hloom():
         fail(f"standard input does not come to host {socket.gethostname()}", help="give a file that all hosts see")
     return left or prepare(args, ranks, quiet=started_by_hloom()).packed()

@@ -13,14 +13,16 @@ from ..driver.training.api import trained
 from ..driver.training.cadence import Cadence
 from ..driver.training.loop import CheckpointPlan, Trainer, state_count
 from ..driver.training.metrics import StepProgress, StepRecord
-from ..driver.training.recovery import DEADLINE, JobStart, Recovery
+from ..driver.training.recovery import DEADLINE, FOLD, SHRINK, JobStart, Recovery, smaller_mesh
 from ..driver.training.step_inputs import StepInputs
 from ..ir.types.literal import Array
 from ..passes.annotating.strategy import named_meshes
 from ..runtime.allocator import keep_freed_memory
+from ..runtime.checkpoint.step_folder import steps_in
+from ..runtime.fabric.rehearsal import Fault
 from ..runtime.inputs.inputs import InputSource
-from ..runtime.ranks.failed import EXIT_RANK_FAILED, deadline
-from ..runtime.ranks.launch import inside_launcher, launch, world
+from ..runtime.ranks.failed import EXIT_RANK_FAILED, RankFailed, deadline
+from ..runtime.ranks.launch import inside_launcher, launch, survivors, world
 from ..runtime.ranks.mode import chosen_mode
 from .exit_codes import EXIT_OK
 from .job import Job, job_on_ranks, prepare
@@ -67,9 +69,6 @@ def _launched(args: argparse.Namespace, job: Job) -> int:
             return code
     if args.on_failure is None:
         return launch(args.argv, args.ranks, left=job.packed())
-    module = job.program.module
-    named = named_meshes(module)
-    mesh: dict[str, int] = args.mesh or (dict(named[0].axes) if named else {})
 
     def start(now: JobStart) -> int:
         again, more = job, ["--ranks", str(now.ranks), "--start", str(now.number)]
@@ -77,22 +76,59 @@ def _launched(args: argparse.Namespace, job: Job) -> int:
             sizes = ",".join(f"{axis}={size}" for axis, size in now.mesh.items())
             more += ["--mesh", sizes]
             again = prepare(argparse.Namespace(**{**vars(args), "mesh": dict(now.mesh)}), now.ranks, quiet=True)
-        return launch([*args.argv, *more], now.ranks, left=again.packed())
+        return launch([*args.argv, *more], now.ranks, left=again.packed(), survives=args.on_failure in (FOLD, SHRINK))
 
     def said(text: str) -> None:
         tell(f"hloom: {text}")
 
     recovery = Recovery(args.on_failure, args.checkpoint, args.starts, said)
-    return recovery.run(JobStart(0, args.ranks), mesh, start, EXIT_RANK_FAILED)
+    return recovery.run(JobStart(0, args.ranks), _mesh(args, job), start, EXIT_RANK_FAILED)
 
 
 def _train_rank(args: argparse.Namespace) -> int:
     comm = world(args.ranks)
     job = job_on_ranks(args, comm, with_inputs=False)
+    number = args.start  # of this start of the job; going on with fewer ranks is one
+    while True:
+        try:
+            return _train_on(args, job, comm, [fault for fault in args.fault if fault.start == number])
+        except RankFailed as error:
+            left = survivors(comm) if args.on_failure in (FOLD, SHRINK) and not error.reported else None
+            if left is None:
+                raise
+            if args.on_failure == SHRINK:
+                args = _on_fewer_devices(args, job, left.size, comm.size)
+                job = job_on_ranks(args, left, with_inputs=False, anew=True)
+            if left.rank == 0:
+                newest = next(iter(steps_in(args.checkpoint)), 0)
+                tell(f"hloom: {error}: the job goes on at step {newest}, on {left.size} ranks{_said(args)}")
+            comm, number = left, number + 1
+
+
+def _said(args: argparse.Namespace) -> str:
+    """Tells the mesh of a job that has gone on with a smaller one."""
+    sizes: dict[str, int] = (args.on_failure == SHRINK and args.mesh) or {}
+    return " and a mesh of " + ",".join(f"{axis}={size}" for axis, size in sizes.items()) if sizes else ""
+
+
+def _on_fewer_devices(args: argparse.Namespace, job: Job, left: int, ranks: int) -> argparse.Namespace:
+    """Returns the arguments with a smaller mesh, for the ranks that are left. A program without one stays."""
+    mesh = _mesh(args, job)
+    sizes = smaller_mesh(mesh, math.prod(mesh.values()) * left // ranks) if mesh else None
+    return argparse.Namespace(**{**vars(args), "mesh": sizes})
+
+
+def _mesh(args: argparse.Namespace, job: Job) -> dict[str, int]:
+    """Returns the sizes of the axes that the program is divided along; none if it names no mesh."""
+    named = named_meshes(job.program.module)
+    return args.mesh or (dict(named[0].axes) if named else {})
+
+
+def _train_on(args: argparse.Namespace, job: Job, comm: Any, faults: Sequence[Fault]) -> int:
     with Ranks(comm, args.timeout, job.program.backend, args.collectives) as ranks:
         count, inputs = _inputs(args, job)
         with ranks.program(job.program.local) as running:
-            running.rehearse([fault for fault in args.fault if fault.start == args.start])
+            running.rehearse(faults)
             plan = _plan(args, len({host for host, _ in running.watch.peers}))
             trainer = Trainer(running, inputs, count, plan, comm, running.watch, _warn)
             return _run(args, job, trainer, f"{job.program.devices} devices on {comm.size} MPI ranks")

@@ -86,18 +86,22 @@ def trained(
     show: Callable[[StepRecord], None] = lambda record: None,
 ) -> list[StepRecord]:  # fmt: skip
     """Runs a trainer to the end and returns the records of the steps. `show` sees each on the first process."""
-    trainer.begin(initial)
     records: list[StepRecord] = []
-    file = MetricsFile(metrics, trainer.step) if metrics is not None and trainer.is_first else None
+    file: MetricsFile | None = None
     try:
+        trainer.begin(initial)
+        file = MetricsFile(metrics, trainer.step) if metrics is not None and trainer.is_first else None
         while trainer.step < steps:
             records.append(trainer.run_step())
             if file is not None:
                 file.write(records[-1])
             if trainer.is_first:
                 show(records[-1])
+        trainer.finish()
+    except BaseException:
+        trainer.abandon()
+        raise
     finally:
         if file is not None:
             file.close()
-    trainer.finish()
     return records

@@ -159,6 +159,11 @@ class Trainer:
         if failed is not None:
             raise failed
 
+    def abandon(self) -> None:
+        """Ends the checkpoint in progress, after an error."""
+        if self.writer is not None:
+            self.writer.abandon()
+
     def _save(self, writer: BackgroundWriter) -> None:
         failed = writer.begin(self.step, self._tiles())
         if failed is not None:

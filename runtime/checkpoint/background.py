@@ -35,6 +35,11 @@ class BackgroundWriter:
         failed, self._error = self._error, None
         return failed
 
+    def abandon(self) -> None:
+        """Ends the write in progress, without waiting for other ranks. What is complete stays."""
+        self.target.stopping.set()
+        self.finish()
+
     def _write(self, step: int, tiles: Mapping[int, Sequence[Array]]) -> None:
         start = time.perf_counter()
         try:

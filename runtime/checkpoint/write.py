@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import shutil
+import threading
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -43,6 +44,7 @@ class Target:
     attempt: str = "one"
     keep: int = 2
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    stopping: threading.Event = field(default_factory=threading.Event)  # ends the wait for ranks that are lost
 
     def write(self, step: int, tiles: Mapping[int, Sequence[Array]]) -> None:
         """Writes this rank's part of a step, and on rank 0 completes the step. `tiles` has the local arrays of each
@@ -107,6 +109,8 @@ class Target:
     def _await_note(self, folder: Path, rank: int) -> dict[str, Any]:
         end, path = time.monotonic() + WAIT_SECONDS, folder / f"note-{rank}"
         while not path.exists():
+            if self.stopping.is_set():
+                refuse(self.directory, "the run has failed")
             if time.monotonic() > end:
                 refuse(self.directory, f"rank {rank} has not written its part for {WAIT_SECONDS:.0f} s")
             time.sleep(_PAUSE)

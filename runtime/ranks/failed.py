@@ -89,7 +89,14 @@ def poll(request: Any, comm: Comm, where: str, timeout: float | None) -> None:
     """Waits, with pauses, for a request that needs all ranks. Raises RankFailed past the deadline."""
     start, pause = time.monotonic(), 0.0005
     due = first_report(timeout)
-    while not request.Test():
+
+    def is_done() -> bool:
+        try:
+            return request.Test()
+        except Exception as error:  # of MPI, which knows that a rank is gone
+            raise RankFailed(f"another rank was lost at {where}: {error}", None) from error
+
+    while not is_done():
         waited = time.monotonic() - start
         if timeout and waited > timeout:
             raise RankFailed(f"a rank has not reached {where} for {waited:.0f} s", None)

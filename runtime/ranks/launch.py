@@ -42,6 +42,7 @@ _LEFT = "HLOOM_LEFT_FILE"
 # Open MPI names the folder of a job after the number of a process. Those of jobs that were killed stay, and a later job
 # with the same number fails: "The PMIx server's listener thread failed to start". So each job has a place of its own.
 _SESSIONS = "PRTE_MCA_prte_local_tmpdir_base"
+_TOLERANT = ("--with-ft", "ulfm")  # of Open MPI 5: ranks that are left are told, and the job goes on
 _GRACE_SECONDS = 10.0  # for the job to end after a signal
 _LAST_WORDS_SECONDS = 1.0  # for other ranks to fail as well
 _PARENT_SECONDS = 0.5  # between checks that the parent is alive
@@ -91,11 +92,14 @@ def find_mpiexec() -> str:
     raise MpiMissing(f"mpiexec was not found; pip install 'hloom[mpi]', or set {MPIEXEC}")
 
 
-def launch(argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom"), left: bytes = b"") -> int:
+def launch(
+    argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom"), left: bytes = b"", survives: bool = False
+) -> int:
     """Runs `python -m hloom ARGV` on this many ranks and returns the exit code of the whole.
 
     0, 1, 2, 65 and the like: the program's own; 69: no MPI; 75: a rank died; 128 + n: stopped by signal n. Ranks on
-    this host find what is `left` for them (`left_for_ranks`).
+    this host find what is `left` for them (`left_for_ranks`). With `survives` the job goes on when a rank dies, if MPI
+    can do that, and ends well if those that are left do.
     """
     try:
         mpiexec = find_mpiexec()
@@ -105,7 +109,9 @@ def launch(argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom")
         print(f"hloom: error: {error}", file=sys.stderr)
         return EXIT_MPI_MISSING
     remove_leftovers()
-    command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpi4py", *program, *argv]
+    survives = survives and _tolerates_faults(mpiexec)
+    options = [*(_TOLERANT if survives else ()), "-n", str(ranks)]
+    command = [mpiexec, *options, sys.executable, "-m", "mpi4py", *program, *argv]
     with tempfile.TemporaryDirectory(prefix="hloom-", ignore_cleanup_errors=True) as folder:
         environment = _environment(ranks, folder)
         if left:
@@ -114,7 +120,14 @@ def launch(argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom")
         code, stopped_by = _run(command, environment)
         if stopped_by:
             return 128 + stopped_by
-        return _outcome(code, _verdicts(folder))
+        verdicts = _verdicts(folder)
+        return _outcome(0 if survives and verdicts else code, verdicts)
+
+
+def _tolerates_faults(mpiexec: str) -> bool:
+    """Returns whether a launcher knows the options of Open MPI for jobs that go on without a rank."""
+    asked = subprocess.run([mpiexec, "--version"], capture_output=True, text=True, check=False)
+    return "Open MPI" in asked.stdout
 
 
 def _environment(ranks: int, folder: str) -> dict[str, str]:
@@ -250,6 +263,8 @@ def finish_rank(main: Callable[[], int]) -> int:
     sys.stderr.flush()
     if here:
         _leave_note(folder, "rank", code)
+        if not code and _has_lost_ranks():
+            os._exit(0)  # the end of MPI would wait for the lost ranks
     all_failed = here and bool(code) and _all_left_verdicts(folder)
     if code and not all_failed and "mpi4py.MPI" in sys.modules and load_mpi().COMM_WORLD.size > 1:
         # Hloom's launcher ends the job without a report of MPI's. Under another launcher the failed rank reports first.
@@ -257,6 +272,30 @@ def finish_rank(main: Callable[[], int]) -> int:
         load_mpi().COMM_WORLD.Abort(code)
     # The verdict is recorded, so mpiexec must not see the failure: it would only add its own report.
     return 0 if here else code
+
+
+def survivors(comm: Any) -> Any:
+    """Returns a communicator of the ranks that are left, in their order, after MPI has reported that some of `comm` are
+    lost; None if it knows of none, or if the job does not go on without them. All that are left must call it.
+    """
+    global _lost
+    mpi = load_mpi()
+    try:
+        if not comm.Get_failed().Get_size():
+            return None
+        with contextlib.suppress(mpi.Exception):
+            comm.Revoke()
+        _lost = True
+        return comm.Shrink()
+    except (mpi.Exception, NotImplementedError, AttributeError):  # an MPI without fault tolerance
+        return None
+
+
+_lost = False  # whether this rank has gone on without others
+
+
+def _has_lost_ranks() -> bool:
+    return _lost
 
 
 def process_state(rank: int) -> str:
