@@ -134,7 +134,7 @@ def forecast(module: Module, machine: hloom.Machine, memory: int = 0) -> Found:
     module = schedule(partition(module, context), context, memory)
     found = hloom.timeline(module, machine)
     spent = time.process_time() - start
-    peak = hloom.live_memory(module, Clock.of(module, machine).is_stored).peak
+    peak = hloom.live_memory(module, Clock.of(module, machine)).peak
     return Found(found.seconds, found.exposed, peak, *forward(module, machine), spent)
 
 

@@ -14,9 +14,10 @@ takes other memory only as long as the parameter is still read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Protocol
 
 from ..ir.analysis.awaited import InFlight
 from ..ir.brief import brief
@@ -91,18 +92,21 @@ Pairs = Sequence[tuple[int, int]]
 """Leaves of the parameters and of the result that end in the same memory."""
 
 
-IsStored = Callable[[Instruction], bool]
-"""Whether a value lies in memory, and not only inside of a kernel."""
+class Kernels(Protocol):
+    """Tells which values lie in memory, and not only inside of a kernel, and which ones a kernel makes together."""
+
+    def is_stored(self, value: Instruction, /) -> bool: ...
+    def together(self, value: Instruction, /) -> Collection[Instruction]: ...
 
 
 def lives_of(
-    computation: Computation, called: Mapping[Computation, Lives], pairs: Pairs, is_stored: IsStored | None = None
+    computation: Computation, called: Mapping[Computation, Lives], pairs: Pairs, kernels: Kernels | None = None
 ) -> Lives:
-    """Returns the buffers of a computation, given those of its callees. By default all values are stored."""
+    """Returns the buffers of a computation, given those of its callees. By default each op is a kernel."""
     work = _Scan(computation, called, {c: lives.results for c, lives in called.items()})
     work.find_contents()
-    if is_stored is not None:
-        work.leave_out(is_stored)
+    if kernels is not None:
+        work.join(kernels)
     work.find_buffers(pairs)
     return work.lives(pairs)
 
@@ -183,6 +187,7 @@ class _Scan:
     parameters: int = 0
     others: list[Instruction] = field(default_factory=list[Instruction])
     inside: set[Instruction] = field(default_factory=set[Instruction])
+    later: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
 
     def find_contents(self) -> None:
         """Numbers the contents, and finds the last use of each. All instructions but the `others` make one array in
@@ -219,14 +224,25 @@ class _Scan:
         for content in contents[self.computation.root]:
             last[content] = len(self.times) - 1
 
-    def leave_out(self, is_stored: IsStored) -> None:
-        """Takes no memory for values that are not stored. What they are made of lives until their last use."""
+    def join(self, kernels: Kernels) -> None:
+        """Takes no memory for values that are not stored. What they are made of lives until their last use, and what a
+        kernel reads until its end.
+        """
         for instruction in reversed(self.times):
+            together = kernels.together(instruction)
+            end = max((self.times[i] for i in together if i in self.times), default=0)
+            if end > self.times[instruction]:
+                others = [self.times[u] for u in instruction.users if u not in together]
+                self.later[instruction] = max(min([end, *others]), self.times[instruction])
+                for read in self._operands(instruction):
+                    self.last[read] = max(self.last[read], end)
+            if len(together) > 1:
+                self.inside.add(instruction)
             contents = self.contents[instruction]
             if len(contents) != 1 or self.made.makers[contents[0]] is not instruction or not instruction.operands:
                 continue
             is_fused = instruction.shape.is_array and not (instruction.op.is_control or instruction.op.is_collective)
-            if not is_fused or is_stored(instruction):
+            if not is_fused or kernels.is_stored(instruction):
                 continue
             (content,) = contents
             self.made.sizes[content] = 0
@@ -286,25 +302,13 @@ class _Scan:
         time, (new,) = self.times[instruction], self.contents[instruction]
         if instruction in self.inside:
             return
-        for operand in self._read(instruction):
+        for operand in instruction.operands:
             (old,) = self.contents[operand]
             if self.last[old] > time or self.made.sizes[old] != self.made.sizes[new]:
                 continue
             if self._is_ours(old, writable) and operand.shape.minor_to_major == instruction.shape.minor_to_major:
                 self.buffer_of[new] = self.buffer_of[old]
                 return
-
-    def _read(self, instruction: Instruction) -> Iterator[Instruction]:
-        """Yields the stored values that an op on elements reads, also through others of its kernel."""
-        pending, seen = list(instruction.operands), set[Instruction]()
-        while pending:
-            operand = pending.pop(0)
-            if operand in self.inside:
-                if operand.op.is_elementwise and operand not in seen:
-                    seen.add(operand)
-                    pending += operand.operands
-            else:
-                yield operand
 
     def _is_ours(self, content: int, writable: set[int]) -> bool:
         """Whether the program may overwrite the buffer of a content."""
@@ -336,7 +340,7 @@ class _Scan:
             number for number, (buffer, size) in enumerate(zip(self.buffer_of, self.made.sizes, strict=True))
             if size and buffer == number and number not in elsewhere and not _is_resident(self.made.makers[number])
         ]  # fmt: skip
-        buffers = _Buffers(self.made, counted, self.times, ends, results, list(self._inner()))
+        buffers = _Buffers(self.made, counted, {**self.times, **self.later}, ends, results, list(self._inner()))
         passed = [c if c < self.parameters else None for c in contents]
         return Lives(self.computation, buffers, passed, *buffers.sums())
 

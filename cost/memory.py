@@ -24,7 +24,7 @@ from ..ir.in_notebooks import InNotebooks
 from ..ir.tools.aliases import aliases, donors, leaf_number
 from ..ir.types.shape import Shape
 from .buffers import body_of
-from .liveness import Buffer, IsStored, Lives, Pairs, lives_of, state_pairs
+from .liveness import Buffer, Kernels, Lives, Pairs, lives_of, state_pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +72,13 @@ class LiveMemory(InNotebooks):
 
 
 @checked
-def live_memory(module: Module, is_stored: IsStored | None = None) -> LiveMemory:
+def live_memory(module: Module, kernels: Kernels | None = None) -> LiveMemory:
     """Returns the live memory of a program: of a device if it is partitioned, else of one device that runs all of it.
 
-    The order of the instructions is that of the text. Dynamic dimensions count with their bounds. Values take memory
-    unless `is_stored` says no, as a machine's kernels have it (`cost.seconds.Clock.is_stored`).
+    The order of the instructions is that of the text. Dynamic dimensions count with their bounds. By default all
+    values take memory; `kernels` such as a `Clock` tell those that ops of one kernel hand on.
     """
-    reached, lives, pairs = _analysed(module, is_stored)
+    reached, lives, pairs = _analysed(module, kernels)
     return _described(module, lives, _constants(reached), pairs)
 
 
@@ -105,17 +105,17 @@ def _constants(reached: Iterable[Computation]) -> list[Instruction]:
     return [i for c in reached for i in c if i.op.role is Role.CONSTANT]
 
 
-def _analysed(module: Module, is_stored: IsStored | None = None) -> tuple[Iterable[Computation], Lives, Pairs]:
+def _analysed(module: Module, kernels: Kernels | None = None) -> tuple[Iterable[Computation], Lives, Pairs]:
     """Returns the computations that control flow reaches, the entry's buffers, and the donated leaves."""
     reached, loops = _reached(module)
     lives: dict[Computation, Lives] = {}
     pairs = _donated(module)
     for computation in (c for c in module.callees_first() if c in reached):
         if computation is module.entry:
-            lives[computation] = lives_of(computation, lives, pairs, is_stored)
+            lives[computation] = lives_of(computation, lives, pairs, kernels)
         else:
             loop = loops.get(computation)
-            lives[computation] = lives_of(computation, lives, state_pairs(loop) if loop else (), is_stored)
+            lives[computation] = lives_of(computation, lives, state_pairs(loop) if loop else (), kernels)
     return reached, lives[module.entry], pairs
 
 

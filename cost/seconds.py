@@ -10,7 +10,7 @@ time of the machine for its kind, its bytes and its links.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -131,6 +131,10 @@ class Clock:
         """Whether a value lies in memory: neither fused into its readers nor inside of a kernel."""
         found = self._around(value).stored.get(value)
         return self._is_written(value) if found is None else found
+
+    def together(self, value: Instruction) -> Collection[Instruction]:
+        """Returns the values of the kernel that makes a value; of its own if none are fused."""
+        return (value,) if self._stored is None else self._stored.together(value)
 
     def _is_written(self, value: Instruction) -> bool:
         """Whether a value lies in memory if products write their own results."""

@@ -1,9 +1,9 @@
 """The forecast of a step: its time and the parts of it, utilisation, rate, memory, and the bounds of the time.
 
-Parts are the ops that work bounds, those that memory bounds, launches, and the seconds by which the collectives of each
-kind and group delay computation. Together they are the step. Utilisation is the time that the program's products take
-at the peak of all devices, by the time of the step: the products of the program before partitioning, so repeated work
-does not count, without those that JAX marks as computed again, and with them.
+Parts are the ops that work bounds, those that memory bounds, launches, the bubbles of pipelines, and the seconds by
+which the collectives of each kind and group delay computation. Together they are the step. Utilisation is the time that
+the program's products take at the peak of all devices, by the time of the step: the products of the program before
+partitioning, so repeated work does not count, without those that JAX marks as computed again, and with them.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ..cost.attention import attention_kernels
+from ..cost.bubbles import bubbles
 from ..cost.machine import DEFAULT, SECOND, Machine
 from ..cost.memory import live_memory
 from ..cost.presets import as_machine
@@ -108,7 +109,7 @@ def forecast_of(local: Module, machine: Machine, whole: Module, batch_of: str = 
     """
     clock = Clock.of(local, machine)
     found = schedule_of(local, machine, clock)
-    memory = live_memory(local, clock.is_stored)
+    memory = live_memory(local, clock)
     found = replace(found, memory=memory, peak=memory.peak, at=memory.at)
     once = clock.serial(local.entry)
     waits: dict[str, float] = {}
@@ -116,7 +117,12 @@ def forecast_of(local: Module, machine: Machine, whole: Module, batch_of: str = 
         key = f"{c.kind}, {c.groups}"
         waits[key] = waits.get(key, 0.0) + c.waited * c.runs
     scale = found.exposed / total if (total := sum(waits.values())) else 0.0
-    named = {"products": once.work, "memory": once.memory, "launches": once.launches}
+    idle = bubbles(local, clock)
+    named = {key: getattr(once, name) - sum(getattr(b.seconds, name) for b in idle)
+             for key, name in (("products", "work"), ("memory", "memory"), ("launches", "launches"))}  # fmt: skip
+    for b in idle:
+        name = f"bubble, {b.stages} stages in {b.trips} trips"
+        named[name] = named.get(name, 0.0) + b.seconds.compute
     named |= {name: seconds * scale for name, seconds in waits.items()}
     parts = [ForecastPart(name, seconds) for name, seconds in named.items() if seconds]
     devices = local.devices

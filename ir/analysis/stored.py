@@ -6,13 +6,13 @@ each reader recomputes it. A view is stored if the value that it shows is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.interfaces import memory
 from ..graph.module import Module
-from .fusion_groups import Groups
+from .fusion_groups import Group, Groups
 
 
 class Stored:
@@ -20,15 +20,27 @@ class Stored:
 
     def __init__(self) -> None:
         self._known: dict[Instruction, bool] = {}
+        self._groups: dict[Instruction, Group] = {}
 
     def __call__(self, value: Instruction) -> bool:
         """Whether a value is materialized in memory."""
         found = self._known.get(value)
         if found is None:
             assert value.parent is not None
-            self._known |= _analysed(value.parent)
+            self._known |= self._analysed(value.parent)
             found = self._known[value]
         return found
+
+    def together(self, value: Instruction) -> Collection[Instruction]:
+        """Returns the values of the nest of loops that makes a value."""
+        self(value)
+        group = self._groups.get(value)
+        return (value,) if group is None else group.members
+
+    def _analysed(self, computation: Computation) -> dict[Instruction, bool]:
+        groups = Groups(computation)
+        self._groups |= groups.of
+        return _answers(groups)
 
     def copied(self, copies: Mapping[Instruction, Instruction]) -> Stored:
         """Copies the answers to the copies of instructions."""
@@ -48,7 +60,7 @@ class Stored:
             if not new or len(new) == len(computation):
                 continue
             computes = any(i.op.is_fusible and not self._shows_stored(i) for i in new)
-            answers = _analysed(computation) if computes else dict.fromkeys(new, True)
+            answers = self._analysed(computation) if computes else dict.fromkeys(new, True)
             found = [i for i, answer in answers.items() if self._known.get(i) is not answer]
             changed.update(found, *(i.users for i in found))
             self._known |= answers
@@ -58,9 +70,9 @@ class Stored:
         return memory(value.op).is_view and all(self._known.get(o, True) for o in value.operands)
 
 
-def _analysed(computation: Computation) -> dict[Instruction, bool]:
+def _answers(groups: Groups) -> dict[Instruction, bool]:
     """Returns the answers for all values of a computation."""
-    groups, found, shown = Groups(computation), dict[Instruction, bool](), set[Instruction]()
+    found, shown = dict[Instruction, bool](), set[Instruction]()
     views: list[Instruction] = []
     for value in reversed(groups.order):
         found[value] = value in shown or groups.is_stored(value, found)
