@@ -12,14 +12,20 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..cost.collectives import Collective, collectives
+from ..cost.presets import parse_machine
 from ..cost.work import Contraction, contractions
+from ..driver.compile import to_local
 from ..driver.program import Program
-from ..ir.graph.module import Module
+from ..ir.diagnostics import fail
+from ..ir.graph.module import Module, clone_module
+from ..ir.tools.spmd import is_per_device
+from ..passes.base import PassContext
 from ..passes.resharding.certificate import ProgramCertificate
 from ..report.collectives import by_kind, collectives_table, summary
 from ..report.memory import buffers_table, curve_text, totals_table
+from ..report.turned import Turned, close_decisions, turned_table, what_if
 from ..report.work import times_text, work_summary, work_table
-from .common import read_local
+from .common import context_for, read_local, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .streams import say, working
@@ -27,13 +33,19 @@ from .streams import say, working
 
 def comm(args: argparse.Namespace) -> int:
     """Prints a table with totals per kind, or JSON."""
-    module, context = read_local(args)
+    whole, context = read_program(args), context_for(args)
+    module = clone_module(whole)
+    to_local(module, context, working)
+    report(args, context)
+    turned, close = _turned(args, whole, context), _close(args, whole, context)
     certificate = ProgramCertificate.of(context.reshardings, module.num_partitions, context.machine)
     found = sorted(collectives(module), key=lambda c: -c.sent_bytes)
     work = contractions(module)
     if args.json:
         print_json(collectives_json(module, found) | {"collectives": [_record(c) for c in found]} | _work_json(work)
-                   | {"reshardings": _certificate_json(certificate)})  # fmt: skip
+                   | {"reshardings": _certificate_json(certificate)}
+                   | {key: [asdict(t) for t in found] for key, found in (("what_if", turned), ("close", close))
+                      if found is not None})  # fmt: skip
         return EXIT_OK
     if found:
         say(collectives_table(found, args.all), end="\n\n")
@@ -42,7 +54,40 @@ def comm(args: argparse.Namespace) -> int:
         say(f"\n{work_table(work)}\n\n{module.name}: {work_summary(work)}")
     if certificate.seconds:
         say(f"\nreshardings, each once; {times_text(certificate)}")
+    if turned is not None:
+        say(f"\n{args.what_if} turns {len(turned) or 'no'} decision{'s' * (len(turned) != 1)}")
+        say(f"\n{turned_table(turned)}" if turned else "", end="\n" * bool(turned))
     return EXIT_OK
+
+
+def _turned(args: argparse.Namespace, whole: Module, context: PassContext) -> list[Turned] | None:
+    """Returns the decisions that the machine of --what-if turns; None if none is asked for."""
+    if not args.what_if:
+        return None
+    machine = parse_machine(args.what_if)
+    _refuse_per_device(whole, "--what-if")
+    with working(f"partitioning for {args.what_if}"):
+        return what_if(whole, context, machine)
+
+
+def _close(args: argparse.Namespace, whole: Module, context: PassContext) -> list[Turned] | None:
+    """Remarks on the decisions that --close asks for, and returns them; None if it was not given."""
+    if not args.close:
+        return None
+    _refuse_per_device(whole, "--close")
+    with working("partitioning with other times"):
+        found = close_decisions(whole, context)
+    told = PassContext()
+    for t in found:
+        told.diagnostics.remark(f"close: {t.here} for {t.op}, in place of {t.there}: the times differ by less than "
+                                "the error of forecasts", category="close", cost=t.bytes)  # fmt: skip
+    report(args, told)
+    return found
+
+
+def _refuse_per_device(module: Module, option: str) -> None:
+    if is_per_device(module):
+        fail(f"{option} compares how a program is divided, and {module.name} is already the program of a device")
 
 
 def collectives_json(module: Module, found: Sequence[Collective]) -> dict[str, object]:

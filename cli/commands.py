@@ -154,8 +154,12 @@ COMMANDS = {
     ),
     "comm": Command(
         "print the collectives of the partitioned program, most bytes first", "cli.comm:comm",
-        (*PARTITIONED, flag("--all", "show each of those that differ in numbers only"), *a.remarks(), JSON),
-        ("hloom comm examples/mlp_named.hlo", "hloom comm examples/mlp_named.hlo --mesh x=4,y=2 --json"),
+        (*PARTITIONED, flag("--all", "show each of those that differ in numbers only"),
+         argument("--what-if", metavar="MACHINE", default="", help="show the decisions that another machine turns"),
+         flag("--close", "remark on decisions that turn on less than the error of the machine's forecasts"),
+         *a.remarks(), JSON),
+        ("hloom comm examples/mlp_named.hlo", "hloom comm examples/mlp_named.hlo --mesh x=4,y=2 --json",
+         "hloom comm examples/transformer_train.hlo --machine h100 --what-if tpu-v4 --close"),
     ),
     "memory": Command(
         "print the live memory of the partitioned program, and what lives at its peak", "cli.comm:memory",

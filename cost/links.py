@@ -110,6 +110,13 @@ class Links:
         ]  # fmt: skip
         return Links(tuple(levels))
 
+    def times(self, by: float) -> Links:
+        """Returns links over which all takes longer by this factor."""
+        return Links(tuple(
+            (start, replace(i, latency=i.latency * by, step=i.step * by, bandwidth=i.bandwidth / by))
+            for start, i in self.levels
+        ))  # fmt: skip
+
     @property
     def borders(self) -> tuple[int, ...]:
         """The first strides of the levels whose link differs from the level below."""

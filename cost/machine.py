@@ -86,6 +86,10 @@ class Machine(Protocol):
         """Returns the machine for a program on this many devices, whose links may depend on it."""
         return self
 
+    def slower(self, by: float) -> Machine:
+        """Returns a machine whose collectives take longer by this factor; this one if it cannot be slower."""
+        return self
+
     @property
     def torus(self) -> tuple[int, ...]:
         """The devices along each axis of a torus of known shape; empty if there is none."""
@@ -199,6 +203,10 @@ class Cluster(KeptHash, Machine):
     def of_devices(self, count: int) -> Cluster:
         """Returns this cluster with the shape of a torus of this many devices, if it has no shape."""
         return _of_devices(self, count)
+
+    def slower(self, by: float) -> Cluster:
+        fits = [replace(fit, latency=fit.latency * by, bandwidth=fit.bandwidth / by) for fit in self.fits]
+        return replace(self, links=self.links.times(by), fits=tuple(fits))
 
     @property
     def fastest(self) -> Transfer:

@@ -35,6 +35,7 @@ CATEGORIES = {
     "donation": "memory of a parameter is not used again for a result",
     "deadlock": "it cannot be shown that all devices of a group come to a collective",
     "constant": "a constant means something else than its text seems to say",
+    "close": "a decision turns on less than the error of forecasts",
 }
 """Categories of remarks and warnings with their descriptions; `--werror` selects by these names."""
 
