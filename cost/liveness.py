@@ -228,16 +228,15 @@ class _Scan:
         """Takes no memory for values that are not stored. What they are made of lives until their last use, and what a
         kernel reads until its end.
         """
-        for instruction in reversed(self.times):
+        ends: dict[Instruction, int] = {}
+        for instruction, time in reversed(self.times.items()):
             together = kernels.together(instruction)
-            end = max((self.times[i] for i in together if i in self.times), default=0)
-            if end > self.times[instruction]:
-                others = [self.times[u] for u in instruction.users if u not in together]
-                self.later[instruction] = max(min([end, *others]), self.times[instruction])
-                for read in self._operands(instruction):
-                    self.last[read] = max(self.last[read], end)
             if len(together) > 1:
                 self.inside.add(instruction)
+                if instruction not in ends:
+                    ends.update(dict.fromkeys(together, time))  # the last of them comes first
+                if (end := ends[instruction]) > time:
+                    self._postpone(instruction, together, end)
             contents = self.contents[instruction]
             if len(contents) != 1 or self.made.makers[contents[0]] is not instruction or not instruction.operands:
                 continue
@@ -249,6 +248,13 @@ class _Scan:
             self.inside.add(instruction)
             for read in self._operands(instruction):
                 self.last[read] = max(self.last[read], self.last[content])
+
+    def _postpone(self, instruction: Instruction, together: Collection[Instruction], end: int) -> None:
+        """Lets a kernel make a value when it ends, or when another one reads it, and read operands until then."""
+        others = [self.times[u] for u in instruction.users if u not in together]
+        self.later[instruction] = max(min([end, *others]), self.times[instruction])
+        for read in self._operands(instruction):
+            self.last[read] = max(self.last[read], end)
 
     def _find_waits(self) -> None:
         """Finds the done that ends each start and update, and the first use of each collective without a start."""

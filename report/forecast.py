@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..cost.attention import attention_kernels
 from ..cost.bubbles import bubbles
@@ -108,9 +108,7 @@ def forecast_of(local: Module, machine: Machine, whole: Module, batch_of: str = 
     same one. Raises CompileError if it has no parameter `batch_of`.
     """
     clock = Clock.of(local, machine)
-    found = schedule_of(local, machine, clock)
-    memory = live_memory(local, clock)
-    found = replace(found, memory=memory, peak=memory.peak, at=memory.at)
+    found = schedule_of(local, machine, clock, live_memory(local, clock))
     once = clock.serial(local.entry)
     waits: dict[str, float] = {}
     for c in found.collectives:

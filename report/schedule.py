@@ -88,11 +88,13 @@ class Schedule(InNotebooks):
     memory: LiveMemory
 
 
-def schedule_of(module: Module, machine: Machine, clock: Clock | None = None) -> Schedule:
-    """Returns the forecast of a per-device program in its order. `clock` has its times on the machine, if they are
-    known.
+def schedule_of(
+    module: Module, machine: Machine, clock: Clock | None = None, memory: LiveMemory | None = None
+) -> Schedule:
+    """Returns the forecast of a per-device program in its order. `clock` has its times on the machine, and `memory` its
+    live memory, if they are known.
     """
-    line, memory = timeline(module, machine, clock), live_memory(module)
+    line, memory = timeline(module, machine, clock), memory or live_memory(module)
     found: dict[str, list[Event]] = {}
     for event in line.collectives:
         found.setdefault(event.name, []).append(event)
