@@ -59,7 +59,7 @@ def show_program(text: str, stream: IO[str] | None = None) -> None:
 def message_width() -> int:
     """Returns the columns of an excerpt in a message: those of a narrow terminal, else `diagnostics.WIDTH`."""
     try:
-        return max(40, min(WIDTH, os.get_terminal_size(sys.stderr.fileno()).columns))
+        return max(40, min(WIDTH, os.get_terminal_size(sys.stderr.fileno()).columns or WIDTH))  # 0: not known
     except (OSError, ValueError):  # no terminal, or no file
         return WIDTH
 

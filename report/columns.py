@@ -32,7 +32,7 @@ def columns(rows: Sequence[Sequence[str]], right: Sequence[bool], most: int | No
 def terminal_width() -> int | None:
     """Returns the columns of the terminal that standard output is; None if it is none."""
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else None
+        return os.get_terminal_size(sys.stdout.fileno()).columns or None if sys.stdout.isatty() else None
     except (OSError, ValueError):
         return None
 

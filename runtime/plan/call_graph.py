@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -57,10 +57,26 @@ def _is_device_dependent(instruction: Instruction) -> bool:
 def live_in(computation: Computation) -> Iterator[Instruction]:
     """Yields the instructions that may run when the computation does, in it and in its callees."""
     computations = followers_first([computation], Computation.called)
-    return (instruction for callee in computations for instruction in live_instructions(callee))
+    effects = with_effects(computations)
+    return (instruction for callee in computations for instruction in live_instructions(callee, effects))
 
 
-def live_instructions(computation: Computation) -> list[Instruction]:
-    """Returns the instructions that the root or a side effect depends on, in order."""
-    live = computation.reachable(i for i in computation if i.has_effect())
+def with_effects(computations: Iterable[Computation]) -> set[Computation]:
+    """Returns those of computations, and of what they call, that have a side effect or call one that has."""
+    found: set[Computation] = set()
+    for computation in followers_first(computations, Computation.called):
+        if any(_has_effect(i, found) for i in computation):
+            found.add(computation)
+    return found
+
+
+def _has_effect(instruction: Instruction, effects: set[Computation]) -> bool:
+    return instruction.op.has_side_effect(instruction.attributes) or not effects.isdisjoint(instruction.called())
+
+
+def live_instructions(computation: Computation, effects: set[Computation]) -> list[Instruction]:
+    """Returns the instructions that the root or a side effect depends on, in order. `effects` has the computations with
+    effects.
+    """
+    live = computation.reachable(i for i in computation if _has_effect(i, effects))
     return [i for i in computation if i in live]

@@ -34,7 +34,7 @@ from ...ir.tools.process_grid import ProcessGrid
 from ...ir.tools.spmd import RegionBoundary, is_region_boundary, region_boundaries
 from ...ir.types.shape import Shape
 from ..fabric.collective import GridCollective
-from .call_graph import count_call_sites, device_dependent, in_branches, live_instructions
+from .call_graph import count_call_sites, device_dependent, in_branches, live_instructions, with_effects
 from .embedded import embedded_kernel
 from .interpreter import Step, StepPlan, find_last_uses
 from .kernels import GROUPS, NUMPY, KernelProvider
@@ -77,6 +77,7 @@ class Compilation:
         self._groups: dict[Instruction, Kernel | None] = {}
         self._device_dependent = device_dependent(module)
         self._call_sites = count_call_sites(module)
+        self.effects = with_effects(module)
 
     def plan(self, computation: Computation) -> StepPlan:
         """Returns the plan of a computation. Raises CompileError for collectives that do not fit the grid."""
@@ -170,9 +171,14 @@ class _Builder:
         find_last_uses(self.plan)
         return self.plan
 
+    def scope(self, computation: Computation, arguments: list[Tree], call: Instruction | None) -> _Scope:
+        """Returns the start of a walk through a computation."""
+        values = dict(zip(computation.parameters, arguments, strict=True))
+        return _Scope(computation, iter(live_instructions(computation, self.owner.effects)), values, call)
+
     def walk(self, arguments: list[Tree]) -> Tree:
         """Emits the steps of the computation and of those inlined into it; returns the tree of the root."""
-        scopes = [_scope(self.computation, arguments, None)]
+        scopes = [self.scope(self.computation, arguments, None)]
         while True:
             check_time()
             scope = scopes[-1]
@@ -188,7 +194,7 @@ class _Builder:
                 operands = [scope.values[o] for o in instruction.operands]
                 callee = instruction.called()[0] if instruction.op.role in _CALLS else None
                 if callee is not None and self.owner.is_inlined(callee) and self.owner.group(instruction) is None:
-                    scopes.append(_scope(callee, operands, instruction))
+                    scopes.append(self.scope(callee, operands, instruction))
                 else:
                     scope.values[instruction] = self.emit(instruction, operands)
 
@@ -341,11 +347,6 @@ class _Builder:
     def new_tree(self, shape: Shape) -> Tree:
         """Allocates buffers for the leaves of a value."""
         return tuple(map(self.new_tree, shape.elements)) if shape.is_tuple else self.new_buffer()
-
-
-def _scope(computation: Computation, arguments: list[Tree], call: Instruction | None) -> _Scope:
-    values = dict(zip(computation.parameters, arguments, strict=True))
-    return _Scope(computation, iter(live_instructions(computation)), values, call)
 
 
 _Emit = Callable[[_Builder, Instruction, list[Tree]], Tree]

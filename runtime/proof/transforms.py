@@ -22,7 +22,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.op import Algebra, Kernel, NotEvaluable
 from ...ir.ops.fft import FftAttributes, FftType
 from ...ir.types.literal import Array
-from ..plan.call_graph import live_instructions
+from ..plan.call_graph import live_instructions, with_effects
 from . import field, pairs
 from .embedding import as_integers, is_small
 from .field import PRIME, ZERO, P
@@ -111,7 +111,8 @@ def lengths_without_roots(module: Module) -> tuple[Counter[int], list[Instructio
     program that makes up one out of transforms of other lengths looks wrong.
     """
     counts, found = Counter[int](), list[Instruction]()
-    live = (i for computation in module for i in live_instructions(computation))
+    effects = with_effects(module)
+    live = (i for computation in module for i in live_instructions(computation, effects))
     for i in (i for i in live if i.op.algebra_of(i.call) is Algebra.TRANSFORM):
         others, last = _rows(i.attributes_as(FftAttributes))
         lengths = [row.length for row in (*others, last) if row.length and not row.has_roots]
