@@ -73,8 +73,8 @@ COMMANDS = {
     "goodput": Command(
         "print the share of a machine that is in slices without a failed host", "cli.goodput:goodput",
         (argument("--pod", type=a.extent, metavar="4x4x4", default=(4, 4, 4), help="the extent of the pod in cubes"),
-         argument("--hosts", type=a.positive, metavar="N", default=16, help="hosts of a cube (default: 16)"),
-         argument("--chips", type=a.positive, metavar="N", default=64, help="chips of a cube (default: 64)"),
+         argument("--hosts", type=a.positive, metavar="N", default=16, help="hosts of a cube"),
+         argument("--chips", type=a.positive, metavar="N", default=64, help="chips of a cube"),
          argument("--slices", type=a.positive_list, metavar="N,..", default=(64, 256, 1024, 2048, 3072),
                   help="chips of a slice"),
          argument("--availability", type=a.shares, metavar="P,..", default=(0.99, 0.995, 0.999),

@@ -24,8 +24,11 @@ def plan_text(plan: Plan, machine: str) -> str:
 def _bound(plan: Plan) -> str:
     if plan.gap is None:
         return "no bound is known"
-    return (f"bound: no plan of the model takes less than {timed(plan.bound)}; by the model the best proposal is "
-            f"within {plan.gap:.1%} of it")
+    text = f"by the model no plan takes less than {timed(plan.bound)}, and the best proposal {plan.gap:.1%} more"
+    value = plan.best.value
+    if value is None or not value.seconds:
+        return text
+    return f"{text}; the forecast of this plan is {plan.seconds / value.seconds:.2f} of the model's time"
 
 
 def _candidates(plan: Plan) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .hook import Transformed as Transformed
     from .hook import passes as passes
     from .jitted import jit as jit
-    from .pipeline import pipeline as pipeline
+    from .pipelining import pipeline as pipeline
     from .planning import JaxPlan as JaxPlan
     from .planning import plan as plan
 
@@ -44,7 +44,7 @@ _PLACES = {
     "Transformed": "jax.hook:Transformed",
     "passes": "jax.hook:passes",
     "jit": "jax.jitted:jit",
-    "pipeline": "jax.pipeline:pipeline",
+    "pipeline": "jax.pipelining:pipeline",
     "JaxPlan": "jax.planning:JaxPlan",
     "plan": "jax.planning:plan",
 }

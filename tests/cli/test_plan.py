@@ -21,7 +21,7 @@ def test_the_plan_and_its_files(tmp_path: Path) -> None:
     done = hloom("plan", NAMED, *QUICK, "-o", out, "--strategy-out", strategy, cwd=tmp_path)
     assert done.code == 0, done.err
     assert "as annotated" in done.out
-    assert "no plan of the model takes less than" in done.out
+    assert "by the model no plan takes less than" in done.out
     assert f"{strategy}:" in done.out
     assert hloom("run", out, "--check", cwd=tmp_path).code == 0
     assert hloom("forecast", NAMED, "--strategy", strategy, "--machine", "cpu-cluster", cwd=tmp_path).code == 0
