@@ -241,5 +241,5 @@ def test_werror_of_padding(tmp_path: Path) -> None:
 def test_unknown_category(tmp_path: Path) -> None:
     done = hloom("comm", "--werror=speed", "-", cwd=tmp_path, text=PADDED)
     assert done.code == 2
-    known = "replication, gather, work, padding, donation, deadlock, constant, or all"
+    known = "replication, gather, work, padding, donation, deadlock, constant, close, or all"
     assert f"'speed' is no category: {known}" in done.err
