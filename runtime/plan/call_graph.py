@@ -62,7 +62,7 @@ def live_in(computation: Computation) -> Iterator[Instruction]:
 
 
 def with_effects(computations: Iterable[Computation]) -> set[Computation]:
-    """Returns those of computations, and of what they call, that have a side effect or call one that has."""
+    """Finds the computations with side effects, in themselves or in what they call."""
     found: set[Computation] = set()
     for computation in followers_first(computations, Computation.called):
         if any(_has_effect(i, found) for i in computation):
