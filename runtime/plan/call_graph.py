@@ -62,7 +62,7 @@ def live_in(computation: Computation) -> Iterator[Instruction]:
 
 
 def with_effects(computations: Iterable[Computation]) -> set[Computation]:
-    """Finds the computations with side effects, in themselves or in what they call."""
+    """Finds the computations with side effects, in themselves or in their callees."""
     found: set[Computation] = set()
     for computation in followers_first(computations, Computation.called):
         if any(_has_effect(i, found) for i in computation):
