@@ -110,7 +110,7 @@ class _Kernels:
         """Lets products read a slice where it lies, if they alone read it."""
         if value.operands and value.users and self.is_stored(value) and has_windows(value):
             readers = list(_readers(value))
-            if all(is_contraction(reader) for reader, _ in readers):
+            if readers and all(is_contraction(reader) for reader, _ in readers):
                 self._host(readers[0][0], [value])
                 self._not_stored(value)
 

@@ -92,3 +92,16 @@ ENTRY e {
     indices = 3 * 4  # bytes, read once and counted with what is written
     assert joined == {"y": X + W + indices, "r": Y + 2 * indices}
     assert sum(apart.values()) - sum(joined.values()) == 2 * W + 4 * Y
+
+
+def test_a_slice_that_only_a_dead_view_reads_is_stored() -> None:
+    text = """HloModule m
+ENTRY e {
+  x = f32[8,16] parameter(0)
+  s = f32[4,16] slice(x), slice={[0:4], [0:16]}
+  v = f32[64] reshape(s)
+  ROOT r = f32[8,16] copy(x)
+}"""
+    clock, named, found = touched(text, KERNELS)
+    assert found["s"] == 2 * 4 * 4 * 16
+    assert clock.parts(named["s"]).compute > 0
