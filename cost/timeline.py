@@ -228,9 +228,9 @@ class _Simulation:
                 self.now = event.end
 
     def before(self, event: Event) -> Event | None:
-        """Returns the collective whose end lets this one start."""
-        queues = (self.queues[engine] for engine in event.engine.split(TOGETHER))
-        return next((other for queue in queues for other in queue if other.end == event.start), None)
+        """Returns the collective whose end lets this one start; one without a duration lets none wait."""
+        queued = (other for engine in event.engine.split(TOGETHER) for other in self.queues[engine])
+        return next((other for other in queued if other.end == event.start > other.start), None)
 
     def advance(self, seconds: float) -> None:
         """Advances computation by this amount, at the speed that the running collectives leave."""

@@ -18,6 +18,8 @@ from hloom.cost.seconds import Clock, collective_seconds, op_seconds
 from hloom.cost.timeline import TOGETHER, Timeline, timeline
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module
+from hloom.passes.base import PassContext
+from hloom.passes.pipelines import schedule
 from support.slow_machine import Slow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -296,3 +298,24 @@ def test_a_clock_may_be_used_again_for_another_order(train: Module) -> None:
     timeline(train, machine, clock)
     shuffle(train, 3)
     assert timeline(train, machine, clock).seconds == timeline(train, machine).seconds
+
+
+def test_a_collective_of_single_devices_lets_none_wait() -> None:
+    """It takes no time, and so ends when it begins: what an engine waited for was searched for ever."""
+    text = """HloModule m, num_partitions=8, frontend_attributes={hloom.stage="local"}
+ENTRY e {
+  x = f32[4,256,128] parameter(0)
+  y = f32[4,128,256] parameter(1)
+  g = f32[4,256,256] all-gather(x), channel_id=1, replica_groups=[4,2]<=[8], dimensions={2}, use_global_device_ids=true
+  h = f32[4,128,512] all-gather(y), channel_id=2, replica_groups=[4,2]<=[2,2,2]T(0,2,1), dimensions={2},
+    use_global_device_ids=true
+  r = f32[4,128,2,256] reshape(h)
+  a = f32[4,128,2,256] all-to-all(r), channel_id=3, replica_groups={{0},{5},{3},{4},{7},{2},{6},{1}}, dimensions={2}
+  t = f32[4,2,128,256] transpose(a), dimensions={0,2,1,3}
+  ROOT z = f32[4,256,256] reshape(t)
+}"""
+    module = hloom.parse(text)
+    schedule(module, PassContext(machine=PRESETS["tpu-v5e"]))
+    found = hloom.timeline(module, "tpu-v5e")
+    assert [c.instruction.opcode for c in found.collectives].count("all-to-all") == 1
+    assert found.seconds >= found.exposed > 0
