@@ -19,6 +19,7 @@ from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.interfaces import memory
 from ..ir.graph.op import Role
+from ..ir.reached import reached
 from .uses import has_windows, overwritten
 from .work import is_contraction
 
@@ -125,19 +126,18 @@ class _Kernels:
             self._not_stored(value)
 
     def _not_stored(self, value: Instruction) -> None:
-        self.found.stored[value] = False
-        for user in value.users:
-            if memory(user.op).is_view:
-                self._not_stored(user)
+        self.found.stored.update(dict.fromkeys(_shown(value), False))
 
 
 def _readers(value: Instruction) -> Iterable[tuple[Instruction, Instruction]]:
     """Yields the users of a value, looking through views, and the operand by which each reads it."""
-    for user in dict.fromkeys(value.users):
-        if memory(user.op).is_view:
-            yield from _readers(user)
-        else:
-            yield user, value
+    for read in _shown(value):
+        yield from ((user, read) for user in dict.fromkeys(read.users) if not memory(user.op).is_view)
+
+
+def _shown(value: Instruction) -> Iterable[Instruction]:
+    """Returns a value and the views of it."""
+    return reached([value], lambda read: (user for user in read.users if memory(user.op).is_view))
 
 
 def _puts(user: Instruction, value: Instruction) -> bool:

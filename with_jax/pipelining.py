@@ -88,7 +88,7 @@ class _Program:
             x = jnp.where(row["is_first"], inputs[row["microbatch"]], held[row["input"]])
             target = jax.tree.map(lambda t: t[row["microbatch"]], targets)
             actions = [self._action(name) for name in self.table.actions]
-            taken = (own, x, waiting[row["gradient"]], target)
+            taken = (own, x, waiting[row["gradient"]], target, jnp.zeros_like(total))
             y, dy, change, value = jax.lax.switch(row["action"], actions, taken)
             sums = jax.tree.map(lambda s, c: s.at[row["part"]].add(c), sums, change)
             return ((held, waiting), (y, dy), sums, total + value), None
@@ -116,9 +116,9 @@ class _Program:
         apart = any(other.startswith("W") for other in self.table.actions)
 
         def action(taken: Any) -> Any:
-            own, x, gradient, target = taken
+            own, x, gradient, target, value = taken
             y = dy = jnp.zeros_like(x)
-            change, value = jax.tree.map(jnp.zeros_like, own), None
+            change = jax.tree.map(jnp.zeros_like, own)
             if kind == "F":
                 y = self.stage(own, x)
             elif kind in "BW":
@@ -133,8 +133,7 @@ class _Program:
                 result, pull = jax.vjp(forward, {n: given[n] for n in wanted})
                 (found,) = pull(jnp.ones_like(result) if is_last else gradient)
                 dy, change = found.get("x", dy), found.get("own", change)
-                value = result if is_last and kind == "B" else None
-            loss = jax.eval_shape(lambda: self.loss(self.stage(own, x), target))
-            return y, dy, change, jnp.zeros((), loss.dtype) if value is None else value
+                value = result if is_last and kind == "B" else value
+            return y, dy, change, value
 
         return action

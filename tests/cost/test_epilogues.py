@@ -105,3 +105,16 @@ ENTRY e {
     clock, named, found = touched(text, KERNELS)
     assert found["s"] == 2 * 4 * 4 * 16
     assert clock.parts(named["s"]).compute > 0
+
+
+def test_a_long_chain_of_views() -> None:
+    views = "\n".join(f"  v{n} = f32[{(32, 2)[n % 2]},{(2, 32)[n % 2]}] reshape(v{n - 1})" for n in range(1, 1500))
+    text = f"""HloModule m
+ENTRY e {{
+  x = f32[8,16] parameter(0)
+  v0 = f32[4,16] slice(x), slice={{[0:4], [0:16]}}
+{views}
+  ROOT r = f32[64] reshape(v1499)
+}}"""
+    clock, named, _ = touched(text, KERNELS)
+    assert clock.touched(named["v0"]) == 2 * 4 * 4 * 16
