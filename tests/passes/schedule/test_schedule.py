@@ -60,6 +60,12 @@ def scheduled(local: Module, machine: str = "cpu-cluster", memory: int = 0, form
     return module
 
 
+@cache
+def _scan(machine: str) -> Module:
+    """A scheduled training step with a scan, which several tests look at."""
+    return scheduled(local_of((EXAMPLES / "transformer_scan_train.hlo").read_text()), machine)
+
+
 def counted(module: Module) -> Counter[str]:
     return Counter(i.opcode for c in computations_run(module) for i in c if i.op.is_collective)
 
@@ -85,7 +91,8 @@ def test_examples_keep_their_bits(name: str, machine: str, forms: tuple[str, ...
     inputs, local = inputs_for_module(whole), hloom.partition(whole).module
     expected = simulate(local, inputs)
     for form in forms:
-        module = scheduled(local, machine, form=form)
+        is_scan = (name, form) == ("transformer_scan_train", "variadic")
+        module = _scan(machine) if is_scan else scheduled(local, machine, form=form)
         assert same_bits(simulate(hloom.parse(module.to_text()), inputs), expected)
         assert seconds(module, machine) <= seconds(local, machine)
         assert sum(counted(module).values()) <= sum(counted(local).values())
@@ -164,14 +171,14 @@ def _named(module: Module, name: str) -> Any:
 
 
 def test_scheduling_again_changes_nothing() -> None:
-    for text in (fsdp_step(4, layers=3, width=64, batch=64), (EXAMPLES / "transformer_scan_train.hlo").read_text()):
-        module = scheduled(local_of(text))
+    for module in (scheduled(local_of(fsdp_step(4, layers=3, width=64, batch=64))), _scan("cpu-cluster")):
         again = scheduled(hloom.parse(module.to_text()))
         assert again.to_text() == hloom.parse(module.to_text()).to_text()
+        assert scheduled(module).to_text() == module.to_text()
 
 
 def test_the_program_does_not_grow_with_the_devices() -> None:
-    texts = [scheduled(local_of(fsdp_step(n, layers=3, width=n * 16, batch=n * 16))) for n in (64, 512)]
+    texts = [scheduled(local_of(fsdp_step(n, layers=2, width=n * 16, batch=n * 16))) for n in (64, 512)]
     small, large = ([len(m.entry), len(m.to_text())] for m in texts)
     assert large[0] <= small[0] * 1.1
     assert large[1] <= small[1] * 1.2
@@ -179,11 +186,11 @@ def test_the_program_does_not_grow_with_the_devices() -> None:
 
 def test_memory_is_a_limit() -> None:
     """With ever less memory the program takes longer, until an error says by how much it does not fit."""
-    local = local_of(fsdp_step(4, layers=4, width=64, batch=64))
+    local = local_of(fsdp_step(4, layers=3, width=64, batch=64))
     free = scheduled(local)
     peak = live_memory(free).peak
     times: list[float] = []
-    for limit in (2 * peak, peak, int(0.98 * peak), int(0.95 * peak)):
+    for limit in (peak, int(0.95 * peak)):
         try:
             module = scheduled(local, memory=limit)
         except hloom.CompileError:
@@ -199,20 +206,24 @@ def test_memory_is_a_limit() -> None:
 
 
 @pytest.mark.parametrize("machine", ["cpu-cluster", pytest.param("h100", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("layers", "width", "batch"), [
-    (3, 64, 512), *(pytest.param(*sizes, marks=pytest.mark.slow) for sizes in ((3, 16, 64), (4, 64, 64), (5, 32, 128))),
+@pytest.mark.parametrize(("layers", "width", "batch", "shares"), [
+    (3, 64, 512, (1.5, 0.9, 0.7)),
+    *(pytest.param(*sizes, (1.5, 1.1, 1.0, 0.9, 0.8, 0.7, 0.6), marks=pytest.mark.slow)
+      for sizes in ((3, 64, 512), (3, 16, 64), (4, 64, 64), (5, 32, 128))),
 ])  # fmt: skip
-def test_more_memory_is_never_slower(machine: str, layers: int, width: int, batch: int) -> None:
+def test_more_memory_is_never_slower(
+    machine: str, layers: int, width: int, batch: int, shares: tuple[float, ...]
+) -> None:
     local = local_of(fsdp_step(4, layers, width, batch))
     old, times = live_memory(local).peak, list[float]()
-    for share in (1.5, 1.1, 1.0, 0.9, 0.8, 0.7, 0.6):
+    for share in shares:
         try:
             module = scheduled(local, machine, memory=int(share * old))
         except hloom.CompileError:
             break
         assert live_memory(module).peak <= share * old
         times.append(seconds(module, machine))
-    assert len(times) >= 4
+    assert len(times) >= 3
     assert all(more <= less * (1 + 1e-9) for more, less in pairwise(times))
 
 
@@ -328,14 +339,18 @@ def test_wrong_options(passes: str, message: str) -> None:
         run_pipeline(parse_pipeline(passes), local, PassContext())
 
 
-@pytest.mark.parametrize("machine", ["cpu-cluster", pytest.param("h100", marks=pytest.mark.slow)])
-def test_loops_gather_ahead_where_that_is_faster(machine: str) -> None:
+@pytest.mark.parametrize(
+    ("machine", "memory"),
+    [("cpu-cluster", 0), *(pytest.param(*case, marks=pytest.mark.slow)
+                           for case in (("h100", 0), ("cpu-cluster", 10**12), ("h100", 10**12)))],
+)  # fmt: skip
+def test_loops_gather_ahead_where_that_is_faster(machine: str, memory: int) -> None:
     """Each way is scheduled; the program takes no longer than without, and says what it took."""
     local = local_of((EXAMPLES / "transformer_scan_train.hlo").read_text())
-    alone, _ = rewritten(clone_module(local), "equal-computations,schedule", MACHINES[machine])
-    assert seconds(scheduled(local, machine), machine) <= seconds(alone, machine) / 0.99
-    alone, _ = rewritten(clone_module(local), "equal-computations,schedule{memory=1TB}", MACHINES[machine])
-    assert seconds(scheduled(local, machine, memory=10**12), machine) <= seconds(alone, machine)
+    passes = "equal-computations,schedule" + f"{{memory={memory}}}" * bool(memory)
+    alone, _ = rewritten(clone_module(local), passes, MACHINES[machine])
+    module = scheduled(local, machine, memory=memory) if memory else _scan(machine)
+    assert seconds(module, machine) <= seconds(alone, machine) / (1 if memory else 0.99)
 
 
 @pytest.mark.parametrize("layers", [2, 4])
@@ -349,9 +364,3 @@ def test_memory_is_taken_for_time_alone(layers: int) -> None:
             assert seconds(free, machine) * 0.99 < seconds(all_of_it, machine)
         assert live_memory(free).peak <= live_memory(all_of_it).peak
 
-
-
-def test_what_is_scheduled_is_not_rewritten_again() -> None:
-    module = scheduled(local_of((EXAMPLES / "transformer_scan_train.hlo").read_text()), "h100")
-    text = module.to_text()
-    assert scheduled(module, "h100").to_text() == text
