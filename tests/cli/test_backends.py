@@ -32,7 +32,7 @@ QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_bas
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
-    "name", ["mlp_named", pytest.param("transformer_train", marks=pytest.mark.slow), "transformer_scan_train"]
+    "name", ["mlp_named", *(pytest.param(f"transformer_{n}", marks=pytest.mark.slow) for n in ("train", "scan_train"))]
 )
 def test_examples_pass_the_check(name: str, backend: str, tmp_path: Path) -> None:
     done = hloom("run", EXAMPLES / f"{name}.hlo", "--check", "--backend", backend, cwd=tmp_path)
@@ -156,12 +156,12 @@ def test_ranks_without_native_code_decide_for_all(tmp_path: Path) -> None:
 @needs_llvm
 def test_code_without_some_features_has_the_same_bits(tmp_path: Path) -> None:
     found: list[bytes] = []
-    for hidden in ("", "-avx512f", "-avx2"):
+    for hidden in ("", "-avx512f,-avx2"):
         done = process("eval", EXAMPLES / "mlp_train.hlo", "--backend", "native", "--out", "o", cwd=tmp_path,
                        HLOOM_CPU=hidden, HLOOM_CACHE=str(tmp_path / "cache"))  # fmt: skip
         assert (done.code, done.err) == (0, "")
         found.append(b"".join(p.read_bytes() for p in sorted((tmp_path / "o").iterdir())))
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1]
 
 
 def test_unknown_features_are_refused(tmp_path: Path) -> None:
@@ -194,14 +194,14 @@ def agree(module: Module, special: bool = False) -> None:
         assert same.equal, f"{same}\n{module.to_text()}"
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=12, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_random_programs_agree(module: Module) -> None:
     agree(module)
 
 
 @needs_llvm
-@settings(max_examples=10, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=8, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_random_programs_of_special_numbers_agree(module: Module) -> None:
     agree(module, special=True)

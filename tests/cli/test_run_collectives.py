@@ -15,7 +15,7 @@ def test_ways_to_communicate_have_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
-@pytest.mark.parametrize("way", ["shared", "mpi"])
+@pytest.mark.parametrize("way", [pytest.param("shared", marks=pytest.mark.slow), "mpi"])
 def test_ranks_communicate_as_demanded(way: str, tmp_path: Path) -> None:
     done = process("run", NAMED, "--ranks", "2", "--collectives", way, "--check", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")

@@ -204,7 +204,10 @@ def test_values_inside_of_loops_cost_what_they_read() -> None:
     assert launched["r"] == 15
 
 
-@pytest.fixture(scope="module", params=["mlp_train", "transformer_scan_train"])
+SCAN = pytest.param("transformer_scan_train", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=["mlp_train", SCAN])
 def train(request: pytest.FixtureRequest) -> Module:
     return hloom.partition(hloom.parse((EXAMPLES / f"{request.param}.hlo").read_text()))
 

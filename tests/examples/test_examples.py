@@ -72,6 +72,7 @@ def test_mesh_that_divides_nothing() -> None:
     assert re.search(r'custom-call\(%tokens\S*\), custom_call_target="Sharding", sharding={devices=\[3,1,3\]', text)
 
 
+@pytest.mark.slow
 def test_mesh_size_changes_shardings_only() -> None:
     """More devices make no longer program: the same instructions, whatever the mesh."""
     sizes = ["--width", "128", "--heads", "16", "--batch", "64", "--layers", "1"]

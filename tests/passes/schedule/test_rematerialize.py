@@ -129,6 +129,7 @@ def test_behind_barriers_it_survives_the_merging_of_equal_values() -> None:
     assert hloom.prove(whole, kept).is_equal
 
 
+@pytest.mark.slow
 def test_schedules_for_xla_have_barriers() -> None:
     whole = hloom.parse(fsdp_step(4, layers=6, width=16, batch=256))
     inputs, local = inputs_for_module(whole), hloom.partition(whole).module

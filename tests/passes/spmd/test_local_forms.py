@@ -60,7 +60,7 @@ def _check(module: Module) -> None:
     assert result.equal, f"{result}\n{module.to_text()}\n{local.to_text()}"
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=20, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs())
 def test_random_programs_with_divided_factors(module: Module) -> None:
     _check(module)

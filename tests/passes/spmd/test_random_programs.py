@@ -21,7 +21,7 @@ def check(module: Module, windowed: int = 0) -> None:
     assert found is None, f"{found}\n{module.to_text()}"
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=80, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_random_programs(module: Module) -> None:
     check(module)
@@ -34,7 +34,7 @@ def test_random_programs_as_text(module: Module) -> None:
     check(parse(module.to_text()))
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=30, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs())
 def test_random_programs_with_rings(module: Module) -> None:
     check(module, windowed=1)

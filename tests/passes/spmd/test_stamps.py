@@ -21,7 +21,9 @@ ENTRY main {
 """
 
 
-@pytest.mark.parametrize("name", ["transformer_train", "transformer_scan_train", "mlp_train"])
+@pytest.mark.parametrize(
+    "name", ["transformer_train", pytest.param("transformer_scan_train", marks=pytest.mark.slow), "mlp_train"]
+)
 def test_stamps_change_nothing(name: str) -> None:
     """Uses with attributes of a frontend have no stamps."""
     module = hloom.propagate(hloom.parse((EXAMPLES / f"{name}.hlo").read_text()))

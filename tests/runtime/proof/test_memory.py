@@ -34,7 +34,10 @@ def no_collector() -> Iterator[None]:
     gc.enable()
 
 
-@pytest.mark.parametrize("text", [MANY, (EXAMPLES / "mlp_train.hlo").read_text()], ids=["many", "mlp_train"])
+STEP = pytest.param((EXAMPLES / "mlp_train.hlo").read_text(), marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("text", [MANY, STEP], ids=["many", "mlp_train"])
 def test_memory_returns_after_a_proof(no_collector: None, text: str) -> None:
     module = hloom.parse(text)
     local = hloom.partition(module)

@@ -93,7 +93,7 @@ ENTRY e { x = f32[8,8] parameter(0), sharding={mesh['a'=2,'b'=2], [{'a'}, {'b'}]
 
 
 @pytest.mark.parametrize(
-    "name", ["mlp_train", "transformer_train", pytest.param("transformer_scan_train", marks=pytest.mark.slow)]
+    "name", ["mlp_train", *(pytest.param(f"transformer_{n}", marks=pytest.mark.slow) for n in ("train", "scan_train"))]
 )
 def test_hardly_any_value_of_the_examples_is_unrelated(name: str) -> None:
     module = hloom.load(EXAMPLES / f"{name}.hlo")
