@@ -13,6 +13,7 @@ from ...cost.machine import Machine
 from ...cost.memory import peak_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline_seconds
+from ...ir.analysis.lifetimes import live_bytes
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -20,7 +21,7 @@ from ...ir.graph.module import Module, clone_module
 from .combining import CombinedForm
 from .extract import Extract, extract
 from .neighbours import combine_neighbours, neighbours
-from .orders import Order, live_bytes, soon
+from .orders import Order, soon
 from .roles import Roles, roles_of
 from .search.problem import Outcome
 from .write import Written
