@@ -10,6 +10,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import InternalError, Location
+from ..reached import reached
 from ..sharding.sharding import AnySharding, Sharding, TupleSharding
 from ..shown import shortened
 from ..strings import BracedText, quote, unescape
@@ -186,16 +187,8 @@ class Instruction:
             return True
         if not called_fields(type(self.attributes)):
             return False
-        reached = dict.fromkeys(self.called())
-        stack = list(reached)
-        while stack:
-            for instruction in stack.pop():
-                if instruction.op.has_side_effect(instruction.attributes):
-                    return True
-                new = [c for c in instruction.called() if c not in reached]
-                reached.update(dict.fromkeys(new))
-                stack += new
-        return False
+        called = reached(self.called(), lambda computation: computation.called())
+        return any(i.op.has_side_effect(i.attributes) for computation in called for i in computation)
 
     def copied(self, name: str, operands: list[Instruction], attributes: Attributes) -> Instruction:
         """Returns an instruction like this one, in no computation. Control predecessors are not copied."""
