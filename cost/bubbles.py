@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..ir.analysis.buffers import body_of
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.op import Role
 from ..ir.ops.collectives import Pairs, pairs_of
-from .buffers import body_of
 from .runs import runs
 from .seconds import Clock, Seconds, trips_of
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from ..ir.analysis.awaited import reads
 from ..ir.analysis.fusion_groups import evaluation_order
 from ..ir.brief import brief
 from ..ir.graph.computation import Computation
@@ -78,7 +79,7 @@ class _Kernels:
         if len(inside) > 1:
             self._host(product, sorted(inside - {product}, key=self.place.__getitem__))
             for op in inside:
-                self.found.stored[op] = op in self.roots or any(reader not in inside for reader, _ in _readers(op))
+                self.found.stored[op] = op in self.roots or any(reader not in inside for reader, _ in reads(op, _is_view))
 
     def _push(self, pending: list[int], op: Instruction) -> None:
         for user in op.users:
@@ -110,7 +111,7 @@ class _Kernels:
     def read_in_place(self, value: Instruction) -> None:
         """Lets products read a slice where it lies, if they alone read it."""
         if value.operands and value.users and self.is_stored(value) and has_windows(value):
-            readers = list(_readers(value))
+            readers = list(reads(value, _is_view))
             if readers and all(is_contraction(reader) for reader, _ in readers):
                 self._host(readers[0][0], [value])
                 self._not_stored(value)
@@ -120,7 +121,7 @@ class _Kernels:
         is_computed = value.op.is_fusible or is_contraction(value)
         if not is_computed or not value.operands or not self.found.stored.get(value, True) or not self.is_stored(value):
             return
-        readers = list(_readers(value))
+        readers = list(reads(value, _is_view))
         puts = [reader for reader, read in readers if _puts(reader, read)]
         if puts and all(r in puts or _same_loops(r, value) for r, _ in readers):
             self._not_stored(value)
@@ -129,15 +130,13 @@ class _Kernels:
         self.found.stored.update(dict.fromkeys(_shown(value), False))
 
 
-def _readers(value: Instruction) -> Iterable[tuple[Instruction, Instruction]]:
-    """Yields the users of a value, looking through views, and the operand by which each reads it."""
-    for read in _shown(value):
-        yield from ((user, read) for user in dict.fromkeys(read.users) if not memory(user.op).is_view)
+def _is_view(value: Instruction) -> bool:
+    return memory(value.op).is_view
 
 
 def _shown(value: Instruction) -> Iterable[Instruction]:
     """Returns a value and the views of it."""
-    return reached([value], lambda read: (user for user in read.users if memory(user.op).is_view))
+    return reached([value], lambda read: filter(_is_view, read.users))
 
 
 def _puts(user: Instruction, value: Instruction) -> bool:

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ..ir.analysis.buffers import body_of
+from ..ir.analysis.liveness import Buffer, Kernels, Lives, Pairs, lives_of, state_pairs
 from ..ir.brief import brief
 from ..ir.checked_call import checked
 from ..ir.graph.computation import Computation
@@ -23,8 +25,6 @@ from ..ir.graph.stack_frames import source_line
 from ..ir.in_notebooks import InNotebooks
 from ..ir.tools.aliases import aliases, donors, leaf_number
 from ..ir.types.shape import Shape
-from .buffers import body_of
-from .liveness import Buffer, Kernels, Lives, Pairs, lives_of, state_pairs
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,8 @@ class _Route(NamedTuple):
 
 
 class Clock:
-    """Times the instructions of one program, which may change only before `renew`. Equal groups are looked up once.
+    """Times the instructions of one program as long as its `loop_edits` stay: ask for the clock again after edits.
+    Equal groups are looked up once.
 
     `sent` overrides the bytes of single collectives, by name. Unless `combined`, a collective of several arrays takes
     the time of one collective for each.
@@ -87,17 +88,14 @@ class Clock:
 
     @staticmethod
     def of(module: Module, machine: Machine) -> Clock:
-        """Returns the clock of a program's devices."""
-        return Clock(machine, module.devices)
-
-    def renew(self, module: Module) -> None:
-        """Forgets the times that are invalid since new instructions replaced some."""
-        for instruction in self._stored.renew(module) if self._stored is not None else ():
-            self._parts.pop(instruction, None)
-            self._touched.pop(instruction, None)
-        self._serial.clear()
-        self._kernels.clear()
-        self._epilogues.clear()
+        """Returns the clock of a program's devices. The program keeps it; what collectives may have changed that
+        replaced others since is looked up again.
+        """
+        found = module.analyses.get(module, Clock, machine, lambda: Clock(machine, module.devices))
+        found._serial.clear()
+        found._kernels.clear()
+        found._epilogues.clear()
+        return found
 
     def copied(self, copies: Mapping[Instruction, Instruction]) -> Clock:
         """Returns the clock of a copy of the program, given the copy of each instruction."""

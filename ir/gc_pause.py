@@ -14,7 +14,9 @@ from contextlib import contextmanager
 def paused_collector() -> Generator[None]:
     """Disables cyclic garbage collection inside the context and restores its previous state afterwards.
 
-    Objects made inside count as old then: otherwise the next allocation would search all of them for garbage.
+    Objects made inside count as old then: otherwise the next allocations would search all of them for garbage, and
+    those of several pauses again. Where the process has frozen objects, which thawing would mix with them, they are
+    searched once instead.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -22,7 +24,9 @@ def paused_collector() -> Generator[None]:
         yield
     finally:
         if was_on:
-            if not gc.get_freeze_count():
+            if gc.get_freeze_count():
+                gc.collect(1)
+            else:
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

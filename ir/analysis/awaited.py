@@ -26,15 +26,23 @@ def passes_on(instruction: Instruction) -> bool:
     return bool(instruction.operands) and (memory(op).shares_memory or memory(op).is_view or op.role is Role.ELEMENT)
 
 
-def readers(value: Instruction, passes: Callable[[Instruction], bool] = passes_on) -> Iterator[Instruction]:
-    """Yields the instructions that read a value, or one that passes it on."""
+def reads(
+    value: Instruction, passes: Callable[[Instruction], bool] = passes_on
+) -> Iterator[tuple[Instruction, Instruction]]:
+    """Yields the instructions that read a value, or one that passes it on, and the operand by which each reads it."""
     stack = [value]
     while stack:
-        for user in stack.pop().users:
+        read = stack.pop()
+        for user in read.users:
             if passes(user):
                 stack.append(user)
             else:
-                yield user
+                yield user, read
+
+
+def readers(value: Instruction, passes: Callable[[Instruction], bool] = passes_on) -> Iterator[Instruction]:
+    """Yields the instructions that read a value, or one that passes it on."""
+    return (user for user, _ in reads(value, passes))
 
 
 @lru_cache(maxsize=1024)

@@ -6,68 +6,60 @@ each reader recomputes it. A view is stored if the value that it shows is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.interfaces import memory
-from ..graph.module import Module
-from .fusion_groups import Group, Groups
+from .fusion_groups import Groups
 
 
 class Stored:
-    """The answers for a program, which may change only before `renew`."""
+    """The answers for a program as long as the `loop_edits` of its computations stay: collectives that replace others
+    are taken to leave the loops around them as they are.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Instruction, bool] = {}
-        self._groups: dict[Instruction, Group] = {}
+        self._together: dict[Instruction, tuple[Instruction, ...]] = {}
+        self._analysed: set[Computation] = set()
 
     def __call__(self, value: Instruction) -> bool:
         """Whether a value is materialized in memory."""
         found = self._known.get(value)
         if found is None:
             assert value.parent is not None
-            self._known |= self._analysed(value.parent)
+            if value.parent in self._analysed:  # a new collective, or a part of its result
+                return True
+            self._analyse(value.parent)
             found = self._known[value]
         return found
 
     def together(self, value: Instruction) -> Collection[Instruction]:
         """Returns the values of the nest of loops that makes a value."""
         self(value)
-        group = self._groups.get(value)
-        return (value,) if group is None else group.members
+        return self._together.get(value, (value,))
 
-    def _analysed(self, computation: Computation) -> dict[Instruction, bool]:
+    def _analyse(self, computation: Computation) -> None:
         groups = Groups(computation)
-        self._groups |= groups.of
-        return _answers(groups)
+        self._analysed.add(computation)
+        self._known |= _answers(groups)
+        for group in dict.fromkeys(groups.of.values()):
+            self._add(group.members)
+
+    def _add(self, members: Iterable[Instruction]) -> None:
+        nest = tuple(members)
+        self._together |= dict.fromkeys(nest, nest)
 
     def copied(self, copies: Mapping[Instruction, Instruction]) -> Stored:
-        """Copies the answers to the copies of instructions."""
+        """Returns the answers for a copy of the program, given the copy of each instruction."""
         found = Stored()
         found._known = {copies[value]: answer for value, answer in self._known.items() if value in copies}
+        found._analysed = {copy.parent for copy in found._known if copy.parent is not None}
+        for nest in dict.fromkeys(self._together.values()):
+            if nest[0] in copies:
+                found._add(copies[value] for value in nest)
         return found
-
-    def renew(self, module: Module) -> set[Instruction]:
-        """Answers for new instructions, after which values have the same readers as before. Returns them and the
-        values whose answers they change, with readers.
-
-        Collectives and views that replace others are taken to leave the loops around them as they are.
-        """
-        changed: set[Instruction] = set()
-        for computation in module:
-            new = [i for i in computation if i not in self._known]
-            if not new or len(new) == len(computation):
-                continue
-            computes = any(i.op.is_fusible and not self._shows_stored(i) for i in new)
-            answers = self._analysed(computation) if computes else dict.fromkeys(new, True)
-            found = [i for i, answer in answers.items() if self._known.get(i) is not answer]
-            changed.update(found, *(i.users for i in found))
-            self._known |= answers
-        return changed
-
-    def _shows_stored(self, value: Instruction) -> bool:
-        return memory(value.op).is_view and all(self._known.get(o, True) for o in value.operands)
 
 
 def _answers(groups: Groups) -> dict[Instruction, bool]:

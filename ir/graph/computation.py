@@ -21,6 +21,7 @@ from .instruction import Instruction
 from .op import AnyOp, Role, op_named
 from .pickling import Record, instructions_of, records_of
 from .python_values import checked_use, known_op, literal_of
+from .transfers import is_transfer, joins_transfers
 
 if TYPE_CHECKING:
     from .module import Module
@@ -33,9 +34,9 @@ class Computation(Callee, InNotebooks):
     """A function from its parameters to the value of its root.
 
     `root` is the last instruction, unless it is assigned or `at` has fixed it. Iterating yields the instructions in
-    order. `execution_thread`
-    is the text of that attribute, empty for the main thread. A pickle of a computation, or of one of its instructions,
-    holds the computation and everything it calls, but no module.
+    order. `loop_edits` counts the edits that may change how its ops are fused: all but new orders, and collectives that
+    replace others. `execution_thread` is the text of that attribute, empty for the main thread. A pickle of a
+    computation, or of one of its instructions, holds the computation and everything it calls, but no module.
     """
 
     def __init__(self, name: str, location: Location | None = None) -> None:
@@ -43,6 +44,7 @@ class Computation(Callee, InNotebooks):
         self.location = location
         self.execution_thread = ""
         self.has_control_dependencies = False
+        self.loop_edits = 0
         self.parent: Module | None = None
         self._order: dict[Instruction, None] = {}
         self._names: dict[str, Instruction] = {}
@@ -76,6 +78,7 @@ class Computation(Callee, InNotebooks):
 
     @root.setter
     def root(self, instruction: Instruction) -> None:
+        self.loop_edits += instruction is not self._root
         self._root = instruction
 
     @property
@@ -191,6 +194,7 @@ class Computation(Callee, InNotebooks):
     def append(self, instruction: Instruction) -> None:
         """Appends a finished instruction under its own name, which must be free here."""
         instruction.parent = self
+        self.loop_edits += self._root is None or not joins_transfers(instruction)
         self._order[instruction] = None
         if self._insertions.point is not None:
             self._insertions.point.append(instruction)
@@ -217,6 +221,7 @@ class Computation(Callee, InNotebooks):
 
     def set_operand(self, user: Instruction, index: int, value: Instruction) -> None:
         """Makes `value` the operand of `user` at `index`."""
+        self.loop_edits += not (is_transfer(value) and is_transfer(user.operands[index]))
         self._drop_use(user.operands[index], user)
         user.operands[index] = value
         value.users[user] = value.users.get(user, 0) + 1
@@ -225,6 +230,7 @@ class Computation(Callee, InNotebooks):
         """Makes every user of `old` use `new`, which also becomes the root if `old` was. `old` stays, without users."""
         if old is new:
             return
+        self.loop_edits += not (is_transfer(old) and is_transfer(new))
         for user in list(old.users):
             for index, operand in enumerate(user.operands):
                 if operand is old:
@@ -258,6 +264,7 @@ class Computation(Callee, InNotebooks):
             del self._order[instruction]
             del self._names[instruction.name]
             instruction.parent = None
+        self.loop_edits += not all(map(joins_transfers, dead))
 
     def reorder(self, instructions: Sequence[Instruction]) -> None:
         """Sets the order. `instructions` must be the same instructions, operands before users."""

@@ -10,6 +10,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import InternalError, Location
+from ..reached import reached
 from ..sharding.sharding import AnySharding, Sharding, TupleSharding
 from ..shown import shortened
 from ..strings import BracedText, quote, unescape
@@ -70,9 +71,15 @@ def _parsed_by(reader: str) -> Callable[[object], str]:
     return lambda value: f"write hloom.{reader}({value!r})" if isinstance(value, str) else f"hloom.{reader} reads text"
 
 
+def _note_edit(instruction: Instruction) -> None:
+    if instruction.parent is not None:
+        instruction.parent.loop_edits += 1
+
+
 def _note_dependencies(instruction: Instruction) -> None:
     if instruction.parent is not None and instruction.control_predecessors:
         instruction.parent.has_control_dependencies = True
+    _note_edit(instruction)
 
 
 class Instruction:
@@ -93,8 +100,8 @@ class Instruction:
 
     # Programs that edit programs get an error at the wrong assignment, not later.
     attributes: Field[Attributes] = checked_field(
-        "_attributes", (Attributes,), lambda _: "Computation.build makes them")
-    shape: Field[Shape] = checked_field("_shape", (Shape,), _parsed_by("parse_shape"))
+        "_attributes", (Attributes,), lambda _: "Computation.build makes them", _note_edit)
+    shape: Field[Shape] = checked_field("_shape", (Shape,), _parsed_by("parse_shape"), _note_edit)
     sharding: Field[AnySharding | None] = checked_field(
         "_sharding", (Sharding, TupleSharding, type(None)), _parsed_by("parse_sharding"))
     shardy: Field[AnySharding | None] = checked_field(
@@ -104,7 +111,8 @@ class Instruction:
     frontend_attributes: Field[FrontendAttributes] = checked_field(
         "_frontend_attributes", (Mapping,), lambda _: "write a dict of texts by name")
     backend_config: Field[str | BracedText | None] = checked_field(
-        "_backend_config", (str, BracedText, type(None)), lambda _: "write a string, or BracedText for text in braces")
+        "_backend_config", (str, BracedText, type(None)), lambda _: "write a string, or BracedText for text in braces",
+        _note_edit)
     control_predecessors: Field[tuple[Instruction, ...]] = checked_field(
         "_control_predecessors", (tuple,), lambda _: "write a tuple of instructions", _note_dependencies)
 
@@ -117,6 +125,7 @@ class Instruction:
         shape: Shape,
         location: Location | None = None,
     ) -> None:
+        self.parent: Computation | None = None
         self.name = name
         self.op = op
         self.operands = operands
@@ -129,7 +138,6 @@ class Instruction:
         self.other: tuple[tuple[str, str], ...] = ()
         self.proto_extras: Any = None
         self.users: dict[Instruction, int] = {}
-        self.parent: Computation | None = None
 
     @property
     def opcode(self) -> str:
@@ -179,16 +187,8 @@ class Instruction:
             return True
         if not called_fields(type(self.attributes)):
             return False
-        reached = dict.fromkeys(self.called())
-        stack = list(reached)
-        while stack:
-            for instruction in stack.pop():
-                if instruction.op.has_side_effect(instruction.attributes):
-                    return True
-                new = [c for c in instruction.called() if c not in reached]
-                reached.update(dict.fromkeys(new))
-                stack += new
-        return False
+        called = reached(self.called(), lambda computation: computation.called())
+        return any(i.op.has_side_effect(i.attributes) for computation in called for i in computation)
 
     def copied(self, name: str, operands: list[Instruction], attributes: Attributes) -> Instruction:
         """Returns an instruction like this one, in no computation. Control predecessors are not copied."""

@@ -15,6 +15,7 @@ from ..late import late
 from ..reached import followers_first
 from ..sharding.mesh import Mesh
 from ..types.shape import Shape
+from .analyses import Analyses
 from .clone import clone_computation
 from .computation import Computation
 from .flat_layout import FlatLayout
@@ -55,7 +56,7 @@ class Module(InNotebooks):
     `origin_recovery_table` (text with braces, empty if absent) and `stack_frames` (the four tables, as text). `meshes`
     are Shardy's, by symbol, from `xla.sdy.meshes`. `global_layout` of a LOCAL module gives the shapes of the program
     before partitioning, `flat_layout` the arrays that are kept inside of others since. `warnings` are those of reading
-    its text.
+    its text. `analyses` are kept until edits make them wrong.
     """
 
     def __init__(self, name: str, source: SourceFile | None = None) -> None:
@@ -80,6 +81,7 @@ class Module(InNotebooks):
         self.meshes: dict[str, Mesh] = {}
         self.stack_frames = ""
         self.warnings: tuple[Diagnostic, ...] = ()
+        self.analyses = Analyses()
         self.proto_extras: Any = None  # protobuf fields that HLO text cannot express
 
     @property
@@ -175,10 +177,11 @@ class Module(InNotebooks):
         return data
 
     def __getstate__(self) -> tuple[list[Computation], dict[str, Any]]:
-        return self.callees_first(), vars(self)  # in this order callers find what they call
+        state = {name: value for name, value in vars(self).items() if name != "analyses"}
+        return self.callees_first(), state  # in this order callers find what they call
 
     def __setstate__(self, state: tuple[list[Computation], dict[str, Any]]) -> None:
-        vars(self).update(state[1])
+        vars(self).update(state[1], analyses=Analyses())
         for computation in self.computations:
             computation.parent = self
 
@@ -188,17 +191,18 @@ class Module(InNotebooks):
 
 def clone_module(module: Module, instructions: dict[Instruction, Instruction] | None = None) -> Module:
     """Returns a deep copy, which shares no computation or instruction; `instructions` receives the copy of each."""
-    copy = shell_of(module)
+    copy, instructions = shell_of(module), {} if instructions is None else instructions
     copies: dict[Computation, Computation] = {}
     for computation in module.callees_first():
         copies[computation] = clone_computation(computation, copies.__getitem__, None, instructions)
         copy.add_computation(copies[computation], entry=computation is module.entry)
+    copy.analyses = module.analyses.copied(module, copy, instructions)
     return copy
 
 
 def shell_of(module: Module) -> Module:
     """Returns a module with the same header and no computations."""
     copy = Module(module.name, module.source)
-    skipped = ("computations", "_entry", "name", "source")
+    skipped = ("computations", "_entry", "name", "source", "analyses")
     copy.__dict__.update({k: v for k, v in module.__dict__.items() if k not in skipped})
     return copy

@@ -46,6 +46,13 @@ def private_loops(
     return inside(module.entry)
 
 
+def editable_loops(module: Module, computation: Computation) -> list[Instruction]:
+    """Returns the loops of a computation whose state and computations may be edited."""
+    loops = [i for i in computation if i.op.role is Role.LOOP and has_plain_state(i)]
+    shared = shared_computations(module) if loops else set[Computation]()
+    return [i for i in loops if shared.isdisjoint(i.called())]
+
+
 def has_plain_state(loop: Instruction) -> bool:
     """Whether a loop's state can be extended: it is a tuple that is only taken apart and put together."""
     parameters = [p for called in loop.called() for p in called.parameters]

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...cost.seconds import Clock
 from ...ir.diagnostics import fail
 from ...ir.graph.module import Module, Stage
 from ..base import Pass, PassContext, refuse_starts
@@ -61,7 +60,7 @@ class Bucket(Pass):
             return problem, arrange(problem.problem, buckets, ahead=0)
 
         planning = Planning(planner, context.machine, form_named(self.form), reorders=False)
-        found = planning.plan(module, Clock.of(module, context.machine), float("inf"))
+        found = planning.plan(module, float("inf"))
         if found is None or all(size == 1 for size in found.buckets):
             context.diagnostics.remark("bucket: there is nothing to combine")
             return found is not None

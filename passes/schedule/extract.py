@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from ...cost.machine import SECOND
 from ...cost.seconds import Clock, trips_of
 from ...ir.analysis.awaited import passes_on
+from ...ir.analysis.lifetimes import live_bytes
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
 from .combining import CombinedForm, copied_bytes, key_of
-from .orders import live_bytes
 from .roles import Roles
 from .search.problem import NEVER, Outcome, SchedulingProblem, Tensor, simulate
 

@@ -1,4 +1,4 @@
-"""Orders of the instructions of a computation, operands before users, and the live bytes along them.
+"""Orders of the instructions of a computation, operands before users.
 
 - `soon`: as soon as possible, assuming unlimited parallelism, so that a gradient follows its operands. Instructions
   that need no contraction come just before their first user.
@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...cost.seconds import Clock
-from ...ir.analysis.awaited import passes_on, readers
+from ...ir.analysis.awaited import passes_on
+from ...ir.analysis.lifetimes import owners
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
@@ -23,7 +24,6 @@ from .roles import before, is_anchored
 
 Order = list[Instruction]
 Needs = Mapping[Instruction, Sequence[Instruction]]
-_RESIDENT = (Role.PARAMETER, Role.CONSTANT)
 
 
 def dependences(order: Sequence[Instruction]) -> dict[Instruction, list[Instruction]]:
@@ -64,21 +64,21 @@ def soon(computation: Computation, clock: Clock, free: Iterable[Instruction] = (
 def by_memory(computation: Computation) -> Order:
     """List scheduling: always takes the ready instruction that frees most bytes."""
     order = list(computation)
-    owners = _owners(order)
+    owns = owners(order)
     left: dict[Instruction, int] = {}
     for i in order:
-        for owner in {o for operand in i.operands for o in owners[operand]} if not passes_on(i) else ():
+        for owner in {o for operand in i.operands for o in owns[operand]} if not passes_on(i) else ():
             left[owner] = left.get(owner, 0) + 1
 
     def freed(i: Instruction) -> int:
-        own = {o for operand in i.operands for o in owners[operand]}
-        size = sum(_size(o) for o in own if left.get(o) == 1)
-        return size - (0 if passes_on(i) else _size(i))
+        own = {o for operand in i.operands for o in owns[operand]}
+        size = sum(o.shape.byte_size for o in own if left.get(o) == 1)
+        return size - (0 if passes_on(i) else i.shape.byte_size)
 
     def done(i: Instruction) -> Iterable[Instruction]:
         if passes_on(i):
             return
-        for owner in {o for operand in i.operands for o in owners[operand]}:
+        for owner in {o for operand in i.operands for o in owns[operand]}:
             left[owner] -= 1
             if left[owner] == 1:
                 yield from owner.users
@@ -164,57 +164,3 @@ def _listed(
             if not waiting[changed] and changed not in found:
                 heapq.heappush(heap, (key(changed, number[changed]), number[changed]))
     return list(found)
-
-
-def _owners(order: Sequence[Instruction]) -> dict[Instruction, tuple[Instruction, ...]]:
-    """Maps each value to the instructions whose memory it occupies."""
-    found: dict[Instruction, tuple[Instruction, ...]] = {}
-    for i in order:
-        if passes_on(i) or i.op.role is Role.LOOP:
-            found[i] = tuple(dict.fromkeys(owner for o in i.operands for owner in found[o]))
-        else:
-            found[i] = () if i.op.role in _RESIDENT else (i,)
-    return found
-
-
-def _size(instruction: Instruction) -> int:
-    return instruction.shape.byte_size
-
-
-def live_bytes(
-    order: Sequence[Instruction],
-    root: Instruction,
-    inner: Mapping[Instruction, int],
-    apart: Iterable[Instruction] = (),
-) -> list[int]:
-    """Returns the live bytes at each instruction of an order, without parameters, constants and values `apart`.
-
-    Every value has its own memory, from its definition to its last use. The state of a loop is updated in place, and a
-    collective keeps its operands alive until its result is first read. `inner` are the peak bytes of callees.
-    """
-    owners, without, places = _owners(order), set(apart), {i: place for place, i in enumerate(order)}
-    last: dict[Instruction, int] = {}
-    for place, i in enumerate(order):
-        own = owners[i]
-        for owner in own:
-            if last.get(owner, 0) <= place:
-                last[owner] = place
-        if own == (i,) or not passes_on(i):
-            first_read = (places[r] for r in readers(i)) if i.op.is_collective else ()
-            until = min(first_read, default=place)
-            for operand in i.operands:
-                for owner in owners[operand]:
-                    if last.get(owner, 0) <= until:
-                        last[owner] = until
-    last |= dict.fromkeys(owners[root], len(order) - 1)
-    changes = [0] * (len(order) + 1)
-    for i, end in last.items():
-        if i not in without:
-            size = _size(i)
-            changes[places[i]] += size
-            changes[end + 1] -= size
-    live, total = list[int](), 0
-    for i, change in zip(order, changes, strict=False):
-        total += change
-        live.append(total + inner.get(i, 0))
-    return live

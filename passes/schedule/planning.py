@@ -13,6 +13,7 @@ from ...cost.machine import Machine
 from ...cost.memory import peak_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline_seconds
+from ...ir.analysis.lifetimes import live_bytes
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -20,7 +21,7 @@ from ...ir.graph.module import Module, clone_module
 from .combining import CombinedForm
 from .extract import Extract, extract
 from .neighbours import combine_neighbours, neighbours
-from .orders import Order, live_bytes, soon
+from .orders import Order, soon
 from .roles import Roles, roles_of
 from .search.problem import Outcome
 from .write import Written
@@ -65,13 +66,12 @@ Planner = Callable[[Extract], tuple[Extract, Outcome]]
 
 @dataclass(slots=True)
 class Candidate:
-    """A program with its times, its forecast and its memory peak. `buckets` are the sizes of its new collectives,
+    """A program with its forecast and its memory peak. `buckets` are the sizes of its new collectives,
     `again` the number of repeated gathers, `exposed` the largest share by which the planned collectives of a
     computation prolong it.
     """
 
     module: Module
-    clock: Clock
     seconds: float
     peak: int
     buckets: list[int] = field(default_factory=list[int])
@@ -85,9 +85,9 @@ class Candidate:
         return not within, self.seconds if within else self.peak, self.peak
 
 
-def forecast(module: Module, clock: Clock, done: str = "") -> Candidate:
+def forecast(module: Module, machine: Machine, done: str = "") -> Candidate:
     """Returns a program with its forecast."""
-    return Candidate(module, clock, timeline_seconds(module, clock), peak_memory(module), done=done)
+    return Candidate(module, timeline_seconds(module, Clock.of(module, machine)), peak_memory(module), done=done)
 
 
 @brief
@@ -104,17 +104,15 @@ class Planning:
     reorders: bool = True
     combines: bool = True
 
-    def plan(self, module: Module, clock: Clock, limit: float) -> Candidate | None:
-        """Plans a program, in place; None if nothing in it can move. `clock` has the times of the program, afterwards
-        those of the planned one.
-        """
-        return self.prepare(module, clock, edits=True).written(limit, {})
+    def plan(self, module: Module, limit: float) -> Candidate | None:
+        """Plans a program, in place; None if nothing in it can move."""
+        return self.prepare(module, edits=True).written(limit, {})
 
-    def prepare(self, module: Module, clock: Clock, peak: int | None = None, edits: bool = False) -> Prepared:
+    def prepare(self, module: Module, peak: int | None = None, edits: bool = False) -> Prepared:
         """Analyses a program once for all memory limits, after combining adjacent collectives: in place if `edits`,
         else in a copy. `peak` is that of its memory if it is known.
         """
-        found = Prepared(self, module, clock, frame_of(module, peak))
+        found, clock = Prepared(self, module, frame_of(module, peak)), Clock.of(module, self.machine)
         clock.serial(module.entry)  # callers take the times of their callees as the program is, in any order
         for computation in found.frame.outside:
             if not any(i.op.is_collective for i in computation):
@@ -122,8 +120,7 @@ class Planning:
             roles = roles_of(computation, clock)
             groups = neighbours(computation, roles, clock, self.form) if self.combines else []
             if groups and not edits:
-                copies: dict[Instruction, Instruction] = {}
-                return self.prepare(clone_module(module, copies), clock.copied(copies), found.frame.peak, True)
+                return self.prepare(clone_module(module), found.frame.peak, True)
             if groups:
                 combine_neighbours(computation, groups, self.form)
                 found.sizes += [len(members) for members in groups]
@@ -165,13 +162,12 @@ class _Part:
 @brief
 @dataclass(slots=True)
 class Prepared:
-    """A program analysed for plans under several memory limits: its times, the memory around its computations, the
-    sizes of combined neighbours, and the problems of the computations with more to plan.
+    """A program analysed for plans under several memory limits: the memory around its computations, the sizes of
+    combined neighbours, and the problems of the computations with more to plan.
     """
 
     planning: Planning
     module: Module
-    clock: Clock
     frame: MemoryFrame
     sizes: list[int] = field(default_factory=list[int])
     parts: list[_Part] = field(default_factory=list["_Part"])
@@ -179,8 +175,7 @@ class Prepared:
     def plan(self, limit: float) -> Candidate | None:
         """Returns a copy of the program with the plan for a limit; None if nothing in it can move."""
         copies: dict[Instruction, Instruction] = {}
-        copy = clone_module(self.module, copies)
-        return replace(self, module=copy, clock=self.clock.copied(copies)).written(limit, copies)
+        return replace(self, module=clone_module(self.module, copies)).written(limit, copies)
 
     def by(self, planner: Planner) -> Prepared:
         """Returns the program for plans by another planner."""
@@ -209,7 +204,6 @@ class Prepared:
             work = problem.problem.work[-1]
             exposed = max(exposed, outcome.seconds / work - 1 if work else math.inf)
             written.append(Written(problem.of_copy(copies) if copies else problem, outcome.plan))
-        self.clock.renew(self.module)
         best = self._ordered(written, limit)
         best.buckets = self.sizes + [size for w in written for size in w.sizes]
         best.exposed = exposed
@@ -217,16 +211,16 @@ class Prepared:
 
     def _ordered(self, written: Sequence[Written], limit: float) -> Candidate:
         """Gives the planned computations their faster order, or the one with less memory if that does not fit."""
-        chosen: list[Order] = []
+        clock, chosen = Clock.of(self.module, self.planning.machine), list[Order]()
         found: list[tuple[float, list[Order]]] = []
         for tail_last in (False, True) if written else (False,):
             orders = [w.order(tail_last) for w in written]
             _reorder(written, orders)
-            found.append((timeline_seconds(self.module, self.clock), orders))
+            found.append((timeline_seconds(self.module, clock), orders))
         best: Candidate | None = None
         for seconds, orders in sorted(found, key=lambda f: f[0]):
             _reorder(written, orders)
-            new = Candidate(self.module, self.clock, seconds, peak_memory(self.module))
+            new = Candidate(self.module, seconds, peak_memory(self.module))
             if best is None or new.peak < best.peak:
                 best, chosen = new, orders
             if best.peak <= limit:

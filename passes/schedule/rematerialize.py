@@ -26,6 +26,7 @@ from ...cost.memory import at_peak, live_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline
 from ...ir.analysis.awaited import passes_on
+from ...ir.analysis.lifetimes import RESIDENT
 from ...ir.brief import brief
 from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
@@ -43,7 +44,6 @@ _ROUNDS = 64  # peaks that are lowered one after the other
 _LONGEST = 24  # instructions that make one value again
 _LEAST_BYTES = 1 / 1000  # of the peak, that a value frees
 _NO_LIMIT = Bytes()
-_RESIDENT = (Role.PARAMETER, Role.CONSTANT)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class _Scan:
         return sorted(found, key=self.place.__getitem__)
 
     def _lives(self, value: Instruction, place: int) -> bool:
-        if value.op.role in _RESIDENT or value is self.computation.root:
+        if value.op.role in RESIDENT or value is self.computation.root:
             return True
         return max((self.place[r] for r in self.readers[value]), default=-1) >= place
 

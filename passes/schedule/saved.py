@@ -28,7 +28,7 @@ from ...ir.tools.control_flow import computations_run
 from ...ir.tools.trip_count import counter
 from ..cleanup.dce import sweep
 from ..cleanup.dead_loop_state import remove_dead_state
-from ..cleanup.loop_state import elements, has_plain_state, shared_computations
+from ..cleanup.loop_state import editable_loops, elements
 from .regather import divert, readers_of
 from .roles import can_repeat
 
@@ -39,10 +39,11 @@ def recompute_saved(module: Module, clock: Clock, excess: float) -> int:
     """Recomputes entries of stacks, in place, until this many bytes of stacks are gone. Returns the number of stacks.
     `clock` has the times of the program before.
     """
-    shared, count = shared_computations(module), 0
+    count = 0
     edited: set[Computation] = set()
     for computation in computations_run(module):
-        loops = [i for i in computation if i.op.role is Role.LOOP and _is_editable(i, shared)]
+        loops = [i for i in editable_loops(module, computation)
+                 if "known_induction_variable" not in i.call.config]  # its number would not stay
         for loop in loops:
             _take_apart(loop.attributes_as(WhileAttributes).body)
         pairs = [_Pair.of(a, b) for n, a in enumerate(loops) for b in loops[n + 1 :]]
@@ -66,11 +67,6 @@ def _take_apart(computation: Computation) -> None:
         if index is not None and instruction.operands[0].op.role is Role.TUPLE:
             computation.replace_all_uses(instruction, instruction.operands[0].operands[index])
     sweep(computation)
-
-
-def _is_editable(loop: Instruction, shared: set[Computation]) -> bool:
-    numbered = "known_induction_variable" in loop.call.config
-    return not numbered and not shared.intersection(loop.called()) and has_plain_state(loop)
 
 
 @brief

@@ -19,12 +19,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from ...cost.machine import Machine
 from ...cost.memory import live_memory, peak_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline_seconds
 from ...ir.brief import brief
 from ...ir.diagnostics import fail
-from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, refuse_starts
 from .bound import program_bound
@@ -150,10 +150,10 @@ class _Choice:
     is_tight: bool = False  # the plan without a limit does not fit
 
     def run(self) -> bool:
-        clock = Clock.of(self.module, self.planning.machine)
-        old = forecast(self.module, clock)
-        bound = program_bound(self.module, clock).seconds
-        limit = float(self.memory or self.planning.machine.capacity)
+        machine = self.planning.machine
+        old = forecast(self.module, machine)
+        bound = program_bound(self.module, Clock.of(self.module, machine)).seconds
+        limit = float(self.memory or machine.capacity)
         is_hard = math.isfinite(limit)
         if not is_hard:
             limit = old.peak * self.limits.most
@@ -161,7 +161,7 @@ class _Choice:
         if old.peak <= limit and _recorded(self.module) == _figures(old):
             self.context.diagnostics.remark(f"{self.name}: the program is scheduled for this machine already")
             return False
-        plans = _Plans(self.planning, old, clock)
+        plans = _Plans(self.planning, old)
         usual = old.peak * self.limits.growth
         best = self._best(plans, limit) if self.memory or limit <= usual else self._unasked(plans, usual, limit)
         if self.is_thorough and best.seconds * self.limits.worth > bound:
@@ -208,7 +208,8 @@ class _Choice:
             base = plans.saturated(limit) if is_saturated else best
             if base is None:
                 continue
-            for new in _list_schedules(base, self.limits.lists, best.seconds * self.limits.better):
+            below = best.seconds * self.limits.better
+            for new in _list_schedules(base, self.planning.machine, self.limits.lists, below):
                 share = self.limits.better if new.peak <= usual else self.limits.worth
                 if new.seconds < best.seconds * share and new.rank(limit) < best.rank(limit):
                     best = new
@@ -246,7 +247,7 @@ class _Choice:
                 aim = (low + high) / 2 if low else aim - 1.05 * (new.peak - limit)
         if old.peak > limit:
             for module, name in memory_orders(self.module):
-                yield forecast(module, Clock.of(module, self.planning.machine), f"the order {name}")
+                yield forecast(module, self.planning.machine, f"the order {name}")
 
     def _computed_again(self, best: Module, limit: float) -> Iterator[Candidate]:
         """Yields programs with rematerialized values: the best one so far, the old one, and a plan of that."""
@@ -256,8 +257,7 @@ class _Choice:
             count = rematerialize(module, Clock.of(module, machine), limit, barriers)
             if not count:
                 continue
-            clock = Clock.of(module, machine)
-            new = self.planning.plan(module, clock, limit) if plans else forecast(module, clock)
+            new = self.planning.plan(module, limit) if plans else forecast(module, machine)
             if new is not None:
                 new.done = f"{count} values are computed again"
                 yield new
@@ -287,11 +287,12 @@ class _Choice:
         )  # fmt: skip
 
 
-def _list_schedules(base: Candidate, rules: Iterable[ListRule], below: float) -> Iterator[Candidate]:
+def _list_schedules(
+    base: Candidate, machine: Machine, rules: Iterable[ListRule], below: float
+) -> Iterator[Candidate]:
     """Yields a copy of a program in the list schedules that take less than so many seconds, the fastest first."""
-    copies: dict[Instruction, Instruction] = {}
-    module = clone_module(base.module, copies)
-    clock = base.clock.copied(copies)
+    module = clone_module(base.module)
+    clock = Clock.of(module, machine)
     busy = [c for c in module if any(i.op.is_collective for i in c)]
     schedulers = [(c, ListScheduler(c, clock, roles_of(c, clock).gathers)) for c in busy]
     found: list[tuple[float, list[Order]]] = []
@@ -305,7 +306,7 @@ def _list_schedules(base: Candidate, rules: Iterable[ListRule], below: float) ->
             for computation, order in zip(busy, orders, strict=True):
                 computation.reorder(order)
             done = ", ".join(filter(None, (base.done, "all ops in a new order")))
-            yield replace(base, module=module, clock=clock, seconds=seconds, peak=peak_memory(module), done=done)
+            yield replace(base, module=module, seconds=seconds, peak=peak_memory(module), done=done)
 
 
 _Program = tuple[Prepared, int]
@@ -315,11 +316,10 @@ _Program = tuple[Prepared, int]
 @brief
 @dataclass(slots=True)
 class _Plans:
-    """Plans of a program by memory limit. `clock` has the times of the program; each analysis runs once."""
+    """Plans of a program by memory limit; each analysis runs once."""
 
     planning: Planning
     old: Candidate
-    clock: Clock
     prepared: dict[float, _Program | None] = field(default_factory=dict[float, "_Program | None"])
 
     def fits(self, limit: float, usual: float) -> bool:
@@ -351,12 +351,10 @@ class _Plans:
 
     def _prepare(self, share: float) -> _Program | None:
         if not share:
-            return self.planning.prepare(self.old.module, self.clock, self.old.peak), 0
-        copies: dict[Instruction, Instruction] = {}
-        module = clone_module(self.old.module, copies)
-        clock = self.clock.copied(copies)
-        again = regather(module, clock, share)
-        return (self.planning.prepare(module, clock, edits=True), again) if again else None
+            return self.planning.prepare(self.old.module, self.old.peak), 0
+        module = clone_module(self.old.module)
+        again = regather(module, Clock.of(module, self.planning.machine), share)
+        return (self.planning.prepare(module, edits=True), again) if again else None
 
 
 def _figures(state: Candidate) -> dict[str, str]:

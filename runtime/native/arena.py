@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.analysis.lifetimes import live_sums
+
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 ALIGNMENT = 64  # bytes: a line of the cache, and the widest vector
 
@@ -52,7 +54,8 @@ def arena_of(lives: Sequence[Life]) -> Arena:
         offsets[number] = _smallest_gap(offsets[meets], sizes[meets], int(sizes[number]))
         placed[done] = number
     size = int((offsets + sizes).max(initial=0))
-    return Arena(size, tuple(offsets.tolist()), _most(sizes, firsts, lasts))
+    live = live_sums(zip(sizes.tolist(), firsts.tolist(), lasts.tolist(), strict=True), int(lasts.max(initial=0)) + 1)
+    return Arena(size, tuple(offsets.tolist()), max(live, default=0))
 
 
 def _smallest_gap(offsets: Integers, sizes: Integers, wanted: int) -> int:
@@ -64,13 +67,3 @@ def _smallest_gap(offsets: Integers, sizes: Integers, wanted: int) -> int:
     if not fitting.size:
         return int(ends[-1])
     return int(ends[fitting[np.argmin(gaps[fitting])]])
-
-
-def _most(sizes: Integers, firsts: Integers, lasts: Integers) -> int:
-    """Returns the most bytes that live at one step."""
-    if not sizes.size:
-        return 0
-    changes = np.zeros(int(lasts.max()) + 2, np.int64)
-    np.add.at(changes, firsts, sizes)
-    np.add.at(changes, lasts + 1, -sizes)
-    return int(np.cumsum(changes).max())

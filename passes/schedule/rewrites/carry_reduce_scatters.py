@@ -30,7 +30,7 @@ from ....ir.ops.elementwise import ADD
 from ....ir.ops.shaping import Transpose
 from ....ir.ops.slicing import DynamicUpdateSlice
 from ....ir.tools.trip_count import trip_count
-from ...cleanup.loop_state import element, elements, extend
+from ...cleanup.loop_state import editable_loops, element, elements, extend
 from .base import (
     Edits,
     Rewrite,
@@ -49,7 +49,6 @@ from .loops import (
     adjustable_counter,
     body_of,
     copy_values,
-    editable_loops,
     needed_for,
     one_trip,
     start_one_trip_later,
@@ -67,7 +66,7 @@ class CarryReduceScatters(Rewrite):
     most_bytes: int = 1 << 62
 
     def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
-        return sum(self._carry(program, computation, loop) for loop in editable_loops(program, computation)) > 0
+        return sum(self._carry(program, computation, loop) for loop in editable_loops(program.module, computation)) > 0
 
     def _carry(self, program: RewriteProgram, computation: Computation, loop: Instruction) -> bool:
         body = body_of(loop)

@@ -24,7 +24,7 @@ from ....ir.ops.shaping import Reshape
 from ....ir.ops.slicing import DynamicSlice, DynamicSliceAttributes
 from ....ir.tools.trip_count import trip_count
 from ...cleanup.cse import merge_equal
-from ...cleanup.loop_state import element, extend
+from ...cleanup.loop_state import editable_loops, element, extend
 from .base import (
     Edits,
     Rewrite,
@@ -38,7 +38,7 @@ from .base import (
     remove_unused,
 )
 from .groups import device_groups
-from .loops import Foreseen, body_of, copy_values, editable_loops, needed_for, state_index
+from .loops import Foreseen, body_of, copy_values, needed_for, state_index
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class HoistGathers(Rewrite):
     def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         if self.growth < 0:
             fail(f"pass {self.name} cannot let memory grow by {self.growth}", help="growth is 0 or more, such as 0.1")
-        found = [_Loop(loop, Foreseen.of(body_of(loop))) for loop in editable_loops(program, computation)]
+        found = [_Loop(loop, Foreseen.of(body_of(loop))) for loop in editable_loops(program.module, computation)]
         found = [loop for loop in found if any(isinstance(i.op, AllGather) for i in body_of(loop.loop))]
         if not found:
             return False

@@ -19,15 +19,8 @@ from ....ir.ops.structure import ConstantAttributes, element_index
 from ....ir.reached import reached
 from ....ir.tools.trip_count import Counter, counter
 from ....ir.types.literal import Literal
-from ...cleanup.loop_state import has_plain_state, is_movable, shared_computations
+from ...cleanup.loop_state import is_movable
 from .base import RewriteProgram
-
-
-def editable_loops(program: RewriteProgram, computation: Computation) -> list[Instruction]:
-    """Returns the loops of a computation whose state and computations may be edited."""
-    loops = [i for i in computation if i.op.role is Role.LOOP]
-    shared = shared_computations(program.module) if loops else set[Computation]()
-    return [i for i in loops if not shared.intersection(i.called()) and has_plain_state(i)]
 
 
 def body_of(loop: Instruction) -> Computation:

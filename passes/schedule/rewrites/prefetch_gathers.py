@@ -24,7 +24,7 @@ from ....ir.graph.instruction import Instruction
 from ....ir.graph.op import Role
 from ....ir.ops.collectives import AllGather
 from ....ir.tools.trip_count import trip_count
-from ...cleanup.loop_state import element, elements, extend
+from ...cleanup.loop_state import editable_loops, element, elements, extend
 from .base import Edits, Rewrite, RewriteProgram, amount, microseconds, remove_unused
 from .groups import device_groups
 from .loops import (
@@ -32,7 +32,6 @@ from .loops import (
     adjustable_counter,
     body_of,
     copy_values,
-    editable_loops,
     one_trip,
     run_one_trip_less_at_the_end,
     state_index,
@@ -49,7 +48,8 @@ class PrefetchGathers(Rewrite):
     most_bytes: int = 1 << 62
 
     def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
-        return sum(self._prefetch(program, computation, loop) for loop in editable_loops(program, computation)) > 0
+        loops = editable_loops(program.module, computation)
+        return sum(self._prefetch(program, computation, loop) for loop in loops) > 0
 
     def _prefetch(self, program: RewriteProgram, computation: Computation, loop: Instruction) -> bool:
         body = body_of(loop)

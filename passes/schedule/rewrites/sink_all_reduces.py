@@ -39,7 +39,7 @@ from ....ir.ops.slicing import DynamicSlice, DynamicUpdateSlice
 from ....ir.ops.structure import moved_constant
 from ....ir.sharding.replica_groups import Groups
 from ....ir.tools.trip_count import UNKNOWN_TRIPS, trip_count
-from ...cleanup.loop_state import elements, set_start
+from ...cleanup.loop_state import editable_loops, elements, set_start
 from .base import (
     Edits,
     Rewrite,
@@ -51,7 +51,7 @@ from .base import (
     widens_floats,
 )
 from .groups import device_groups
-from .loops import body_of, editable_loops, state_index
+from .loops import body_of, state_index
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class SinkAllReduces(Rewrite):
 
     def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         changed = False
-        for loop in editable_loops(program, computation):
+        for loop in editable_loops(program.module, computation):
             for reduced in [i for i in body_of(loop) if isinstance(i.op, AllReduce)]:
                 found = _match(program, loop, reduced)
                 if isinstance(found, _Sum):
@@ -177,7 +177,7 @@ def _beyond(program: RewriteProgram, found: _Sum) -> tuple[int, int]:
         size = found.loop.shape.elements[found.index].byte_size
         readers = elements(found.loop, found.index)
         around = loops.get(found.loop.parent) if found.loop.parent is not None else None
-        if around is None or len(readers) != 1 or around[1] not in editable_loops(program, around[0]):
+        if around is None or len(readers) != 1 or around[1] not in editable_loops(program.module, around[0]):
             return count, size
         outer = _accumulated(program, around[1], readers[0], found.groups)
         if isinstance(outer, str):

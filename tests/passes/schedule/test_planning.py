@@ -10,7 +10,7 @@ from hloom.cost.memory import live_memory, peak_memory
 from hloom.cost.presets import PRESETS
 from hloom.cost.seconds import Clock
 from hloom.cost.timeline import timeline, timeline_seconds
-from hloom.ir.graph.instruction import Instruction
+from hloom.ir.analysis.fusion_groups import Groups
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import SCHEDULE, schedule
@@ -18,6 +18,7 @@ from hloom.passes.schedule.extract import Extract
 from hloom.passes.schedule.planning import Planning, forecast
 from hloom.passes.schedule.search.best import best_schedule
 from hloom.passes.schedule.search.problem import Outcome
+from hloom.report.forecast import forecast_of
 from support.calls import calls
 from support.fsdp_steps import fsdp_step
 
@@ -36,13 +37,12 @@ def planner(problem: Extract) -> tuple[Extract, Outcome]:
 
 def test_plans_of_one_preparation_are_those_made_alone(local: Module) -> None:
     peak, text, planning = peak_memory(local), local.to_text(), Planning(planner, MACHINE)
-    clock = Clock.of(local, MACHINE)
-    forecast(local, clock)
-    prepared = planning.prepare(local, clock, peak)
+    forecast(local, MACHINE)
+    prepared = planning.prepare(local, peak)
     texts = set[str]()
     for limit in (1e12, 1.2 * peak, 0.8 * peak, 1e12):
         alone = clone_module(local)
-        expected = planning.plan(alone, Clock.of(alone, MACHINE), limit)
+        expected = planning.plan(alone, limit)
         found = prepared.plan(limit)
         assert expected is not None
         assert found is not None
@@ -61,15 +61,24 @@ def test_seconds_and_peaks_alone_are_those_of_all_details(local: Module) -> None
 
 
 def test_the_clock_of_a_copy_times_it_without_looking(local: Module) -> None:
-    clock, copies = Clock.of(local, MACHINE), dict[Instruction, Instruction]()
+    clock = Clock.of(local, MACHINE)
     known = [clock.parts(i) for i in local.entry]
-    clone_module(local, copies)
-    new = clock.copied(copies)
     with calls(Clock._timed) as made:  # pyright: ignore[reportPrivateUsage]
-        assert [new.parts(copies[i]) for i in local.entry] == known
+        copy = clone_module(local)
+        assert [Clock.of(copy, MACHINE).parts(i) for i in copy.entry] == known
         assert made == []
-        Clock.of(local, MACHINE).parts(local.entry.root)
-    assert len(made) == 1
+        root = copy.entry.root
+        copy.entry.build("tuple", root)
+        Clock.of(copy, MACHINE).parts(root)
+        Clock.of(local, PRESETS["tpu-v4"]).parts(local.entry.root)
+    assert len(made) == 2
+
+
+def test_a_forecast_after_a_schedule_fuses_nothing_again(local: Module) -> None:
+    module = schedule(clone_module(local), PassContext(machine=MACHINE))
+    with calls(Groups.__init__) as made:
+        forecast_of(module, MACHINE, module)
+    assert made == []
 
 
 def test_a_pipeline_records_each_pass_once() -> None:

@@ -110,29 +110,29 @@ def test_random_programs_keep_their_bits(module: Module) -> None:
             assert seconds(found) <= seconds(local) * (1 + 1e-9)
 
 
-def check_renewed_clock(local: Module) -> None:
+def check_kept_clock(local: Module) -> None:
     for form in CombinedForm:
         again, machine = clone_module(local), MACHINES["h100"]
-        clock = Clock.of(again, machine)
-        forecast(again, clock)
+        forecast(again, machine)
 
         def planner(problem: Extract) -> tuple[Extract, Outcome]:
             return problem, arrange(problem.problem, capped(problem.problem, 1e9), ahead=1)
 
-        Planning(planner, machine, form).plan(again, clock, float("inf"))
-        new = Clock.of(again, machine)
+        Planning(planner, machine, form).plan(again, float("inf"))
+        kept, new = Clock.of(again, machine), Clock(machine, again.devices)
         for i in (i for c in computations_run(again) for i in c if not i.op.is_control):
-            assert (clock.parts(i), clock.touched(i)) == (new.parts(i), new.touched(i)), i.name
+            assert (kept.parts(i), kept.touched(i)) == (new.parts(i), new.touched(i)), i.name
+            assert list(kept.together(i)) == list(new.together(i)), i.name
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(programs())
-def test_a_renewed_clock_times_as_a_new_one(module: Module) -> None:
-    check_renewed_clock(partitioned(module))
+def test_a_kept_clock_times_as_a_new_one(module: Module) -> None:
+    check_kept_clock(partitioned(module))
 
 
 def test_a_renewed_clock_times_gathers_and_reductions_as_a_new_one() -> None:
-    check_renewed_clock(local_of(fsdp_step(4, layers=3, width=64, batch=64)))
+    check_kept_clock(local_of(fsdp_step(4, layers=3, width=64, batch=64)))
 
 
 def test_fsdp_sends_one_message_per_block() -> None:

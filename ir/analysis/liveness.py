@@ -16,18 +16,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import Protocol
 
-from ..ir.analysis.awaited import InFlight
-from ..ir.brief import brief
-from ..ir.graph.computation import Computation
-from ..ir.graph.instruction import Instruction
-from ..ir.graph.interfaces import PassesOn, memory
-from ..ir.graph.op import Role
-from ..ir.ops.starts import Starts
-from ..ir.types.shape import Shape
+from ..brief import brief
+from ..graph.computation import Computation
+from ..graph.instruction import Instruction
+from ..graph.interfaces import PassesOn, memory
+from ..graph.op import Role
+from ..ops.starts import Starts
+from ..types.shape import Shape
+from .awaited import InFlight
 from .buffers import Leaf, body_of, makes_anew, rewritten, shared
+from .lifetimes import RESIDENT, live_sums
 
 
 @dataclass(slots=True)
@@ -154,20 +154,12 @@ class _Buffers:
 
     def sums(self) -> tuple[list[int], list[int]]:
         """Returns the bytes that live at each time: all, and without results."""
-        changes, of_results = [0] * (len(self.times) + 1), [0] * (len(self.times) + 1)
-        makers, sizes = self.made.makers, self.made.sizes
-        for number in self.counted:
-            size, first, behind = sizes[number], self.times[makers[number]], self.ends[number] + 1
-            changes[first] += size
-            changes[behind] -= size
-            if number in self.results:
-                of_results[first] += size
-                of_results[behind] -= size
-        for buffer in self.inner:
-            changes[buffer.first] += buffer.size
-            changes[buffer.last + 1] -= buffer.size
-        live = list(accumulate(changes[:-1]))
-        return live, [a - b for a, b in zip(live, accumulate(of_results[:-1]), strict=True)]
+        times, makers, sizes = self.times, self.made.makers, self.made.sizes
+        lives = {n: (sizes[n], times[makers[n]], self.ends[n]) for n in self.counted}
+        inner = [(buffer.size, buffer.first, buffer.last) for buffer in self.inner]
+        live = live_sums([*lives.values(), *inner], len(times))
+        of_results = live_sums([lives[n] for n in self.results if n in lives], len(times))
+        return live, [a - b for a, b in zip(live, of_results, strict=True)]
 
 
 @brief
@@ -385,8 +377,7 @@ def _reads_nothing(instruction: Instruction) -> bool:
 
 
 def _is_resident(instruction: Instruction) -> bool:
-    """Whether memory is allocated for the whole run, whatever the computation does."""
-    return instruction.op.role in (Role.PARAMETER, Role.CONSTANT)
+    return instruction.op.role in RESIDENT
 
 
 def _sizes(shape: Shape) -> Iterator[int]:

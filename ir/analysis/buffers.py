@@ -13,24 +13,23 @@ from functools import cache
 from itertools import accumulate, pairwise
 from typing import Any
 
-from ..ir.analysis.awaited import first_leaves
-from ..ir.graph.computation import Computation
-from ..ir.graph.instruction import Instruction
-from ..ir.graph.interfaces import Memory, Movement, PassesOn, memory, sources_of
-from ..ir.graph.op import AnyOp, OpCall, Role
-from ..ir.graph.source import RowMajor
-from ..ir.ops.async_ops import AsyncDone, AsyncStartAttributes, form_of
-from ..ir.ops.calls.behaviour import CustomCallAttributes
-from ..ir.ops.control import FusionAttributes, WhileAttributes
-from ..ir.ops.starts import Starts
-from ..ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
-from ..ir.tools.aliases import aliases, leaf_number
+from ..graph.computation import Computation
+from ..graph.instruction import Instruction
+from ..graph.interfaces import Memory, Movement, PassesOn, memory, sources_of
+from ..graph.op import AnyOp, OpCall, Role
+from ..graph.source import RowMajor
+from ..ops.async_ops import AsyncDone, form_of
+from ..ops.control import WhileAttributes
+from ..ops.starts import Starts
+from ..ops.structure import GetTupleElementAttributes, ParameterAttributes
+from ..tools.aliases import aliases, leaf_number
+from .awaited import first_leaves
 
 Leaf = int | None
 """The number of a leaf of the operands; None for new memory."""
 
 _PASS_ON = (Role.ELEMENT, Role.CALL, Role.LOOP, Role.FUSION)
-_NAME_MEMORY = (FusionAttributes, CustomCallAttributes, AsyncStartAttributes)  # may say where results lie
+_NAMES_MEMORY = "output_to_operand_aliasing"  # the attribute that may say where results lie
 
 
 @cache
@@ -38,7 +37,7 @@ def makes_anew(op: AnyOp) -> bool:
     """Whether all uses of an op allocate their results, as far as the op alone decides it."""
     if op.interface(Memory) or op.is_control or op.role in _PASS_ON:
         return False
-    if issubclass(op.attributes, _NAME_MEMORY) or op.interface(Starts) or op.interface(PassesOn):
+    if hasattr(op.attributes, _NAMES_MEMORY) or op.interface(Starts) or op.interface(PassesOn):
         return False
     moves = op.interface(Movement)
     return moves is None or type(moves).sources is Movement.sources
@@ -51,7 +50,7 @@ def shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf
     `results` maps the roots of called computations to their parameters in the same way.
     """
     found = _shared(instruction, results)
-    aliasing = getattr(instruction.attributes, "output_to_operand_aliasing", None)
+    aliasing = getattr(instruction.attributes, _NAMES_MEMORY, None)
     if aliasing is None:
         return found
     changed, firsts = list(found), _first_leaves(instruction)

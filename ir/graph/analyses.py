@@ -1,0 +1,56 @@
+"""Analyses of modules: each is made once and kept until an edit that may change it.
+
+A module keeps the last analysis of each kind, and its copies get copies of it. So whoever needs an analysis asks the
+module for it, after each edit again; nobody hands analyses on, or tells them what was edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from .computation import Computation
+    from .instruction import Instruction
+
+
+class Analysis(Protocol):
+    """An analysis of a module that holds as long as the `loop_edits` of its computations stay."""
+
+    def copied(self, copies: Mapping[Instruction, Instruction]) -> Self:
+        """Returns the analysis of a copy of the module, given the copy of each instruction."""
+        ...
+
+
+A = TypeVar("A", bound=Analysis)
+_Edits = dict["Computation", int]
+
+
+class Analyses:
+    """The last analysis of each kind of one module, with its key and the edits that it has seen."""
+
+    def __init__(self) -> None:
+        self._kept: dict[type[Any], tuple[Hashable, _Edits, Any]] = {}
+
+    def get(self, module: Iterable[Computation], kind: type[A], key: Hashable, make: Callable[[], A]) -> A:
+        """Returns the kept analysis of a kind, or a new one if the key or the module is another."""
+        edits = _edits(module)
+        found = self._kept.get(kind)
+        if found is None or found[:2] != (key, edits):
+            found = self._kept[kind] = (key, edits, make())
+        analysis: A = found[2]
+        return analysis
+
+    def copied(
+        self, module: Iterable[Computation], copy: Iterable[Computation], copies: Mapping[Instruction, Instruction]
+    ) -> Analyses:
+        """Returns the analyses of a copy of the module that hold now."""
+        new, now = Analyses(), _edits(module) if self._kept else {}
+        new._kept = {kind: (key, _edits(copy), analysis.copied(copies))
+                     for kind, (key, edits, analysis) in self._kept.items() if edits == now}  # fmt: skip
+        return new
+
+def _edits(module: Iterable[Computation]) -> _Edits:
+    return {computation: computation.loop_edits for computation in module}
