@@ -32,8 +32,10 @@ class Side(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """The rate at which a device receives, in bandwidths of both links of an axis."""
-        return (1.0 if self.is_ring else 0.5) * self.cores / self.sharing
+        """The rate at which a device receives, in bandwidths of both links of an axis: over one ring, which on a line
+        goes forth by one device of each node and back by another.
+        """
+        return (1.0 if self.is_ring or self.cores > 1 else 0.5) / self.sharing
 
     @property
     def steps(self) -> float:
