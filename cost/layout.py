@@ -54,9 +54,9 @@ class MeshLayout:
 
     `order` has the devices in the order of the mesh; their numbers count the torus row by row. On TPUs:
 
+        order = np.arange(count).reshape(layout.order.dims).transpose(layout.order.perm).reshape(sizes)
         devices = np.array(sorted(jax.devices(), key=lambda d: (*d.coords, d.core_on_chip)))
-        devices = devices.reshape(layout.order.dims).transpose(layout.order.perm)
-        mesh = jax.sharding.Mesh(devices.reshape([size for _, size in layout.axes]), [name for name, _ in layout.axes])
+        mesh = jax.sharding.Mesh(devices[order], names)
     """
 
     axes: tuple[tuple[str, int], ...]
