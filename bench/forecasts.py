@@ -3,20 +3,14 @@
     python bench/forecasts.py [NAME ..]                               # published rows, or those with such names
     python bench/forecasts.py --models [NAME ..] [--machine tpu-v5p]  # the models of examples/models at their own size
 
-Needs JAX. Programs come from shapes alone. Published are steps per second of GShard (Lepikhin et al., 2020, table 3),
-tokens per second of Lingvo's configurations of GSPMD's models (lingvo/tasks/lm/params/synthetic_packed_input.py) and of
-torchtitan's benchmarks of Llama 3.1. No number of a machine was fitted to any of these rows: each has its source in its
-file. Below a table stand the median and the worst error, Kendall's rank correlation, and where a table has them the
-growth from one row to another and the share of all-to-alls.
+Needs JAX. Programs come from shapes alone. `published_steps.py` has the rows, and what they leave to assume. No number
+of a machine was fitted to any of them: each has its source in its file. Below a table stand the median and the worst
+error, Kendall's rank correlation, and where a table has them the growth from one row to another and the share of
+all-to-alls. What GShard's paper says of 128 and 2,048 experts is compared for the forward layers, with as many tokens
+per device. The rows of 36 and of 12 layers also say what a layer takes, and what does not grow with the layers.
 
-What rows leave to assume. GShard: encoder and decoder count as one stack, sentences have 128 tokens (the paper says
-that sequences are short), activations are f32 (section 4.3). Rows of 128 devices are left out: text and table disagree
-about their batch. What it says of 128 and 2,048 experts is compared for the forward layers, with as many tokens per
-device. torchtitan: cards of 500 W with 2.4 TB/s of
-memory, whose lower clock is not modelled; selective recomputation for 8B; the row of 405B has FSDP where the published
-one has an interleaved pipeline. Not forecast: rows of float8, asynchronous tensor parallelism,
-context parallelism and micro-batches. As the published steps, forecasts hide collectives of weights and gradients only;
-`--models` has Hloom's whole schedule.
+As most published steps, forecasts hide collectives of weights and gradients only; `--models` and rows that hide those
+of activations have Hloom's whole schedule.
 """
 
 from __future__ import annotations
@@ -25,10 +19,8 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import hloom
 from hloom.cost.collectives import kind_of
@@ -45,75 +37,10 @@ from hloom.report.measured import kendall
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
-from models import MODELS, dense, experts
-from selective import Selective
+from models import MODELS
+from published_steps import FEW, GROWTH, MANY, ROWS, Row
 
-TORCHTITAN = "h100;memory=2.4TB"
 MEMORY = int(500e9)  # more than devices have: papers keep less optimizer state than AdamW, and fuse more
-
-
-@dataclass(frozen=True)
-class Row:
-    """A published step: its table and name, the seconds, the machine, and the program."""
-
-    table: str
-    name: str
-    seconds: float
-    machine: str
-    program: Callable[[], Any]
-
-
-def lingvo(name: str, model: dense.Transformer, mesh: tuple[int, int], rate: float) -> Row:
-    axes = {"data": mesh[0], "model": mesh[1]}
-    seconds = model.batch * model.sequence / rate
-    return Row("Lingvo", name, seconds, "tpu-v3", lambda: dense.dense(model, axes, dense.FINALIZED))
-
-
-def gshard(devices: int, layers: int, rate: float) -> Row:
-    model = experts.gshard(devices, layers)
-    sentences = replace(model.model, dtype="float32", sequence=128, batch=16 * devices)
-    model = replace(model, model=sentences)
-    name = f"{devices} experts, {layers} layers"
-    return Row("GShard", name, 1 / rate, "tpu-v3", lambda: experts.experts(model, {"data": devices}))
-
-
-def llama(
-    name: str, model: dense.Transformer, mesh: tuple[int, int], sequences: int, rate: float, selective: bool
-) -> Row:
-    """A row of torchtitan: `sequences` per data-parallel rank, `rate` tokens per second and GPU."""
-    data, tensor = mesh
-    model = replace(model, batch=sequences * data)
-    axes, table = {"data": data, "model": tensor}, dense.FSDP_SEQUENCE
-    if tensor == 1:
-        axes, table = {"data": data}, dense.FSDP
-    made = Selective.of(model) if selective else model
-    seconds = sequences * model.sequence / tensor / rate
-    return Row("torchtitan", name, seconds, TORCHTITAN, lambda: dense.dense(made, axes, table))
-
-
-WIDE = replace(dense.LM_175B, layers=24, batch=256)
-ROWS = [
-    lingvo("128B, 8x16", dense.LM_128B, (8, 16), 3.7e3),
-    lingvo("128B, 16x32", replace(dense.LM_128B, batch=128), (16, 32), 18e3),
-    lingvo("128B, 32x64", replace(dense.LM_128B, batch=512), (32, 64), 62e3),
-    lingvo("1T, 16x32", dense.LM_1T, (16, 32), 1.4e3),
-    lingvo("175B, 64x32", dense.LM_175B, (64, 32), 51.53e3),
-    lingvo("12k wide 41B, 16x32", WIDE, (16, 32), 53.8e3),
-    lingvo("12k wide 162B, 16x32", replace(WIDE, layers=96, batch=64), (16, 32), 12.5e3),
-    gshard(2048, 36, 0.72),
-    gshard(2048, 12, 2.15),
-    gshard(512, 36, 1.05),
-    gshard(512, 12, 3.28),
-    llama("8B, 8, compiled", dense.LLAMA_8B, (8, 1), 2, 6667, True),
-    llama("8B, 128, compiled", dense.LLAMA_8B, (128, 1), 2, 6514, True),
-    llama("70B, 32x8", dense.LLAMA_70B, (32, 8), 16, 829, False),
-    llama("405B, 64x8", dense.LLAMA_405B, (64, 8), 4, 128, False),
-]
-GROWTH = (("GShard", "512 experts, 12 layers", "2048 experts, 12 layers"),
-          ("GShard", "512 experts, 36 layers", "2048 experts, 36 layers"),
-          ("Lingvo", "128B, 16x32", "128B, 32x64"),
-          ("torchtitan", "8B, 8, compiled", "8B, 128, compiled"))  # fmt: skip
-FEW, MANY = (gshard(experts, 12, 1.0) for experts in (128, 2048))  # section 5.3: what it says of these two
 LAYERS_GROW, ALL_TO_ALLS_GROW, SHARES = 1.7, 3.75, (0.16, 0.36)
 
 
@@ -152,7 +79,7 @@ def forecast(module: Module, machine: hloom.Machine, memory: int = 0, plain: boo
 
 def usual(row: Row) -> Found:
     """Forecasts a published step with the schedule that such steps had."""
-    return forecast(row.program().module, hloom.parse_machine(row.machine), MEMORY, plain=True)
+    return forecast(row.program().module, hloom.parse_machine(row.machine), MEMORY, row.plain)
 
 
 def forward(module: Module, machine: hloom.Machine) -> tuple[float, float]:
@@ -178,7 +105,9 @@ def published(names: list[str]) -> None:
               f"{one.seconds / row.seconds:>6.2f} {one.exposed / one.seconds:>8.1%} {one.peak / 1e9:>8.1f}",
               flush=True)  # fmt: skip
     for table in dict.fromkeys(row.table for row in rows):
-        own = [row for row in rows if row.table == table]
+        own = [row for row in rows if row.table == table and row.counts]
+        if not own:
+            continue
         errors = [abs(found[table, row.name].seconds / row.seconds - 1) for row in own]
         tau = kendall([row.seconds for row in own], [found[table, row.name].seconds for row in own])
         print(f"{table}: {len(own)} rows, error {statistics.median(errors):.0%} in the median, {max(errors):.0%} at "
@@ -189,6 +118,13 @@ def published(names: list[str]) -> None:
             grown = [part[table, many] / part[table, few] for part in
                      (seconds, {key: one.seconds for key, one in found.items()})]  # fmt: skip
             print(f"{table}, {few} to {many}: published x {grown[0]:.2f}, forecast x {grown[1]:.2f}")
+    for few, many, experts in ((12, 36, 512), (12, 36, 2048)):
+        pair = [("GShard", f"{experts} experts, {layers} layers") for layers in (few, many)]
+        if all(key in found for key in pair):
+            truly = seconds[pair[1]] - seconds[pair[0]]
+            ours = found[pair[1]].seconds - found[pair[0]].seconds
+            print(f"GShard, {experts} experts, {many - few} layers more: published {1e3 * truly:,.0f} ms, forecast "
+                  f"{1e3 * ours:,.0f} ms, {ours / truly:.2f}")  # fmt: skip
     if any(row.table == "GShard" for row in rows):
         few, many = (usual(row) for row in (FEW, MANY))
         print(f"GShard, 128 to 2048 experts: layers x {LAYERS_GROW}, forecast x {many.layers / few.layers:.2f}, "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 
+from ..cost.layout import MeshLayout
 from ..driver.compile import to_local
 from ..ir.graph.module import clone_module
 from ..report.forecast import StepForecast, forecast_of, forecast_text
@@ -46,7 +47,13 @@ def _json(name: str, found: StepForecast) -> dict[str, object]:
              "peak")  # fmt: skip
     return {
         "program": name, "machine": schedule.machine, **{key: getattr(found, key) for key in named},
+        "layout": _layout(found.layout) if found.layout is not None else None,
         "parts": [asdict(part) for part in found.parts], "exposed": schedule.exposed, "at": schedule.at,
         "buffers": [asdict(buffer) for buffer in schedule.memory.buffers[:10]],
         "bound": {"seconds": bound.seconds, "by": bound.by, "length": bound.length, "path": path},
     }  # fmt: skip
+
+
+def _layout(found: MeshLayout) -> dict[str, object]:
+    order = {"dims": list(found.order.dims), "perm": list(found.order.perm)}
+    return {"axes": list(found.lines), "seconds": found.seconds, "by_rows": found.by_rows, "order": order}

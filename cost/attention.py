@@ -10,6 +10,7 @@ compares two counters lets half of the products through.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from ..ir.brief import brief
@@ -19,6 +20,7 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.interfaces import memory
 from ..ir.graph.op import Role
 from ..ir.types.element_type import PRED
+from .machine import Machine
 from .products import sizes_of
 from .uses import algebra
 from .work import is_contraction
@@ -38,6 +40,30 @@ class AttentionKernels:
 
 
 NO_KERNELS = AttentionKernels(frozenset(), {})
+
+
+class OutsideOfAttention:
+    """Says that all values lie in memory but those inside of attention kernels, as `live_memory` asks."""
+
+    def __init__(self) -> None:
+        self._kernels: dict[Computation, AttentionKernels] = {}
+
+    def inside(self, computation: Computation) -> frozenset[Instruction]:
+        """Returns the values inside of the kernels of a computation."""
+        if computation not in self._kernels:
+            self._kernels[computation] = attention_kernels(computation)
+        return self._kernels[computation].inside
+
+    def is_stored(self, value: Instruction, /) -> bool:
+        return value.parent is None or value not in self.inside(value.parent)
+
+    def together(self, value: Instruction, /) -> Collection[Instruction]:
+        return (value,)
+
+    @staticmethod
+    def on(machine: Machine) -> OutsideOfAttention | None:
+        """Returns the answers for a program on this machine; None where attention is no kernel."""
+        return OutsideOfAttention() if machine.attention else None
 
 
 def attention_kernels(computation: Computation) -> AttentionKernels:

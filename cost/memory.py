@@ -82,16 +82,16 @@ def live_memory(module: Module, kernels: Kernels | None = None) -> LiveMemory:
     return _described(module, lives, _constants(reached), pairs)
 
 
-def peak_memory(module: Module) -> int:
+def peak_memory(module: Module, kernels: Kernels | None = None) -> int:
     """Returns the `peak` of a program's live memory alone, sooner."""
-    reached, lives, _ = _analysed(module)
+    reached, lives, _ = _analysed(module, kernels)
     return sum(i.shape.byte_size for i in (*module.entry.parameters, *_constants(reached))) + lives.peak
 
 
-def at_peak(module: Module) -> list[Instruction]:
+def at_peak(module: Module, kernels: Kernels | None = None) -> list[Instruction]:
     """Returns the instruction of the entry that runs at the peak, then the one of its callee that does, and so on."""
     found: list[Instruction] = []
-    _, lives, _ = _analysed(module)
+    _, lives, _ = _analysed(module, kernels)
     while True:
         time = lives.bytes.index(lives.peak)
         found.append(list(lives.computation)[time])

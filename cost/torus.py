@@ -9,7 +9,7 @@ their way at the same time, so the longest way counts, not their number.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
@@ -20,35 +20,42 @@ from .links import Link
 
 
 class Side(NamedTuple):
-    """The part of an axis that a group spans: nodes, whether they are a ring, the devices of a node in the group, and
-    the links of a ring that an all-to-all crosses.
+    """The part of an axis that a group spans: nodes, whether they are a ring, the devices of a node in the group, the
+    links of a ring that an all-to-all crosses, and the groups that use the same links.
     """
 
     nodes: int
     is_ring: bool
     cores: int = 1
     crossed: int = 2
+    sharing: int = 1
 
     @property
     def rate(self) -> float:
-        """The rate at which a device receives, in bandwidths of both links of an axis."""
-        return (1.0 if self.is_ring else 0.5) * self.cores
+        """The rate at which a device receives, in bandwidths of both links of an axis: over one ring, which on a line
+        goes forth by one device of each node and back by another.
+        """
+        return (1.0 if self.is_ring or self.cores > 1 else 0.5) / self.sharing
 
     @property
     def steps(self) -> float:
-        return max(self.nodes / 2 if self.is_ring else self.nodes - 1, 1)
+        return self.sharing * max(self.nodes / 2 if self.is_ring else self.nodes - 1, 1)
 
     @property
     def crossing(self) -> float:
         """The seconds per byte of a device in an all-to-all, times the bandwidth of both links of an axis."""
-        return self.nodes / 2 / (self.crossed if self.is_ring else 1)
+        return self.sharing * self.nodes / 2 / (self.crossed if self.is_ring else 1)
 
 
 def in_shape(kind: Kind, link: Link, devices: int) -> tuple[float, float]:
     """Returns the steps of a collective, and the bytes over both links of an axis for each received at the least."""
+    return over(kind, spanned(link, devices) if devices > 1 else (), devices)
+
+
+def over(kind: Kind, sides: Collection[Side], devices: int) -> tuple[float, float]:
+    """Returns the same for a group that spans these sides."""
     if kind == "collective-permute" or devices == 1:
         return 1, 1.0
-    sides = spanned(link, devices)
     steps = sum(side.steps for side in sides)
     if kind in ("all-to-all", "ragged-all-to-all"):
         return steps, max(side.crossing for side in sides) * devices / (devices - 1)
@@ -87,14 +94,18 @@ def _with_parts(
         part, rest = divmod(devices, math.prod(link.shape[n] for n in whole))
         if not rest and part > 1:
             others = (n for n in numbers if n not in whole and link.shape[n] % part == 0)
-            yield from ((*_sides(link, whole), _side(link, n, part)) for n in others)
+            yield from ((*_sides(link, whole), side_of(link, n, part)) for n in others)
 
 
 def _sides(link: Link, axes: tuple[int, ...]) -> tuple[Side, ...]:
-    return tuple(_side(link, n, link.shape[n]) for n in axes)
+    return tuple(side_of(link, n, link.shape[n]) for n in axes)
 
 
-def _side(link: Link, axis: int, size: int) -> Side:
-    cores = math.gcd(link.cores, size) if axis == len(link.shape) - 1 else 1
-    nodes = size // cores
-    return Side(nodes, size == link.shape[axis] and nodes > 2 and nodes % link.wrap == 0, cores, link.crossed)
+def side_of(link: Link, axis: int, size: int, apart: int = 1) -> Side:
+    """Returns the side of a group of devices along an axis, neighbours or so many devices apart."""
+    cores = link.cores if axis == len(link.shape) - 1 else 1
+    own = math.gcd(cores, size) if apart == 1 else 1
+    nodes, sharing = size // own, apart // math.gcd(cores, apart)
+    all_nodes = link.shape[axis] // math.gcd(cores, link.shape[axis])
+    is_ring = nodes * sharing == all_nodes > 2 and nodes > 1 and all_nodes % link.wrap == 0
+    return Side(nodes, is_ring, own, link.crossed, sharing)

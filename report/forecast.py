@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ..cost.attention import attention_kernels
 from ..cost.bubbles import bubbles
+from ..cost.layout import MeshLayout, best_layout
 from ..cost.machine import DEFAULT, SECOND, Machine
 from ..cost.memory import live_memory
 from ..cost.presets import as_machine
@@ -55,9 +56,10 @@ class StepForecast(InNotebooks):
     """The forecast of a per-device program. `parts` are largest first; their seconds add up to those of the step.
 
     `utilisation` is the share of the devices' peak that the program's products take, `with_recomputation` also those
-    that are computed again; both None if the program before partitioning is not known. `rate` counts `unit` per second.
-    `kernels` is the number of products that are taken to be part of attention kernels, `torus` are the axes that the
-    machine is taken to have, empty if it is none. `error` is the largest that forecasts of this machine have shown,
+    that are computed again; both None if the program before partitioning is not known. `rate` counts `unit` per
+    second. `kernels` is the number of products that are taken to be part of attention kernels, `torus` are the axes
+    that the machine is taken to have, empty if it is none; `layout` says how the program's mesh lies best on it,
+    None where it has no names or does not fit. `error` is the largest that forecasts of this machine have shown,
     None if none was compared.
     """
 
@@ -71,6 +73,7 @@ class StepForecast(InNotebooks):
     unit: str = ""
     kernels: int = 0
     torus: tuple[int, ...] = ()
+    layout: MeshLayout | None = None
     error: float | None = None
 
     @property
@@ -134,7 +137,7 @@ def forecast_of(local: Module, machine: Machine, whole: Module, batch_of: str = 
     return StepForecast(
         devices, tuple(sorted(parts, key=lambda part: -part.seconds)), found, program_bound(local, clock), *utilisation,
         count / found.seconds if count and found.seconds else None, unit, kernels,
-        clock.machine.torus, machine.error,
+        clock.machine.torus, best_layout(local, clock.machine), machine.error,
     )  # fmt: skip
 
 
@@ -189,6 +192,11 @@ def forecast_text(found: StepForecast) -> str:
         lines.append(f"rate: {found.rate:,.4g} {found.unit} per second, {each:,.4g} per device")
     if found.torus:
         lines.append(f"links: a torus of {'x'.join(map(str, found.torus))} devices")
+    if found.layout is not None:
+        by_rows = found.layout.by_rows
+        other = "" if by_rows is None else f", {timed(by_rows)} row by row"
+        lines += [f"best layout: {timed(found.layout.seconds)} of collectives{other}, devices {found.layout.order}",
+                  *(f"  {line}" for line in found.layout.lines)]  # fmt: skip
     if found.kernels:
         lines.append(f"attention: {found.kernels} products as part of fused kernels")
     if len(found.parts) > 1:

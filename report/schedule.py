@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ..cost.attention import OutsideOfAttention
 from ..cost.collectives import collective_of
 from ..cost.groups import named_mesh
 from ..cost.machine import Machine
@@ -94,7 +95,7 @@ def schedule_of(
     """Returns the forecast of a per-device program in its order. `clock` has its times on the machine, and `memory` its
     live memory, if they are known.
     """
-    line, memory = timeline(module, machine, clock), memory or live_memory(module)
+    line, memory = timeline(module, machine, clock), memory or live_memory(module, OutsideOfAttention.on(machine))
     found: dict[str, list[Event]] = {}
     for event in line.collectives:
         found.setdefault(event.name, []).append(event)

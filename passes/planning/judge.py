@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from ...cost.attention import OutsideOfAttention
 from ...cost.memory import live_memory
 from ...cost.timeline import timeline
 from ...ir.diagnostics import CompileError, Diagnostics
@@ -40,9 +41,10 @@ def judge(module: Module, context: PassContext, devices: int, limit: int = 0) ->
         pipelines.partition(local, own)
     except CompileError as error:
         return Judged(math.inf, 0.0, 0, str(error.diagnostics[0].message))
+    kernels = OutsideOfAttention.on(context.machine)
     try:
         pipelines.schedule(local, own, limit)
     except CompileError as error:
-        return Judged(math.inf, 0.0, live_memory(local).peak, str(error.diagnostics[0].message))
+        return Judged(math.inf, 0.0, live_memory(local, kernels).peak, str(error.diagnostics[0].message))
     found = timeline(local, context.machine)
-    return Judged(found.seconds, found.exposed, live_memory(local).peak)
+    return Judged(found.seconds, found.exposed, live_memory(local, kernels).peak)

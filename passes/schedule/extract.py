@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...cost.attention import OutsideOfAttention
 from ...cost.machine import SECOND
 from ...cost.seconds import Clock, trips_of
 from ...ir.analysis.awaited import passes_on
@@ -141,7 +142,10 @@ def extract(
     reductions = sorted(roles.reductions, key=lambda r: ready[r])
     gathered = [tensor(g, *span(g), g.shape.byte_size) for g in gathers]
     reduced = [tensor(r, at(ready[r]), NEVER, sum(o.shape.byte_size for o in r.operands)) for r in reductions]
-    live = live_bytes(order, computation.root, inner, {*gathers, *(o for r in reductions for o in r.operands)})
+    kernels = OutsideOfAttention.on(clock.machine)
+    inside = kernels.inside(computation) if kernels is not None else ()
+    elsewhere = {*gathers, *(o for r in reductions for o in r.operands), *inside}
+    live = live_bytes(order, computation.root, inner, elsewhere)
     where = {i: n for n, i in enumerate(order)}
     offset = [max((live[where[i]] for i in segment), default=0) for segment in segments]
     problem = SchedulingProblem(

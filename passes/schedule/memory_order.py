@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...cost.attention import OutsideOfAttention
 from ...cost.memory import peak_memory
 from ...cost.seconds import Clock
 from ...ir.graph.computation import Computation
@@ -30,10 +31,11 @@ class MemoryOrder(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         clock = Clock.of(module, context.machine)
-        before = best = peak_memory(module)
+        kernels = OutsideOfAttention.on(context.machine)
+        before = best = peak_memory(module, kernels)
         found: tuple[Module, str] | None = None
         for new, name in memory_orders(module, {**ORDERS, "as soon as possible": lambda c: soon(c, clock)}):
-            peak = peak_memory(new)
+            peak = peak_memory(new, OutsideOfAttention.on(context.machine))
             if peak < best:
                 best, found = peak, (new, name)
         if found is None:

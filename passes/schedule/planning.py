@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
 from ...cost.memory import peak_memory
 from ...cost.seconds import Clock
@@ -39,16 +40,18 @@ class MemoryFrame:
     peak: int = 0
 
 
-def frame_of(module: Module, peak: int | None = None) -> MemoryFrame:
+def frame_of(module: Module, machine: Machine, peak: int | None = None) -> MemoryFrame:
     """Returns the memory around the computations that control flow reaches. `peak` is that of the program, if known."""
-    frame = MemoryFrame(peak=peak_memory(module) if peak is None else peak)
+    kernels = OutsideOfAttention.on(machine)
+    frame = MemoryFrame(peak=peak_memory(module, kernels) if peak is None else peak)
     live: dict[Computation, list[int]] = {}
     order = module.callees_first()
     for computation in order:
         for i in computation:
             if i.op.is_control:
                 frame.inner[i] = max((max(live[c]) for c in i.called()), default=0)
-        live[computation] = live_bytes(list(computation), computation.root, frame.inner)
+        inside = kernels.inside(computation) if kernels is not None else ()
+        live[computation] = live_bytes(list(computation), computation.root, frame.inner, inside)
     frame.outside[module.entry] = frame.peak - max(live[module.entry])
     for computation in reversed(order):
         if computation not in frame.outside:
@@ -87,7 +90,8 @@ class Candidate:
 
 def forecast(module: Module, machine: Machine, done: str = "") -> Candidate:
     """Returns a program with its forecast."""
-    return Candidate(module, timeline_seconds(module, Clock.of(module, machine)), peak_memory(module), done=done)
+    peak = peak_memory(module, OutsideOfAttention.on(machine))
+    return Candidate(module, timeline_seconds(module, Clock.of(module, machine)), peak, done=done)
 
 
 @brief
@@ -112,7 +116,8 @@ class Planning:
         """Analyses a program once for all memory limits, after combining adjacent collectives: in place if `edits`,
         else in a copy. `peak` is that of its memory if it is known.
         """
-        found, clock = Prepared(self, module, frame_of(module, peak)), Clock.of(module, self.machine)
+        found = Prepared(self, module, frame_of(module, self.machine, peak))
+        clock = Clock.of(module, self.machine)
         clock.serial(module.entry)  # callers take the times of their callees as the program is, in any order
         for computation in found.frame.outside:
             if not any(i.op.is_collective for i in computation):
@@ -220,7 +225,8 @@ class Prepared:
         best: Candidate | None = None
         for seconds, orders in sorted(found, key=lambda f: f[0]):
             _reorder(written, orders)
-            new = Candidate(self.module, seconds, peak_memory(self.module))
+            peak = peak_memory(self.module, OutsideOfAttention.on(self.planning.machine))
+            new = Candidate(self.module, seconds, peak)
             if best is None or new.peak < best.peak:
                 best, chosen = new, orders
             if best.peak <= limit:

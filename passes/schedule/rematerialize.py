@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from ...cost.attention import OutsideOfAttention
 from ...cost.memory import at_peak, live_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline
@@ -59,9 +60,9 @@ class Rematerialize(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         limit, machine = float(self.memory or context.machine.capacity), context.machine
-        old, before = live_memory(module).peak, timeline(module, machine).seconds
+        old, before = live_memory(module, OutsideOfAttention.on(machine)).peak, timeline(module, machine).seconds
         count = rematerialize(module, Clock.of(module, machine), limit, self.barriers)
-        peak = live_memory(module).peak
+        peak = live_memory(module, OutsideOfAttention.on(machine)).peak
         if peak > limit:
             context.diagnostics.remark(f"{self.name}: {sized(peak)} is as little as is reached, of {sized(limit)}")
         if count:
@@ -77,15 +78,17 @@ def rematerialize(module: Module, clock: Clock, limit: float, barriers: bool = F
     `limit` or gets no lower; with `barriers`, so that XLA does not merge values of the entry. Returns their number.
     `clock` has the times of the program before.
     """
-    count, memory = 0, live_memory(module)
+    machine = clock.machine
+    count, memory = 0, live_memory(module, OutsideOfAttention.on(machine))
     for _ in range(_ROUNDS):
         for of_loops in (True, False) if memory.peak > limit else ():
             copies: dict[Instruction, Instruction] = {}
             trial, excess = clone_module(module, copies), memory.peak - limit
-            times, peak = Clock.of(trial, clock.machine), [copies[i] for i in at_peak(module)]
+            times, highest = Clock.of(trial, machine), at_peak(module, OutsideOfAttention.on(machine))
+            peak = [copies[i] for i in highest]
             chosen = recompute_saved(trial, times, excess) if of_loops else _round(
                 trial, times, peak, excess, memory.peak * _LEAST_BYTES, barriers)
-            lower = live_memory(trial)
+            lower = live_memory(trial, OutsideOfAttention.on(machine))
             if chosen and lower.peak < memory.peak:
                 module.take(trial)
                 memory, count = lower, count + chosen

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
 from ...cost.memory import live_memory, peak_memory
 from ...cost.seconds import Clock
@@ -279,7 +280,7 @@ class _Choice:
         )
 
     def _refuse(self, state: Candidate, limit: float) -> None:
-        over, memory = state.peak - limit, live_memory(state.module)
+        over, memory = state.peak - limit, live_memory(state.module, OutsideOfAttention.on(self.planning.machine))
         largest = ", ".join(f"{b.name} ({b.kind}, {sized(b.bytes)})" for b in memory.buffers[:5])
         fail(
             f"{self.module.name} needs {sized(state.peak)} on a device at {memory.at}, {sized(over)} more "
@@ -306,7 +307,8 @@ def _list_schedules(
             for computation, order in zip(busy, orders, strict=True):
                 computation.reorder(order)
             done = ", ".join(filter(None, (base.done, "all ops in a new order")))
-            yield replace(base, module=module, seconds=seconds, peak=peak_memory(module), done=done)
+            peak = peak_memory(module, OutsideOfAttention.on(machine))
+            yield replace(base, module=module, seconds=seconds, peak=peak, done=done)
 
 
 _Program = tuple[Prepared, int]

@@ -29,6 +29,8 @@ def test_json_and_the_schedule_agree() -> None:
     assert found["bound"]["length"] <= found["bound"]["seconds"] <= found["seconds"] * (1 + 1e-9)
     assert found["buffers"][0]["bytes"] >= found["buffers"][-1]["bytes"]
     assert found["error"] is None
+    assert sorted(found["layout"]["order"]["perm"]) == [0, 1, 2]
+    assert found["layout"]["seconds"] <= found["layout"]["by_rows"]
 
 
 def test_the_critical_path_comes_first() -> None:

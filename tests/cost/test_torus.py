@@ -49,7 +49,9 @@ def test_cores_of_a_node_share_its_links() -> None:
     pod = Link(0.0, 1e9, 0.0, 2, (32, 64), 32, 2)
     assert spanned(pod, 64) == (Side(32, True, 2),)
     assert spanned(pod, 32)[0].nodes in (16, 32)
-    assert Side(32, True, 2).rate == 2
+    assert Side(32, True, 2).rate == Side(32, True).rate == 1
+    assert Side(32, False, 2).rate == 1  # forth by one core of each node, back by the other
+    assert Side(32, False).rate == 0.5
 
 
 @pytest.mark.parametrize(("count", "axes", "sides"), [

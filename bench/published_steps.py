@@ -1,0 +1,159 @@
+"""The published steps that forecasts are compared with: their seconds, their machines, and their programs.
+
+Published are steps per second of GShard (Lepikhin et al., 2020, table 3), tokens per second of Lingvo's configurations
+of GSPMD's models (lingvo/tasks/lm/params/synthetic_packed_input.py), of torchtitan's benchmarks of Llama 3.1, and of
+MosaicML's of MPT (llm-foundry, scripts/train/benchmarking/README.md), operations per second of MaxText (README.md; the
+sizes by its scripts in configs/v5e and configs/v5p).
+
+What rows leave to assume. GShard: encoder and decoder count as one stack, sentences have 128 tokens (the paper says
+that sequences are short), activations are f32 (section 4.3). Rows of 128 devices are left out: text and table disagree
+about their batch. torchtitan: cards of 500 W with 2.4 TB/s of memory, whose lower clock is not modelled; selective
+recomputation for 8B; the row of 405B has FSDP where the published one has an interleaved pipeline. MPT: rows without
+accumulation, whose attention is a kernel; a vocabulary of 50,432 in place of 50,368, which 128 devices do not divide;
+learned positions in place of a bias by distance. MaxText: its scripts say what is kept for the backward pass, and hide
+collectives of activations, too (`--xla_tpu_enable_async_collective_fusion`), so these rows have Hloom's whole schedule.
+Left out: rows of float8, asynchronous tensor parallelism, context parallelism, micro-batches, and of several slices.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+from models import dense, experts
+from selective import Kernel, Products, Selective
+
+TORCHTITAN = "h100;memory=2.4TB"
+A100_40GB = "a100;memory=1555GB"  # NVIDIA A100 40 GB data sheet
+
+
+@dataclass(frozen=True)
+class Row:
+    """A published step: its table and name, the seconds, the machine, and the program. In a `plain` one collectives of
+    weights and gradients only are hidden. One by which a rule of the forecast was chosen does not count in errors.
+    """
+
+    table: str
+    name: str
+    seconds: float
+    machine: str
+    program: Callable[[], Any]
+    plain: bool = True
+    counts: bool = True
+
+
+def lingvo(name: str, model: dense.Transformer, mesh: tuple[int, int], rate: float, counts: bool = True) -> Row:
+    axes = {"data": mesh[0], "model": mesh[1]}
+    seconds = model.batch * model.sequence / rate
+    return Row("Lingvo", name, seconds, "tpu-v3", lambda: dense.dense(model, axes, dense.FINALIZED),
+               counts=counts)  # fmt: skip
+
+
+def gshard(devices: int, layers: int, rate: float) -> Row:
+    model = experts.gshard(devices, layers)
+    sentences = replace(model.model, dtype="float32", sequence=128, batch=16 * devices)
+    model = replace(model, model=sentences)
+    name = f"{devices} experts, {layers} layers"
+    return Row("GShard", name, 1 / rate, "tpu-v3", lambda: experts.experts(model, {"data": devices}))
+
+
+def llama(
+    name: str, model: dense.Transformer, mesh: tuple[int, int], sequences: int, rate: float, selective: bool
+) -> Row:
+    """A row of torchtitan: `sequences` per data-parallel rank, `rate` tokens per second and GPU."""
+    data, tensor = mesh
+    model = replace(model, batch=sequences * data)
+    axes, table = {"data": data, "model": tensor}, dense.FSDP_SEQUENCE
+    if tensor == 1:
+        axes, table = {"data": data}, dense.FSDP
+    made = Selective.of(model) if selective else model
+    seconds = sequences * model.sequence / tensor / rate
+    return Row("torchtitan", name, seconds, TORCHTITAN, lambda: dense.dense(made, axes, table))
+
+
+def mpt(
+    name: str, sizes: tuple[int, int, int], devices: int, sequences: int, rate: float, machine: str, again: bool = False
+) -> Row:
+    """A row of MosaicML's: layers, width and heads, `sequences` and tokens per second of a GPU. The backward pass may
+    compute layers `again`.
+    """
+    layers, width, heads = sizes
+    model = dense.Transformer(layers=layers, width=width, hidden=4 * width, heads=heads, head=width // heads,
+                              vocabulary=50432, batch=sequences * devices, sequence=2048, positions="learned",
+                              gated=False, remat=again)  # fmt: skip
+    made = model if again else Kernel.of(model)
+    seconds = sequences * model.sequence / rate
+    return Row(f"MPT, {machine.partition(';')[0]}", f"{name}, {devices}", seconds, machine,
+               lambda: dense.dense(made, {"data": devices}, dense.FSDP))  # fmt: skip
+
+
+def maxtext(
+    scale: int, mesh: tuple[int, int], sequences: int, rate: float, machine: str, keeps_products: bool = False
+) -> Row:
+    """A row of MaxText: billions of parameters, `sequences` per chip, and operations per second of a chip."""
+    thirds, rest = divmod(scale.bit_length() - 1, 3)
+    heads = 16 << thirds + (rest > 0)
+    model = dense.Transformer(layers=16 << thirds, width=2048 << thirds + (rest > 1), hidden=448 * heads, heads=heads,
+                              head=128, vocabulary=32000, batch=sequences * mesh[0] * mesh[1], sequence=2048,
+                              positions="rotary", tied=False, remat=not keeps_products)  # fmt: skip
+    made = Products.of(model) if keeps_products else model
+    weights = model.layers * (4 * model.width * heads * 128 + 3 * model.width * model.hidden) + model.width * 32000
+    points = 3 * model.sequence * (weights + 2 * model.sequence * heads * 128 * model.layers)
+    axes, table = {"data": mesh[0], "model": mesh[1]}, dense.FSDP_SEQUENCE
+    if mesh[1] == 1:
+        axes, table = {"data": mesh[0]}, dense.FSDP
+    return Row(f"MaxText, {machine}", f"{scale}B, {mesh[0]}x{mesh[1]}", 2 * sequences * points / rate, machine,
+               lambda: dense.dense(made, axes, table), plain=False)  # fmt: skip
+
+
+MPT_70B, MPT_30B, MPT_13B, MPT_7B = (80, 8192, 64), (48, 7168, 56), (40, 5120, 40), (32, 4096, 32)
+MPT_3B, MPT_1B, MPT_760M = (32, 2560, 20), (24, 2048, 16), (24, 1536, 12)
+WIDE = replace(dense.LM_175B, layers=24, batch=256)
+ROWS = [
+    lingvo("128B, 8x16", dense.LM_128B, (8, 16), 3.7e3),
+    lingvo("128B, 16x32", replace(dense.LM_128B, batch=128), (16, 32), 18e3),
+    # By this row it was chosen that a ring through both cores of each chip gives a core no more than one of chips.
+    lingvo("128B, 32x64", replace(dense.LM_128B, batch=512), (32, 64), 62e3, counts=False),
+    lingvo("1T, 16x32", dense.LM_1T, (16, 32), 1.4e3),
+    lingvo("175B, 64x32", dense.LM_175B, (64, 32), 51.53e3),
+    lingvo("12k wide 41B, 16x32", WIDE, (16, 32), 53.8e3),
+    lingvo("12k wide 162B, 16x32", replace(WIDE, layers=96, batch=64), (16, 32), 12.5e3),
+    gshard(2048, 36, 0.72),
+    gshard(2048, 12, 2.15),
+    gshard(512, 36, 1.05),
+    gshard(512, 12, 3.28),
+    llama("8B, 8, compiled", dense.LLAMA_8B, (8, 1), 2, 6667, True),
+    llama("8B, 128, compiled", dense.LLAMA_8B, (128, 1), 2, 6514, True),
+    llama("70B, 32x8", dense.LLAMA_70B, (32, 8), 16, 829, False),
+    llama("405B, 64x8", dense.LLAMA_405B, (64, 8), 4, 128, False),
+    mpt("70B", MPT_70B, 128, 4, 376, A100_40GB, True),
+    mpt("30B", MPT_30B, 128, 6, 865, A100_40GB, True),
+    mpt("30B", MPT_30B, 32, 4, 857, A100_40GB, True),
+    mpt("13B", MPT_13B, 128, 16, 1972, A100_40GB, True),
+    mpt("13B", MPT_13B, 16, 10, 1993, A100_40GB, True),
+    mpt("7B", MPT_7B, 128, 18, 3623, A100_40GB, True),
+    mpt("7B", MPT_7B, 16, 16, 3645, A100_40GB, True),
+    mpt("3B", MPT_3B, 128, 6, 9538, A100_40GB),
+    mpt("13B", MPT_13B, 64, 2, 4800, "h100"),
+    mpt("13B", MPT_13B, 8, 2, 4792, "h100"),
+    mpt("7B", MPT_7B, 8, 6, 10643, "h100"),
+    mpt("1B", MPT_1B, 64, 20, 44402, "h100"),
+    mpt("1B", MPT_1B, 8, 14, 45455, "h100"),
+    mpt("760M", MPT_760M, 32, 24, 67971, "h100"),
+    maxtext(16, (256, 1), 6, 120e12, "tpu-v5e"),
+    maxtext(32, (256, 1), 4, 132e12, "tpu-v5e"),
+    maxtext(64, (256, 1), 2, 118e12, "tpu-v5e"),
+    maxtext(128, (16, 16), 1, 110e12, "tpu-v5e", True),
+    maxtext(32, (16, 4), 7, 328e12, "tpu-v5p", True),
+    maxtext(64, (16, 4), 3, 323e12, "tpu-v5p", True),
+]
+GROWTH = (("GShard", "512 experts, 12 layers", "2048 experts, 12 layers"),
+          ("GShard", "512 experts, 36 layers", "2048 experts, 36 layers"),
+          ("Lingvo", "128B, 16x32", "128B, 32x64"),
+          ("torchtitan", "8B, 8, compiled", "8B, 128, compiled"))  # fmt: skip
+FEW, MANY = (gshard(experts, 12, 1.0) for experts in (128, 2048))  # section 5.3: what it says of these two
