@@ -194,7 +194,7 @@ class Clock:
     def started(self, instruction: Instruction) -> float:
         """Returns the seconds of a collective, or of the computation that a start runs."""
         if instruction.op.is_collective:
-            return self.collective(instruction)
+            return self.parts(instruction).collectives
         return self.serial(instruction.called()[0]).total
 
     def latency(self, instruction: Instruction) -> float:
