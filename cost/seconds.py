@@ -178,6 +178,12 @@ class Clock:
             return share * self.machine.work(multiply_adds(instruction), element) / self.machine.attention
         return self.machine.product(sizes_of(instruction), element)
 
+    def contractions(self, computation: Computation) -> float:
+        """Returns the seconds of a computation's contractions, without those of its callees: a lower bound of its time
+        that needs no search for fused values.
+        """
+        return sum([self._work(i) for i in computation if is_contraction(i)]) / SECOND
+
     def collective(self, instruction: Instruction) -> float:
         """Returns the seconds of one execution of a collective, from its start until all of its data are there."""
         times = 1 if self._combined else max(len(instruction.operands), 1)
@@ -186,7 +192,7 @@ class Clock:
     def started(self, instruction: Instruction) -> float:
         """Returns the seconds of a collective, or of the computation that a start runs."""
         if instruction.op.is_collective:
-            return self.collective(instruction)
+            return self.parts(instruction).collectives
         return self.serial(instruction.called()[0]).total
 
     def latency(self, instruction: Instruction) -> float:

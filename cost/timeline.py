@@ -158,12 +158,17 @@ class _Simulation:
         """Runs a computation from now until its end; what happens stands for this number of trips."""
         flying, parts = InFlight[Event](), self.clock.parts
         started: list[Event] = []
+        readers, adds = flying.readers, self.overlap >= 1 and not self.notes_all
         for instruction in computation:
-            if awaited := flying.awaited(instruction):
+            if instruction in readers and (awaited := flying.awaited(instruction)):
                 self.await_all(awaited)
             op = instruction.op
             if not op.is_collective and not op.is_control:
-                self.compute(instruction, parts(instruction).compute, trips)
+                if (seconds := parts(instruction).compute) > 0:
+                    if adds:
+                        self.now += seconds
+                    else:
+                        self.compute(instruction, seconds, trips)
             elif (collective := collective_in(instruction)) is not None:
                 started.append(self.start(instruction, collective, trips))
                 flying.start(instruction, started[-1])
@@ -204,7 +209,7 @@ class _Simulation:
     def start(self, instruction: Instruction, inner: Instruction, trips: int) -> Event:
         """Issues a collective, or the start of a computation with one, to its engine."""
         seconds = self.clock.started(instruction)
-        engines, size = self.clock.engines(inner), self.clock.received(inner)
+        engines, size = self.clock.engines(inner), self.clock.received(inner) if self.notes_all else 0
         queues = [self.queues.setdefault(engine, deque()) for engine in engines]
         start = max([self.now, *(queue[-1].end for queue in queues if queue)])
         event = Event(instruction, TOGETHER.join(engines), self.now, start, start + seconds, size, trips, -1.0)

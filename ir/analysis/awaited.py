@@ -54,26 +54,27 @@ def first_leaves(shape: Shape) -> tuple[int, ...]:
 class InFlight(Generic[T]):
     """The collectives in flight, each known by a key of the caller, by the leaves of the values that carry them.
 
-    The caller goes through the instructions of one computation in order. Those that `passes` are not waited for.
+    The caller goes through the instructions of one computation in order. Those that `passes` are not waited for. Only
+    the `readers` may await something: a caller in a hurry asks for no others.
     """
 
     def __init__(self, passes: Callable[[Instruction], bool] = passes_on) -> None:
         self._passes = passes
         self._by_leaf: dict[Instruction, dict[int, T]] = {}
-        self._readers: set[Instruction] = set()
+        self.readers: set[Instruction] = set()
 
     def start(self, instruction: Instruction, known_as: T) -> None:
         """Notes that a collective has started, and nothing has awaited it yet."""
         self._by_leaf[instruction] = dict.fromkeys(range(instruction.shape.num_leaves), known_as)
-        self._readers.update(instruction.users)
+        self.readers.update(instruction.users)
 
     def awaited(self, instruction: Instruction) -> list[T]:
         """Returns the collectives whose results an instruction reads, several times if it reads several leaves."""
-        if instruction not in self._readers:
+        if instruction not in self.readers:
             return []
         if self._passes(instruction):
             self._by_leaf[instruction] = self._passed(instruction)
-            self._readers.update(instruction.users)
+            self.readers.update(instruction.users)
             return []
         return [one for operand in instruction.operands for one in self._by_leaf.get(operand, {}).values()]
 

@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from ...cost.seconds import Clock
-from ...cost.timeline import EXPOSED, timeline, timeline_seconds
+from ...cost.timeline import EXPOSED, collective_in, timeline, timeline_seconds
 from ...ir.brief import brief
 from ...ir.graph.attributes import Attributes
 from ...ir.graph.computation import Computation
@@ -73,7 +73,13 @@ class InPieces(Rewrite):
 
 
 def _exposed(module: Module, clock: Clock, computation: Computation) -> list[Instruction]:
-    """Returns the collectives of a computation that delay it even in the order of a list schedule."""
+    """Returns the collectives of a computation that delay it even in the order of a list schedule. The program takes
+    longer than its contractions, so collectives that are short beside these need no schedule.
+    """
+    starts = ((i, collective_in(i)) for i in computation)
+    longest = max((clock.started(i) for i, inner in starts if inner is not None), default=0.0)
+    if computation is module.entry and longest < _LEAST * clock.contractions(computation):
+        return []
     order = ListScheduler(computation, clock, roles_of(computation, clock).gathers).order(ListRule())
     given = list(computation)
     computation.reorder(order)

@@ -143,14 +143,23 @@ class ListScheduler:
 
     def _unblock(self, job: _Job) -> None:
         """Notes a job whose operands are all emitted."""
-        heapq.heappush(self.waiting, (job.ready, job.key, job))
+        if job.ready <= self.now and not self.rule.patience:  # with patience, others at the top of the heap count
+            self._put(job)
+        else:
+            heapq.heappush(self.waiting, (job.ready, job.key, job))
 
     def _release(self) -> None:
         """Moves the jobs whose operands are there to their heaps."""
         while self.waiting and self.waiting[0][0] <= self.now:
-            _, key, job = heapq.heappop(self.waiting)
-            kind = job.engines, job.instruction in self.gathers
-            heapq.heappush(self.starts.setdefault(kind, []) if job.engines else self.computes, (key, job))
+            self._put(heapq.heappop(self.waiting)[2])
+
+    def _put(self, job: _Job) -> None:
+        """Puts a job whose operands are there into its heap."""
+        if job.engines:
+            heap = self.starts.setdefault((job.engines, job.instruction in self.gathers), [])
+        else:
+            heap = self.computes
+        heapq.heappush(heap, (job.key, job))
 
     def _next(self) -> _Job:
         """Chooses the next job: a collective whose engines are free in time, else a computation, else a stall."""

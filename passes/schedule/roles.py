@@ -41,9 +41,9 @@ def roles_of(computation: Computation, clock: Clock) -> Roles:
     ready: dict[Instruction, float] = {}
     gathers: list[Instruction] = []
     for i in order:
-        if i in heavy or not all(o in ready for o in before(i)):
+        if i in heavy or not all(map(ready.__contains__, before(i))):
             continue
-        start = max((ready[o] for o in before(i)), default=0.0)
+        start = max(map(ready.__getitem__, before(i)), default=0.0)
         if not i.op.is_collective:
             ready[i] = start + clock.parts(i).compute
         elif is_movable(i) and start <= clock.collective(i):
@@ -54,9 +54,9 @@ def roles_of(computation: Computation, clock: Clock) -> Roles:
     reductions: list[Instruction] = []
     among = set(gathers)
     for i in order:
-        if any(o in tail for o in before(i)):
+        if not tail.isdisjoint(before(i)):
             tail.add(i)
-        elif is_movable(i) and i not in among and i.users and all(u in calm for u in i.users):
+        elif is_movable(i) and i not in among and i.users and calm.issuperset(i.users):
             reductions.append(i)
             tail.add(i)
     return Roles(gathers, reductions, frozenset(early.keys() - among), frozenset(tail.difference(reductions)))
@@ -90,7 +90,7 @@ def _calm(order: Sequence[Instruction], heavy: set[Instruction]) -> set[Instruct
     found: set[Instruction] = set()
     needed: set[Instruction] = set()  # by a control dependence of something that is not calm
     for i in reversed(order):
-        if i not in heavy and i not in needed and all(u in found for u in i.users):
+        if i not in heavy and i not in needed and found.issuperset(i.users):
             found.add(i)
         else:
             needed.update(i.control_predecessors)

@@ -115,11 +115,11 @@ class _Greedy:
     def _closes(self, number: int) -> bool:
         """Whether a bucket ends before tensor `number`: by time, by memory, or by size."""
         p = self.problem
-        size = sum(t.size for t in p.gathers[self.first : number + 1])
+        size = p.in_gathers(self.first, number + 1)
         gradients = p.in_bucket(self.first_reduced, p.made[p.gathers[number].at])
-        if 2 * size + 2 * max(gradients, size * bool(p.reductions)) > min(p.room):
+        if 2 * size + 2 * max(gradients, size * bool(p.reductions)) > p.least_room:
             return True
-        total = sum(t.size for t in p.gathers), p.in_bucket(0, len(p.reductions))
+        total = p.in_gathers(0, len(p.gathers)), p.in_bucket(0, len(p.reductions))
         if size > _LARGEST_SHARE * total[0] or gradients > _LARGEST_SHARE * total[1] > 0:
             return True
         time = p.gather_seconds(self.first, number + 1)

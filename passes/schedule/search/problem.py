@@ -82,7 +82,8 @@ class SchedulingProblem:
     def with_room(self, room: tuple[float, ...]) -> SchedulingProblem:
         """Returns the problem with other room. Both share what is known and does not depend on the room."""
         found = replace(self, room=room)
-        vars(found).update((name, value) for name, value in vars(self).items() if name not in ("room", "limits"))
+        by_room = ("room", "limits", "least_room")
+        vars(found).update((name, value) for name, value in vars(self).items() if name not in by_room)
         return found
 
     @cached_property
@@ -124,6 +125,15 @@ class SchedulingProblem:
         return [*limits, *limits[-1:]]
 
     @cached_property
+    def least_room(self) -> float:
+        """The room of the segment with least of it."""
+        return min(self.room)
+
+    @cached_property
+    def _weights(self) -> list[float]:
+        return list(accumulate((t.size for t in self.gathers), initial=0.0))
+
+    @cached_property
     def _gradients(self) -> list[float]:
         return list(accumulate((t.size for t in self.reductions), initial=0.0))
 
@@ -142,6 +152,10 @@ class SchedulingProblem:
     def unreduced(self, segment: int, reduced: int) -> float:
         """Returns the bytes of tensors made before a segment and not among the first `reduced`."""
         return self._gradients[self.made[segment]] - self._gradients[reduced]
+
+    def in_gathers(self, first: int, end: int) -> float:
+        """Returns the bytes of a bucket of gathers."""
+        return self._weights[end] - self._weights[first]
 
     def in_bucket(self, first: int, end: int) -> float:
         """Returns the bytes of a bucket of reductions."""

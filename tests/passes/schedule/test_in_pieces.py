@@ -9,6 +9,7 @@ from pathlib import Path
 import hloom
 import pytest
 from hloom.cost.presets import parse_machine
+from hloom.cost.seconds import Clock
 from hloom.cost.timeline import timeline
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pass
@@ -21,6 +22,7 @@ from hypothesis import given, settings
 from programs.random.generate import programs
 from support.command_line import ROOT, environment, have_mpi
 from support.compare import compare
+from support.layered_programs import Model
 from support.partition_check import partitioned
 
 
@@ -119,6 +121,18 @@ def test_a_layer_of_llama_takes_less_time(machine: str, share: float) -> None:
     assert after.seconds < share * before.seconds
     assert after.exposed < 0.35 * before.exposed
     assert any("pieces of" in d.message and "at once" in d.message for d in context.diagnostics.found)
+
+
+@pytest.mark.parametrize("kind", ["dp", "fsdp", "tp", "both"])
+def test_no_collective_waits_longer_than_it_takes(kind: str) -> None:
+    """Nor is a program faster than its contractions, so that short collectives need no schedule."""
+    module = partition(hloom.parse(Model(kind=kind, model=2, loop=False, width=64, hidden=128).text()))
+    for name in ("tpu-v4", "h100"):
+        clock = Clock.of(module, parse_machine(name))
+        found = timeline(module, clock.machine, clock)
+        assert found.collectives
+        assert 0 < clock.contractions(module.entry) <= found.seconds
+        assert all(e.waited <= clock.started(e.instruction) * (1 + 1e-9) for e in found.collectives)
 
 
 def test_what_is_too_small_stays() -> None:
