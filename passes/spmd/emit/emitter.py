@@ -24,7 +24,7 @@ from ....ir.graph.op import AnyOp
 from ....ir.ops.comparison import CompareAttributes, ComparisonDirection
 from ....ir.ops.shaping import BroadcastAttributes, IotaAttributes, TransposeAttributes
 from ....ir.ops.slicing import DynamicSliceAttributes, PadAttributes, SliceAttributes
-from ....ir.ops.structure import ConstantAttributes, constant_array
+from ....ir.ops.structure import ConstantAttributes, moved_constant
 from ....ir.sharding.digit import Digits, product
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.element_type import PRED, S8, S32, S64, ElementType
@@ -163,11 +163,14 @@ class Emitter:
         return self.shared("compare", (place, self.constant(0, S32)), CompareAttributes(ComparisonDirection.EQ))
 
     def only_first(self, digits: Digits, value: Instruction, identity_value: Any) -> Instruction:
-        """Returns `value` on the first of the devices that differ in these digits, `identity_value` on the others."""
+        """Returns `value` on the first of the devices that differ in these digits, `identity_value` on the others.
+
+        Zeros of either sign may stay on all: the sum of equal ones has their sign.
+        """
         if not digits:
             return value
-        made = constant_array(value)
-        if made is not None and is_array_of(made, identity_value):
+        made = moved_constant(value)
+        if made is not None and bool(np.all(made == identity_value)):
             return value
         dims = value.shape.dims
         fill = self.splat(self.constant(identity_value, value.shape.element), dims)

@@ -47,6 +47,31 @@ def test_reductions_keep_them(op: str, init: str) -> None:
         assert np.signbit(found).tolist() == np.signbit(expected).tolist()
 
 
+SCATTER = """HloModule m, num_partitions=4
+f {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }}
+ENTRY e {{
+  at = s32[8,1] parameter(0), sharding={{devices=[4,1]<=[4]}}
+  x = f32[8] parameter(1), sharding={{devices=[4]<=[4]}}
+  i = f32[] constant({init})
+  s = f32[5] broadcast(i), dimensions={{}}
+  ROOT r = f32[5] scatter(s, at, x), update_window_dims={{}}, inserted_window_dims={{0}},
+    scatter_dims_to_operand_dims={{0}}, index_vector_dim=1, to_apply=f, sharding={{replicated}}
+}}
+"""
+
+
+@pytest.mark.parametrize(("init", "masks"), [("0", False), ("-0", False), ("3", True)])
+def test_sums_onto_zeros_begin_with_them_on_all_devices(init: str, masks: bool) -> None:
+    module = hloom.parse(SCATTER.format(init=init))
+    local = hloom.partition(module)
+    assert ("partition-id" in local.to_text()) == masks
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        given = [random.integers(0, 4, (8, 1), np.int32), random.choice([0.0, -0.0, -0.0, 2.0], 8).astype(np.float32)]
+        (expected,), (found,) = evaluate(module, given), simulate(local, given, True)
+        assert found.tobytes() == expected.tobytes()
+
+
 @needs_llvm
 @pytest.mark.parametrize("op", ["maximum", "minimum"])
 @pytest.mark.parametrize("by_numpy", [False, True])
