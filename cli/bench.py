@@ -6,24 +6,20 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
-from ..cost.memory_traffic import touched
-from ..cost.runs import runs
-from ..cost.work import multiply_adds
 from ..driver.backend import NATIVE
 from ..driver.devices import Ranks, Simulated, trace_facts
+from ..driver.parts import seconds_of_parts, work_of_parts
 from ..ir.disk_cache import folder
-from ..ir.graph.module import Module
 from ..report.columns import columns
 from ..report.work import share
 from ..runtime.allocator import keep_freed_memory
-from ..runtime.measure import Part, StepByStep, StepTimes, peak_bytes, peak_flops
+from ..runtime.measure import Part, peak_bytes, peak_flops
 from ..runtime.ranks.launch import inside_launcher, launch, world
-from ..runtime.simulator import SimulatedProgram
-from ..runtime.trace import COMMUNICATION, ProcessTrace, save_trace
+from ..runtime.trace import ProcessTrace, save_trace
+from ..runtime.waits import waits_of
 from .evaluate import inputs_for
 from .exit_codes import EXIT_OK
 from .job import Job, job_on_ranks, prepare
@@ -47,12 +43,12 @@ def bench(args: argparse.Namespace) -> int:
     with working(f"running {args.repeat + 1} times"):
         _, seconds = Simulated(program).repeat(program.local, job.inputs, args.repeat + 1, args.trace)
     with working("measuring parts"):
-        parts = _parts(job)
+        parts = seconds_of_parts(program, job.inputs)
     with working("measuring the machine"):
         flops, memory = peak_flops(), peak_bytes()
     median = statistics.median(seconds[1:])
     fused = program.backend.prepared(program.local)
-    done = _work(fused, program.devices)
+    done = work_of_parts(fused, program.devices)
     if args.json:
         print_json({
             "program": program.module.name, "devices": program.devices, "backend": program.backend.name,
@@ -87,47 +83,9 @@ def _row(part: Part, seconds: float, whole: float, done: int, peak: float) -> tu
     return *cells, f"{done / seconds / 1e9:.3g} {unit}", share(done / seconds, peak)
 
 
-def _parts(job: Job) -> dict[Part, float]:
-    """Returns the seconds of each part in one run of all devices, the second."""
-    program = job.program
-    backend = program.backend
-    simulated = SimulatedProgram(backend.prepared(program.local), StepByStep(backend.kernels()))
-    simulated.simulate(job.inputs)
-    times = StepTimes()
-    simulated.simulate(job.inputs, observer=times)
-    return times.seconds
-
-
-def _work(fused: Module, devices: int) -> dict[Part, int]:
-    """Returns the operations of all products, and the bytes that other parts read and write; loops of unknown length
-    count once.
-    """
-    done: defaultdict[Part, int] = defaultdict(int)
-    for run in runs(fused):
-        part, instruction = Part.of_op(run.instruction), run.instruction
-        size = 2 * multiply_adds(instruction) if part is Part.PRODUCTS else touched(instruction)
-        done[part] += devices * run.count * size
-    return done
-
-
 _SHOWN = 8  # collectives
 _RANKS_HEAD = ("rank", "ms", "computing", "starting", "waiting", "other")
 _COLLECTIVES_HEAD = ("collective", "kind", "operands", "bytes", "runs", "in flight ms", "waited ms", "hidden")
-
-
-@dataclass
-class Waits:
-    """One collective instruction in the last run: how often it ran, and the milliseconds that it was in flight and
-    waited for, on the rank that waited longest.
-    """
-
-    name: str
-    kind: str
-    operands: int
-    bytes: int
-    runs: int = 0
-    in_flight: float = 0.0
-    waited: float = 0.0
 
 
 def bench_on_ranks(args: argparse.Namespace) -> int:
@@ -174,20 +132,3 @@ def _report(args: argparse.Namespace, job: Job, seconds: Sequence[float], traces
 def backend_text(args: argparse.Namespace, job: Job) -> str:
     """Tells which backend has run, and why."""
     return f"backend {job.program.backend.name} ({job.program.backend.reason(args.backend)})"
-
-
-def waits_of(traces: Sequence[ProcessTrace]) -> list[Waits]:
-    """Returns the waits of each collective, on the rank that waited longest for it."""
-    worst: dict[str, Waits] = {}
-    for process in traces:
-        mine: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-        facts = {e.name: e.facts for e in process.trace.events if e.track == COMMUNICATION}
-        for event in process.trace.events:
-            if event.track == COMMUNICATION:
-                mine[event.name].append((1e3 * (event.end - event.start), event.facts["waited_us"] / 1e3))
-        for name, times in mine.items():
-            said = facts[name]
-            found = Waits(name, said["kind"], said["members"], said["bytes"], len(times), *map(sum, zip(*times)))
-            if name not in worst or found.waited > worst[name].waited:
-                worst[name] = found
-    return list(worst.values())

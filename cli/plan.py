@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 
 from .. import frontends
 from ..cost.presets import parse_machine
-from ..ir.diagnostics import fail
 from ..passes.planning.fewest import FewSettings
 from ..passes.planning.plan import Plan, plan
 from ..report.plan import plan_text
 from .exit_codes import EXIT_OK
 from .messages import print_json, tell_found
-from .streams import say, working
+from .streams import say, working, write_file
 
 
 def plan_command(args: argparse.Namespace) -> int:
@@ -27,12 +25,12 @@ def plan_command(args: argparse.Namespace) -> int:
         found = plan(module, machine, mesh=args.mesh, devices=args.devices, memory=args.memory or 0,
                      keep=args.keep, seconds=args.time)  # fmt: skip
     if args.out is not None:
-        _write(args.out, found.module.to_text())
+        write_file(args.out, found.module.to_text())
     strategy: FewSettings | None = None
     if args.strategy_out is not None:
         with working("leaving annotations out"):
             strategy = found.strategy(args.time)
-        _write(args.strategy_out, strategy.text())
+        write_file(args.strategy_out, strategy.text())
     if args.json:
         print_json(_json(module.name, args.machine, found, strategy))
         return EXIT_OK
@@ -41,13 +39,6 @@ def plan_command(args: argparse.Namespace) -> int:
         say(f"\n{args.strategy_out}: {len(strategy.shardings)} annotations, which "
             + ("give" if strategy.reproduces else "alone do not give") + " this forecast")  # fmt: skip
     return EXIT_OK
-
-
-def _write(path: str, text: str) -> None:
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        fail(f"{path} cannot be written: {error.strerror or error}")
 
 
 def _json(name: str, machine: str, found: Plan, strategy: FewSettings | None) -> dict[str, object]:

@@ -13,7 +13,7 @@ from .. import frontends
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.time_limit import TimeLimit, time_limit
-from ..ir.tools.names import fits, name_pattern, suggestions
+from ..ir.tools.names import matching, suggestions
 from ..ir.tools.spmd import is_per_device
 from ..runtime.proof.progress import Progress
 from ..runtime.proof.relations.located import prove
@@ -95,8 +95,7 @@ def relate_command(args: argparse.Namespace) -> int:
 
 def _matching(rows: Sequence[RelationRow], patterns: Sequence[str]) -> list[RelationRow]:
     """Returns the rows whose names match one of the patterns; all if there are none."""
-    wanted = [name_pattern(text) for text in patterns]
-    shown = [r for r in rows if not wanted or any(fits(p, (r.name, r.name.rpartition("/")[2])) for p in wanted)]
+    shown = matching(rows, patterns, lambda row: (row.name, row.name.rpartition("/")[2]))
     if not shown:
         fail(f"no value is called {' or '.join(patterns)}",
              help="values: " + suggestions(patterns[0], (r.name for r in rows)))  # fmt: skip

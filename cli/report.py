@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..ir.diagnostics import fail
 from ..report.data.plan import Reported, reported
 from ..report.data.record import report_data
 from ..report.html.page import page
 from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
-from .streams import say, working
+from .streams import say, working, write_file
 
 
 def report_command(args: argparse.Namespace) -> int:
@@ -29,10 +28,7 @@ def report_command(args: argparse.Namespace) -> int:
         print_json(data)
         return EXIT_OK
     text = page(data)
-    try:
-        Path(args.out).write_text(text, encoding="utf-8")
-    except OSError as error:
-        fail(f"the page cannot be written to {args.out}: {error.strerror or error}")
+    write_file(args.out, text, "the page")
     say(f"{data['program']}: {args.out}, {len(text.encode()) / 1e3:,.0f} kB")
     return EXIT_OK
 

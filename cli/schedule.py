@@ -10,14 +10,12 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 from ..cost.seconds import Clock
 from ..driver.compile import to_local
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
-from ..ir.tools.names import fits, name_pattern
+from ..ir.tools.names import matching
 from ..passes.base import PassContext, run_pipeline
 from ..passes.pipelines import schedule as make_schedule
 from ..passes.schedule.bound import program_bound
@@ -29,7 +27,7 @@ from ..report.schedule_trace import schedule_trace
 from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
-from .streams import say, working
+from .streams import say, working, write_file
 
 
 def schedule(args: argparse.Namespace) -> int:
@@ -48,7 +46,7 @@ def schedule(args: argparse.Namespace) -> int:
         fail(f"{module.name} keeps its order, which takes {sized(found.peak)} at {found.at}: {sized(limit)} "
              "are too little", help="hloom opt with --passes=schedule{memory=..} orders it anew")
     if args.trace is not None:
-        _write(args.trace, schedule_trace(found, module.name))
+        write_file(args.trace, json.dumps(schedule_trace(found, module.name)) + "\n", "the trace")
     compared = compare(found, measured) if measured is not None else None
     if args.json:
         print_json(_json(module, before, found, compared))
@@ -71,12 +69,11 @@ def _matching(found: Sequence[Scheduled], patterns: Sequence[str]) -> Sequence[S
     """Returns the collectives of which a word fits one of the patterns; all if there are none. Raises CompileError if
     none fits.
     """
-    wanted = [name_pattern(text) for text in patterns]
-    kept = [c for c in found if any(fits(p, (c.name, c.kind, c.cause, c.source, c.groups, c.state)) for p in wanted)]
-    if wanted and not kept:
+    kept = matching(found, patterns, lambda c: (c.name, c.kind, c.cause, c.source, c.groups, c.state))
+    if patterns and not kept:
         fields = "names, kinds, causes, sources, groups and states"
         fail(f"no collective fits {' or '.join(patterns)}", help=f"patterns are of {fields}; * matches anything")
-    return kept if wanted else found
+    return kept
 
 
 def prepared(module: Module, context: PassContext, memory: int | None, flat: bool = False) -> Schedule | None:
@@ -92,13 +89,6 @@ def prepared(module: Module, context: PassContext, memory: int | None, flat: boo
         before = schedule_of(module, context.machine)
         make_schedule(module, context, memory, flat=flat)
     return before
-
-
-def _write(path: Path, found: dict[str, Any]) -> None:
-    try:
-        path.write_text(json.dumps(found) + "\n", encoding="utf-8")
-    except OSError as error:
-        fail(f"the trace cannot be written to {path}: {error.strerror or error}")
 
 
 def _json(module: Module, before: Schedule | None, found: Schedule, compared: Agreement | None) -> dict[str, object]:

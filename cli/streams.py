@@ -14,9 +14,10 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any
 
-from ..ir.diagnostics import WIDTH
+from ..ir.diagnostics import WIDTH, fail
 from ..ir.shown import visible
 from .exit_codes import EXIT_OUTPUT
 
@@ -46,6 +47,15 @@ def say(*texts: object, end: str = "\n", styled: str = "") -> None:
     """Prints text on standard output, with control characters escaped, in a style on a terminal that has colours."""
     text = visible(" ".join(map(str, texts)))
     print(colored(text, styled) if styled and has_colors(sys.stdout) else text, end=end)
+
+
+def write_file(path: str | Path, text: str, what: str = "") -> None:
+    """Writes a file that the user has named. Raises CompileError."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        place = f"{what} cannot be written to {path}" if what else f"{path} cannot be written"
+        fail(f"{place}: {error.strerror or error}")
 
 
 def show_program(text: str, stream: IO[str] | None = None) -> None:

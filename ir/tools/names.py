@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from ..graph.instruction import Instruction
 from ..graph.module import Module
 from ..graph.op import Role
 from .aliases import aliases, leaf_number
+
+T = TypeVar("T")
 
 
 def names_of(instruction: Instruction) -> tuple[str, ...]:
@@ -26,6 +29,12 @@ def name_pattern(text: str) -> re.Pattern[str]:
 def fits(pattern: re.Pattern[str], names: Iterable[str]) -> bool:
     """Whether a pattern matches one of these names."""
     return any(pattern.fullmatch(name) for name in names)
+
+
+def matching(values: Iterable[T], patterns: Sequence[str], names: Callable[[T], Iterable[str]]) -> list[T]:
+    """Returns the values of which a name fits one of the patterns; all if there are none."""
+    wanted = [name_pattern(text) for text in patterns]
+    return [value for value in values if not wanted or any(fits(pattern, names(value)) for pattern in wanted)]
 
 
 def result_names(module: Module) -> list[str]:

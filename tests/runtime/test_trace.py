@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-from hloom.cli.bench import Waits, waits_of
 from hloom.runtime.trace import COMMUNICATION, COMPUTE, ProcessTrace, Trace, TraceEvent, save_trace
+from hloom.runtime.waits import Waits, waits_of
 from support.trace_schema import check_schema
 
 

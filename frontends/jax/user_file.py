@@ -1,0 +1,80 @@
+"""Runs a Python file of the user, and asks JAX for the program of a function in it."""
+
+from __future__ import annotations
+
+import contextlib
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any, NoReturn, cast
+
+from ...ir.diagnostics import CompileError, fail
+from ...ir.graph.module import Module
+from ...ir.graph.stack_frames import SourceSpan
+from ..user_lines import UserLines
+from .lower import from_jax
+
+
+def from_file(path: str, name: str) -> Module:
+    """Returns the program that a function of a Python file gives: a function and its arguments, or what JAX has traced
+    or lowered. Raises CompileError with the user's own line for errors in the file.
+    """
+    with _users_code(path):
+        names = runpy.run_path(path)
+        function = names.get(name)
+        if not callable(function):
+            own = (n for n, value in names.items() if getattr(value, "__module__", "") == "<run_path>")
+            known = [n for n in own if callable(names[n])]
+            fail(f"{path} has no function '{name}'", help=f"functions in it: {', '.join(sorted(known)) or 'none'}")
+        made: Any = cast("Callable[[], object]", function)()
+        if hasattr(made, "in_avals"):  # traced or lowered
+            return from_jax(made)
+        f, arguments = cast("tuple[Any, Any]", made) if _is_pair(made) else (None, None)
+        if not callable(f) or not isinstance(arguments, (tuple, list)):
+            fail(f"{path}:{name} returns {_described(made)}",
+                 help="return (f, args), where args is a tuple, or what jax.jit(f).lower(*args) returns")
+        return from_jax(f, *cast("tuple[Any, ...]", arguments))
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(cast("tuple[object, ...]", value)) == 2
+
+
+def _described(value: object) -> str:
+    name = type(value).__name__
+    parts = [type(part).__name__ for part in cast("tuple[object, ...]", value)] if isinstance(value, tuple) else []
+    return f"an object of type {name}" + (f": {', '.join(parts)}" if parts else "")
+
+
+@contextlib.contextmanager
+def _users_code(path: str) -> Generator[None]:
+    """Lets the file import its neighbours, and turns its exceptions into CompileErrors."""
+    sys.path.insert(0, str(Path(path).resolve().parent))
+    try:
+        yield
+    except CompileError:
+        raise
+    except (Exception, SystemExit) as error:
+        _fail(path, error)
+    finally:
+        del sys.path[0]
+
+
+def _fail(path: str, error: BaseException) -> NoReturn:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
+    if isinstance(error, OSError) and not frames:
+        fail(f"{path} cannot be read: {error.strerror or error}")
+    if isinstance(error, SyntaxError) and error.filename == path and error.lineno:
+        span = SourceSpan(path, error.lineno, max((error.offset or 1) - 1, 0))
+    elif frames:
+        last = frames[-1]
+        end = last.end_colno if last.end_lineno == last.lineno else None
+        span = SourceSpan(path, last.lineno or 1, last.colno or 0, end or 0)
+    else:
+        span = SourceSpan(path, 1)
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    few = "devices" in message and isinstance(error, ValueError)
+    fail(f"{type(error).__name__}: {message}", UserLines().location(span),
+         help="--devices N gives JAX N virtual devices; an AbstractMesh needs none" if few else None)

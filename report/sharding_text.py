@@ -1,0 +1,105 @@
+"""Writes shardings for people: tables of values, why a value has its sharding, and the rules of ops."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from ..ir.graph.module import Module
+from ..ir.tools.names import matching
+from .columns import columns
+from .explain import Explanation
+from .shardings import ShardingRow
+from .work import amount, share
+
+_HEAD = ("value", "shape", "per device", "sharding", "work", "repeated", "because of")
+_RIGHT = (4, 5)
+_DIGITS = re.compile(r"\d+")
+
+
+def rows_called(rows: Iterable[ShardingRow], patterns: Sequence[str]) -> list[ShardingRow]:
+    """Returns the rows whose name or path matches one of the patterns; all if there are none."""
+    return matching(rows, patterns,
+                    lambda row: (row.name, row.name.partition("[")[0], row.name.rpartition("/")[2], row.path))
+
+
+def folded(rows: Iterable[ShardingRow]) -> list[tuple[ShardingRow, int]]:
+    """Returns rows in order, each with the number of further rows that it represents: of the same shape and sharding,
+    with names that differ in numbers only.
+    """
+    groups: dict[tuple[str, ...], list[ShardingRow]] = {}
+    for row in rows:
+        key = (_DIGITS.sub("", row.name), row.shape, row.local, row.axes, str(row.annotated))
+        groups.setdefault(key, []).append(row)
+    return [(group[0], len(group) - 1) for group in groups.values()]
+
+
+def state(row: ShardingRow) -> str:
+    """Returns the category under which a row is counted."""
+    return "annotation" if row.annotated else "replicated" if row.axes == "replicated" else "propagated"
+
+
+def values_table(rows: Sequence[tuple[ShardingRow, int]]) -> list[tuple[str, str]]:
+    """Returns the lines of a table of rows, each with its state, given the number of further rows that it represents.
+
+    The columns of work are there if a row has work, that of repeated work if a row repeats some.
+    """
+    kept = [i for i in range(len(_HEAD)) if i not in _RIGHT or any((r.work, r.repeated_work)[i - 4] for r, _ in rows)]
+    cells = [tuple(cells[i] for i in kept) for cells in (_HEAD, *(_cells(row, more) for row, more in rows))]
+    states = ["", *(state(row) for row, _ in rows)]
+    return list(zip(states, columns(cells, [i in _RIGHT for i in kept]).splitlines(), strict=True))
+
+
+def _cells(row: ShardingRow, more: int) -> tuple[str, ...]:
+    name = f"{row.name} (+{more})" if more else row.name
+    work = amount(row.work) if row.work else ""
+    return name, row.shape, row.local, row.axes, work, share(row.repeated_work, row.work) if work else "", row.why
+
+
+def counts_of(rows: Sequence[ShardingRow]) -> dict[str, int]:
+    """Counts rows by state."""
+    states = [state(row) for row in rows]
+    return {"values": len(rows), "annotated": states.count("annotation"), "propagated": states.count("propagated"),
+            "replicated": states.count("replicated")}  # fmt: skip
+
+
+def counts_text(rows: Sequence[ShardingRow]) -> str:
+    """Tells how many values are annotated, sharded by propagation, and replicated."""
+    counts = counts_of(rows)
+    percent = 100 * counts["annotated"] / max(1, counts["values"])
+    return (f"{counts['values']} values: {counts['annotated']} annotated ({percent:.1f} %), "
+            f"{counts['propagated']} sharded by propagation, {counts['replicated']} replicated")  # fmt: skip
+
+
+def explanation_text(found: Explanation) -> str:
+    """Returns the reasons of a sharding, axis by axis."""
+    lines = [f"{found.value}: {found.shape} {found.sharding}"]
+    if found.annotated:
+        lines.append("  annotated")
+    if not found.axes:
+        lines.append("  no axis reached it" if not found.annotated else "  without axes")
+    for reason in found.axes:
+        lines.append(f"  axis {reason.axis} of dimension {reason.dim}:")
+        for step in reason.steps:
+            name = f", {step.op_name}" if step.op_name else ""
+            source = f" ({step.source}{name})" if step.source or name else ""
+            how = f"through {step.via}" if step.via is not None else "annotated"
+            lines.append(f"    {step.value} dimension {step.dim}, {how}{source}")
+    if found.disputes:
+        lines.append("  conflicts:")
+        lines += [f"    {dispute}" for dispute in found.disputes]
+    return "\n".join(lines)
+
+
+def rules_of(module: Module) -> list[dict[str, str]]:
+    """Returns name, opcode and sharding rule of every op on arrays, which propagation and the partitioner use."""
+    records: list[dict[str, str]] = []
+    for computation in module:
+        for instruction in computation:
+            leaves = [leaf for v in (*instruction.operands, instruction) for leaf in v.shape.leaves()]
+            if instruction.op.is_control or not instruction.operands or not all(leaf.is_array for leaf in leaves):
+                continue
+            name = instruction.name if computation is module.entry else f"{computation.name}/{instruction.name}"
+            rule = instruction.op.sharding_rule(instruction.call)
+            records.append({"name": name, "opcode": instruction.opcode, "rule": str(rule)})
+    return records
