@@ -11,8 +11,7 @@ from ..driver.compile import to_local
 from ..ir.diagnostics import Diagnostic, Severity, fail
 from ..ir.disk_cache import refusal
 from ..ir.graph.module import Module, Stage, clone_module
-from ..passes.annotating.remesh import remesh
-from ..passes.annotating.strategy import Setting, Strategy, apply_strategy, load_strategy, named_meshes
+from ..passes.annotating.strategy import Setting, Strategy, annotate, load_strategy
 from ..passes.base import PassContext
 from ..passes.pipelines import remarks
 from .messages import tell_found
@@ -23,8 +22,7 @@ def read_program(args: argparse.Namespace, quiet: bool = False) -> Module:
     """Reads the module of the FILE argument, annotates it by `--strategy` and `--set`, and resizes its meshes by
     `--mesh`.
 
-    `--mesh` also gives the mesh where neither the strategy nor the program names one. Prints warnings about the text,
-    unless `quiet`. Raises CompileError, also for warnings that `--werror` names.
+    Prints warnings about the text, unless `quiet`. Raises CompileError, also for warnings that `--werror` names.
     """
     with working(f"reading {args.file}"):
         module = frontends.load(args.file)
@@ -37,15 +35,7 @@ def read_program(args: argparse.Namespace, quiet: bool = False) -> Module:
     if (sizes or strategy) and module.stage is not Stage.GLOBAL:
         option = "--mesh" if sizes else "--strategy"
         fail(f"{option} needs a program that is not yet sharded, this one is {module.stage.value}")
-    if strategy is not None and sizes and not named_meshes(module):
-        strategy, sizes = replace(strategy, mesh=sizes), None
-    if strategy is not None and strategy.mesh is not None:
-        apply_strategy(module, strategy)
-        strategy = None
-    if sizes:
-        remesh(module, sizes)  # the strategy's mesh too, which by default is the program's
-    if strategy is not None:
-        apply_strategy(module, strategy)
+    annotate(module, strategy, sizes)
     return module
 
 

@@ -9,14 +9,13 @@ import argparse
 from dataclasses import asdict
 
 from ..cost.layout import MeshLayout
-from ..driver.compile import to_local
+from ..driver.compile import to_local, to_scheduled
 from ..ir.graph.module import clone_module
 from ..report.forecast import StepForecast, forecast_of, forecast_text
 from ..report.schedule import critical_table
 from .common import context_for, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
-from .schedule import prepared
 from .streams import say, working
 
 
@@ -27,7 +26,8 @@ def forecast(args: argparse.Namespace) -> int:
     whole, context = read_program(args), context_for(args)
     local = clone_module(whole)
     to_local(local, context, working)
-    prepared(local, context, None if args.as_is else args.memory or 0)
+    keeps = args.as_is or local.has_schedule
+    to_scheduled(local, context, None if keeps else args.memory or 0, during=working)
     report(args, context)
     with working("simulating the order"):
         found = forecast_of(local, context.machine, whole, args.batch_of)

@@ -12,14 +12,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..cost.seconds import Clock
-from ..driver.compile import to_local
+from ..driver.compile import to_local, to_scheduled
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.names import matching
-from ..passes.base import PassContext, run_pipeline
-from ..passes.pipelines import schedule as make_schedule
 from ..passes.schedule.bound import program_bound
-from ..passes.schedule.flat_parameters import FlatParameters
 from ..passes.schedule.sizes import sized
 from ..report.measured import Agreement, agreement_text, compare, load_trace
 from ..report.schedule import Schedule, Scheduled, critical_table, ms, schedule_of, schedule_summary, schedule_table
@@ -37,7 +34,10 @@ def schedule(args: argparse.Namespace) -> int:
     measured = load_trace(args.measured) if args.measured is not None else None
     module = read_program(args)
     context = context_for(args)
-    before = prepared(module, context, None if args.as_is else args.memory or 0, args.flat_parameters)
+    to_local(module, context, working)
+    keeps = args.as_is or module.has_schedule
+    before = None if keeps else schedule_of(module, context.machine)
+    to_scheduled(module, context, None if keeps else args.memory or 0, flat=args.flat_parameters, during=working)
     report(args, context)
     with working("simulating the order"):
         found = schedule_of(module, context.machine)
@@ -74,21 +74,6 @@ def _matching(found: Sequence[Scheduled], patterns: Sequence[str]) -> Sequence[S
         fields = "names, kinds, causes, sources, groups and states"
         fail(f"no collective fits {' or '.join(patterns)}", help=f"patterns are of {fields}; * matches anything")
     return kept
-
-
-def prepared(module: Module, context: PassContext, memory: int | None, flat: bool = False) -> Schedule | None:
-    """Brings a program to the form that is shown: partitioned, and scheduled within this many bytes (0: those of the
-    machine) unless `memory` is None; with `flat`, parameters that are gathered together become one. Returns the
-    forecast of the order that the program had, None if it keeps it.
-    """
-    to_local(module, context, working)
-    if memory is None or module.has_schedule:
-        run_pipeline([FlatParameters()] if flat else [], module, context)
-        return None
-    with working("scheduling"):
-        before = schedule_of(module, context.machine)
-        make_schedule(module, context, memory, flat=flat)
-    return before
 
 
 def _json(module: Module, before: Schedule | None, found: Schedule, compared: Agreement | None) -> dict[str, object]:

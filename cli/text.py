@@ -10,15 +10,16 @@ from contextlib import nullcontext
 from itertools import groupby
 
 from .. import frontends
+from ..driver.compile import to_scheduled
 from ..ir.deadlock.find import find_deadlocks
 from ..ir.diagnostics import CompileError, Diagnostic, fail, without_errors
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.module import Module, Stage
+from ..ir.graph.module import Module
 from ..ir.tools.difference import ModuleDifference, differences
 from ..ir.tools.extract import find_computation, find_instruction, isolate
 from ..ir.tools.printer import computation_text, instruction_text
 from ..passes.base import run_pipeline
-from ..passes.pipelines import PASSES, parse_pipeline, partition, schedule
+from ..passes.pipelines import PASSES, parse_pipeline
 from .common import context_for, read_program, report, require_schedule
 from .exit_codes import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_OK
 from .messages import print_json, tell_found
@@ -87,13 +88,8 @@ def partition_command(args: argparse.Namespace) -> int:
     require_schedule(args)
     module = read_program(args)
     context = context_for(args)
-    if module.stage not in (Stage.LOCAL, Stage.SCHEDULED):
-        with working("partitioning"):
-            partition(module, context)
-    if args.schedule:
-        with working("scheduling"):
-            form = "variadic" if args.form == "local" else "xla"
-            schedule(module, context, args.memory or 0, form, args.flat_parameters)
+    form, memory = "variadic" if args.form == "local" else "xla", args.memory or 0 if args.schedule else None
+    to_scheduled(module, context, memory, form, args.flat_parameters, working)
     report(args, context)
     if args.form != "local":
         from ..codegen import manual_module, replica_module

@@ -79,7 +79,8 @@ class _Kernels:
         if len(inside) > 1:
             self._host(product, sorted(inside - {product}, key=self.place.__getitem__))
             for op in inside:
-                self.found.stored[op] = op in self.roots or any(reader not in inside for reader, _ in reads(op, _is_view))
+                is_read = any(reader not in inside for reader, _ in reads(op, _is_view))
+                self.found.stored[op] = op in self.roots or is_read
 
     def _push(self, pending: list[int], op: Instruction) -> None:
         for user in op.users:

@@ -32,6 +32,7 @@ from ..passes.op_sharding.forms import LocalForms
 from ..passes.pipelines import partition, remarks, schedule
 from ..passes.propagation.one_device import is_undivided
 from ..passes.schedule.combine_collectives import CombineCollectives
+from ..passes.schedule.flat_parameters import FlatParameters
 from ..passes.spmd.local_forms import local_forms
 from ..runtime.plan.call_graph import live_in
 from .assumptions import remark_callbacks, remark_placements
@@ -108,8 +109,7 @@ def compiled(module: Module, context: PassContext, options: Options, during: Dur
     elif context.num_devices not in (None, program.devices):
         fail(f"the program was partitioned for {program.devices} devices, {context.num_devices} are asked for")
     if options.schedule:
-        with during("scheduling"):
-            schedule(local, context, options.memory, flat=options.flat_parameters)
+        to_scheduled(local, context, options.memory, flat=options.flat_parameters, during=during)
     if ranks is not None and ranks > program.devices:
         fail(f"the program runs on {program.devices} devices, too few for {ranks} ranks")
     unsure = without_errors(find_waits(local))
@@ -135,6 +135,23 @@ def to_local(module: Module, context: PassContext, during: During = unseen) -> M
     if not is_per_device(module):
         with during("simplifying" if is_undivided(module, context) else "partitioning"):
             partition(module, context)
+    return module
+
+
+def to_scheduled(
+    module: Module, context: PassContext, memory: int | None, form: str = "variadic", flat: bool = False,
+    during: During = unseen,
+) -> Module:
+    """Partitions a module as `to_local`, and schedules it within `memory` bytes of a device (0: those of the machine);
+    None keeps its order. `flat` joins parameters that are gathered together. Works in place, and returns the module.
+    Raises CompileError.
+    """
+    to_local(module, context, during)
+    if memory is not None:
+        with during("scheduling"):
+            schedule(module, context, memory, form, flat)
+    elif flat:
+        run_pipeline([FlatParameters()], module, context)
     return module
 
 

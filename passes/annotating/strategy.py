@@ -35,6 +35,7 @@ from ...ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spellin
 from ...ir.tools.names import fits, name_pattern, names_of, suggestions
 from ...ir.tools.spmd import parts
 from ...ir.user_files import read_text, read_toml
+from .remesh import remesh
 
 _AXIS = re.compile(r"([A-Za-z_]\w*)(?::\(([1-9]\d*)\)([1-9]\d*))?$")
 
@@ -113,6 +114,22 @@ def _table(content: dict[str, Any], name: str, source: SourceFile) -> dict[str, 
 
 
 @checked
+def annotate(module: Module, strategy: Strategy | None, sizes: Mapping[str, int] | None) -> None:
+    """Annotates a GLOBAL module by a strategy, and gives named meshes other sizes, in place.
+
+    The sizes also give the mesh where neither the strategy nor the program names one. Raises CompileError.
+    """
+    if strategy is not None and sizes and not named_meshes(module):
+        strategy, sizes = replace(strategy, mesh=sizes), None
+    if strategy is not None and strategy.mesh is not None:
+        apply_strategy(module, strategy)
+        strategy = None
+    if sizes:
+        remesh(module, sizes)  # the strategy's mesh too, which by default is the program's
+    if strategy is not None:
+        apply_strategy(module, strategy)
+
+
 def apply_strategy(
     module: Module, strategy: Strategy | Mapping[str, str], mesh: Mapping[str, int] | None = None
 ) -> None:
