@@ -42,20 +42,35 @@ class AttentionKernels:
 NO_KERNELS = AttentionKernels(frozenset(), {})
 
 
-class OutsideOfAttention:
-    """Says that all values lie in memory but those inside of attention kernels, as `live_memory` asks."""
+class KnownAttention:
+    """The attention kernels on a machine, found once for each computation; none where it has no such kernels."""
 
-    def __init__(self) -> None:
+    def __init__(self, machine: Machine) -> None:
+        self._has_kernels = bool(machine.attention)
         self._kernels: dict[Computation, AttentionKernels] = {}
+
+    def of(self, computation: Computation | None) -> AttentionKernels:
+        """Returns the kernels of a computation."""
+        if computation is None or not self._has_kernels:
+            return NO_KERNELS
+        if computation not in self._kernels:
+            self._kernels[computation] = attention_kernels(computation)
+        return self._kernels[computation]
+
+    def forget(self) -> None:
+        """Finds all kernels anew when they are next asked for."""
+        self._kernels.clear()
+
+
+class OutsideOfAttention(KnownAttention):
+    """Says that all values lie in memory but those inside of attention kernels, as `live_memory` asks."""
 
     def inside(self, computation: Computation) -> frozenset[Instruction]:
         """Returns the values inside of the kernels of a computation."""
-        if computation not in self._kernels:
-            self._kernels[computation] = attention_kernels(computation)
-        return self._kernels[computation].inside
+        return self.of(computation).inside
 
     def is_stored(self, value: Instruction, /) -> bool:
-        return value.parent is None or value not in self.inside(value.parent)
+        return value not in self.of(value.parent).inside
 
     def together(self, value: Instruction, /) -> Collection[Instruction]:
         return (value,)
@@ -63,7 +78,7 @@ class OutsideOfAttention:
     @staticmethod
     def on(machine: Machine) -> OutsideOfAttention | None:
         """Returns the answers for a program on this machine; None where attention is no kernel."""
-        return OutsideOfAttention() if machine.attention else None
+        return OutsideOfAttention(machine) if machine.attention else None
 
 
 def attention_kernels(computation: Computation) -> AttentionKernels:

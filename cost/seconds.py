@@ -24,7 +24,7 @@ from ..ir.ops.collectives import Pairs, pairs_of
 from ..ir.sharding.digit import Digit, Digits
 from ..ir.sharding.replica_groups import ReplicaGroups
 from ..ir.tools.trip_count import trip_count
-from .attention import NO_KERNELS, AttentionKernels, attention_kernels
+from .attention import KnownAttention
 from .collectives import groups_of, kind_of, wire_bytes
 from .epilogues import NO_EPILOGUES, Epilogues, epilogues
 from .formulas import Kind
@@ -76,7 +76,7 @@ class Clock:
     ) -> None:
         self.machine, self.devices = machine.of_devices(devices), devices
         self._stored = Stored() if machine.fuses else None
-        self._kernels: dict[Computation, AttentionKernels] = {}
+        self._attention = KnownAttention(machine)
         self._epilogues: dict[Computation, Epilogues] = {}
         self._parts: dict[Instruction, Seconds] = {}
         self._touched: dict[Instruction, int] = {}
@@ -93,7 +93,7 @@ class Clock:
         """
         found = module.analyses.get(module, Clock, machine, lambda: Clock(machine, module.devices))
         found._serial.clear()
-        found._kernels.clear()
+        found._attention.forget()
         found._epilogues.clear()
         return found
 
@@ -136,7 +136,7 @@ class Clock:
 
     def _is_written(self, value: Instruction) -> bool:
         """Whether a value lies in memory if products write their own results."""
-        return (self._stored is None or self._stored(value)) and value not in self._attention(value).inside
+        return (self._stored is None or self._stored(value)) and value not in self._attention.of(value.parent).inside
 
     def _around(self, value: Instruction) -> Epilogues:
         """Returns the kernels of products around a value; none where the machine has no such kernels."""
@@ -145,14 +145,6 @@ class Clock:
         if value.parent not in self._epilogues:
             self._epilogues[value.parent] = epilogues(value.parent, self._is_written)
         return self._epilogues[value.parent]
-
-    def _attention(self, value: Instruction) -> AttentionKernels:
-        """Returns the attention kernels around a value; none where the machine has no such kernels."""
-        if not self.machine.attention or value.parent is None:
-            return NO_KERNELS
-        if value.parent not in self._kernels:
-            self._kernels[value.parent] = attention_kernels(value.parent)
-        return self._kernels[value.parent]
 
     def touched(self, instruction: Instruction) -> int:
         """Returns the bytes of memory that an op reads and writes, a product with those of the ops in its kernel."""
@@ -173,7 +165,8 @@ class Clock:
             return self._fused[fused]
         if not is_contraction(instruction):
             return 0.0
-        element, share = instruction.operands[0].shape.element, self._attention(instruction).products.get(instruction)
+        element = instruction.operands[0].shape.element
+        share = self._attention.of(instruction.parent).products.get(instruction)
         if share is not None:
             return share * self.machine.work(multiply_adds(instruction), element) / self.machine.attention
         return self.machine.product(sizes_of(instruction), element)

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ...cost.attention import NO_KERNELS, AttentionKernels, attention_kernels
+from ...cost.attention import KnownAttention
 from ...cost.machine import SECOND, Machine
 from ...cost.products import ProductSizes
 from ...cost.uses import algebra, overwritten
 from ...cost.work import is_contraction
 from ...ir.analysis.stored import Stored
 from ...ir.graph.algebra import Algebra
-from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import PassesOn, memory
 from ..op_sharding.anywhere import is_structure
@@ -36,7 +35,7 @@ class Times:
         self._divisions, self._machine = divisions, machine
         self._sizes = np.array(divisions.sizes, np.float64)
         self._stored = Stored() if machine.fuses else None
-        self._kernels: dict[Computation, AttentionKernels] = {}
+        self._attention = KnownAttention(machine)
 
     def computing(self, cluster: OpCluster, rows: Rows) -> Floats:
         """Returns the time of computation, of each division."""
@@ -105,17 +104,10 @@ class Times:
             read = 0 if number in left and number in right else 1 if number in left else 2
             sizes[read if number in result else 3] *= factor.size // parts
         found, element = ProductSizes(*sizes), instruction.operands[0].shape.element
-        share = self._attention(instruction).products.get(instruction)
+        share = self._attention.of(instruction.parent).products.get(instruction)
         if share is not None:
             return share * self._machine.work(found.multiply_adds, element) / self._machine.attention
         return self._machine.product(found, element)
 
     def _is_stored(self, value: Instruction) -> bool:
-        return (self._stored is None or self._stored(value)) and value not in self._attention(value).inside
-
-    def _attention(self, value: Instruction) -> AttentionKernels:
-        if not self._machine.attention or value.parent is None:
-            return NO_KERNELS
-        if value.parent not in self._kernels:
-            self._kernels[value.parent] = attention_kernels(value.parent)
-        return self._kernels[value.parent]
+        return (self._stored is None or self._stored(value)) and value not in self._attention.of(value.parent).inside
