@@ -14,10 +14,9 @@ from dataclasses import asdict
 from ..cost.collectives import Collective, collectives
 from ..cost.presets import parse_machine
 from ..cost.work import Contraction, contractions
-from ..driver.compile import to_local
 from ..driver.program import Program
 from ..ir.diagnostics import fail
-from ..ir.graph.module import Module, clone_module
+from ..ir.graph.module import Module
 from ..ir.tools.spmd import is_per_device
 from ..passes.base import PassContext
 from ..passes.resharding.certificate import ProgramCertificate
@@ -25,7 +24,7 @@ from ..report.collectives import by_kind, collectives_table, summary
 from ..report.memory import buffers_table, curve_text, totals_table
 from ..report.turned import Turned, close_decisions, turned_table, what_if
 from ..report.work import times_text, work_summary, work_table
-from .common import context_for, read_local, read_program, report
+from .common import partitioned, read_program, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .streams import say, working
@@ -33,10 +32,8 @@ from .streams import say, working
 
 def comm(args: argparse.Namespace) -> int:
     """Prints a table with totals per kind, or JSON."""
-    whole, context = read_program(args), context_for(args)
-    module = clone_module(whole)
-    to_local(module, context, working)
-    report(args, context)
+    whole = read_program(args)
+    module, context = partitioned(args, whole)
     turned, close = _turned(args, whole, context), _close(args, whole, context)
     certificate = ProgramCertificate.of(context.reshardings, module.num_partitions, context.machine)
     found = sorted(collectives(module), key=lambda c: -c.sent_bytes)
@@ -126,7 +123,7 @@ def _record(collective: Collective) -> dict[str, object]:
 
 def memory(args: argparse.Namespace) -> int:
     """Prints totals, the largest buffers and a curve, or JSON."""
-    module, _ = read_local(args)
+    module, _ = partitioned(args, read_program(args))
     program = Program(module, module)
     found = program.memory()
     with working("compiling native code"):

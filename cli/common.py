@@ -48,22 +48,14 @@ def _strategy(args: argparse.Namespace) -> Strategy | None:
     return replace(strategy, settings=(*strategy.settings, *map(Setting.parse, settings)))
 
 
-def read_local(args: argparse.Namespace) -> tuple[Module, PassContext]:
-    """Reads the program as `read_program` and partitions it, unless it is the program of each device already. Returns
-    it with the context of the passes, whose diagnostics are printed. Raises CompileError.
+def partitioned(args: argparse.Namespace, program: Module) -> tuple[Module, PassContext]:
+    """Returns the partitioned copy of a program, unless it is the program of each device already, with the context of
+    the passes, whose diagnostics are printed. Raises CompileError.
     """
-    module, context = read_program(args), context_for(args)
-    to_local(module, context, working)
-    report(args, context)
-    return module, context
-
-
-def partitioned(args: argparse.Namespace, program: Module) -> Module:
-    """Returns the partitioned copy of a program, and prints the diagnostics of partitioning. Raises CompileError."""
     local, context = clone_module(program), context_for(args)
     to_local(local, context, working)
     report(args, context)
-    return local
+    return local, context
 
 
 def context_for(args: argparse.Namespace, default_devices: int | None = None) -> PassContext:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import socket
-from collections.abc import Sequence
-from typing import Any
 
 from ..ir.graph.module import Module
 from ..ir.tools.process_grid import ProcessGrid
 from ..runtime.plan.executable import Executable
 from ..runtime.ranks.blocks import ranks_of
 from ..runtime.ranks.failed import EXIT_RANK_FAILED
-from ..runtime.ranks.launch import inside_launcher, launch, process_state, world
+from ..runtime.ranks.launch import inside_launcher, launch, world
 from ..runtime.ranks.library import load_mpi
-from ..runtime.ranks.preflight import SLOW, PreflightVerdict, RankReport, examine, try_groups, verdict_of
+from ..runtime.ranks.preflight import examine, try_groups, verdict_of
 from .exit_codes import EXIT_OK
 from .job import job_on_ranks, prepare
 from .streams import say, tell
@@ -39,7 +37,7 @@ def _examine(args: argparse.Namespace) -> int:
     found = verdict_of(reports, comm.size)
     is_reporter = comm.rank == min(report.rank for report in reports)
     if is_reporter:
-        for text in _faults(found, reports, args.deadline):
+        for text in found.faults(reports, args.deadline):
             tell(f"hloom: error: {text}")
     if not found.passed:
         return EXIT_RANK_FAILED
@@ -67,13 +65,3 @@ def _groups(local: Module, ranks: int) -> list[tuple[int, ...]]:
     members = [group for c in collectives for group in (*c.groups, *(send[:2] for send in c.sends))]
     found = {tuple(sorted({rank_of[device] for device in group})) for group in members}
     return sorted(group for group in found if len(group) > 1)
-
-
-def _faults(found: PreflightVerdict, reports: Sequence[RankReport], deadline: float) -> list[str]:
-    hosts: dict[int, Any] = {report.rank: f"rank {report.rank} (host {report.host})" for report in reports}
-    texts = [f"rank {r} does not answer within {deadline:g} s{process_state(r)}" for r in found.silent]
-    texts += [f"{hosts.get(a, f'rank {a}')} and {hosts.get(b, f'rank {b}')} do not hear each other within "
-              f"{deadline:g} s: the link is cut" for a, b in found.cut]  # fmt: skip
-    texts += [f"{hosts[r]} is slow: it computes or copies {factor:.1f} times as long as the median, more than {SLOW:g}"
-              for r, factor in found.slow]  # fmt: skip
-    return texts

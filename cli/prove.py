@@ -51,7 +51,7 @@ def _proved(args: argparse.Namespace, program: Module) -> tuple[int | None, Verd
     progress = Progress(program, args.timeout)
     progress.begin("partitioning")
     try:
-        local = partitioned(args, program) if args.local is None else frontends.load(args.local)
+        local = partitioned(args, program)[0] if args.local is None else frontends.load(args.local)
     except TimeLimit as limit:
         return None, progress.undecided(limit)
     part = "making ready"
@@ -74,7 +74,7 @@ def relate_command(args: argparse.Namespace) -> int:
     program = read_program(args)
     if is_per_device(program):
         raise argparse.ArgumentTypeError("a program per device needs the one that it was made from: use hloom.relate")
-    local = partitioned(args, program)
+    local, _ = partitioned(args, program)
     with working(f"relating on {local.num_partitions} devices"):
         found = relate(program, local, args.seed)
     rows = found.rows()

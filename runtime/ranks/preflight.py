@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from .launch import process_state
+
 _PING, _ROW = 31, 32  # tags
 _PAUSE = 0.001
 _SIZE = 192  # of the product's matrices
@@ -55,6 +57,16 @@ class PreflightVerdict:
     def can_meet(self) -> bool:
         """Whether all ranks can take part in collectives."""
         return not (self.silent or self.cut)
+
+    def faults(self, reports: Sequence[RankReport], deadline: float) -> list[str]:
+        """Returns a message for each rank and link that is not well, given the seconds of a wait."""
+        known = {report.rank: f"rank {report.rank} (host {report.host})" for report in reports}
+        texts = [f"rank {r} does not answer within {deadline:g} s{process_state(r)}" for r in self.silent]
+        texts += [f"{known.get(a, f'rank {a}')} and {known.get(b, f'rank {b}')} do not hear each other within "
+                  f"{deadline:g} s: the link is cut" for a, b in self.cut]  # fmt: skip
+        texts += [f"{known[r]} is slow: it computes or copies {factor:.1f} times as long as the median, more than "
+                  f"{SLOW:g}" for r, factor in self.slow]  # fmt: skip
+        return texts
 
 
 def verdict_of(reports: Sequence[RankReport], ranks: int) -> PreflightVerdict:
