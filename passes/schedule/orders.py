@@ -20,7 +20,7 @@ from ...ir.analysis.lifetimes import owners
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
-from .roles import before, is_anchored
+from .roles import is_anchored
 
 Order = list[Instruction]
 Needs = Mapping[Instruction, Sequence[Instruction]]
@@ -32,7 +32,7 @@ def dependences(order: Sequence[Instruction]) -> dict[Instruction, list[Instruct
     found: dict[Instruction, list[Instruction]] = {}
     last: Instruction | None = None
     for i in order:
-        needed = before(i)
+        needed = i.needs
         found[i] = list(dict.fromkeys(needed) if len(needed) > 1 else needed)
         if is_anchored(i):
             found[i] += [last] if last is not None and last not in found[i] else []

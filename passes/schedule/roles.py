@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from ...cost.seconds import Clock
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import Draws
-from ...ir.graph.op import Role
+from ...ir.graph.op import AnyOp, Op, Role
 from ...ir.reached import reached
 from .combining import is_movable
 
@@ -41,9 +42,9 @@ def roles_of(computation: Computation, clock: Clock) -> Roles:
     ready: dict[Instruction, float] = {}
     gathers: list[Instruction] = []
     for i in order:
-        if i in heavy or not all(map(ready.__contains__, before(i))):
+        if i in heavy or not all(map(ready.__contains__, i.needs)):
             continue
-        start = max(map(ready.__getitem__, before(i)), default=0.0)
+        start = max(map(ready.__getitem__, i.needs), default=0.0)
         if not i.op.is_collective:
             ready[i] = start + clock.parts(i).compute
         elif is_movable(i) and start <= clock.collective(i):
@@ -54,7 +55,7 @@ def roles_of(computation: Computation, clock: Clock) -> Roles:
     reductions: list[Instruction] = []
     among = set(gathers)
     for i in order:
-        if not tail.isdisjoint(before(i)):
+        if not tail.isdisjoint(i.needs):
             tail.add(i)
         elif is_movable(i) and i not in among and i.users and calm.issuperset(i.users):
             reductions.append(i)
@@ -65,9 +66,18 @@ def roles_of(computation: Computation, clock: Clock) -> Roles:
 def is_anchored(instruction: Instruction) -> bool:
     """Whether an instruction must keep its order among others of its kind: it has an effect, or draws numbers."""
     op = instruction.op
+    if _never_anchored(op):
+        return False
     if op.is_control:
         return instruction.has_effect() or any(is_anchored(i) for c in instruction.called() for i in c)
     return op.interface(Draws) is not None or op.has_side_effect(instruction.attributes)
+
+
+@cache
+def _never_anchored(op: AnyOp) -> bool:
+    """Whether no use of an op is anchored."""
+    by_attributes = type(op).has_side_effect is not Op.has_side_effect
+    return not (op.is_control or op.side_effect or by_attributes or op.interface(Draws) is not None)
 
 
 def can_repeat(instruction: Instruction) -> bool:
