@@ -266,6 +266,14 @@ class Computation(Callee, InNotebooks):
             instruction.parent = None
         self.loop_edits += not all(map(joins_transfers, dead))
 
+    def release(self) -> None:
+        """Takes apart the instructions, which nobody may use any more: they refer to each other in circles, and their
+        memory would stay taken as long as the collector of circles is paused.
+        """
+        for instruction in self._order:
+            instruction.operands, instruction.users, instruction.parent = [], {}, None
+        self._order, self._names, self._root, self._insertions, self.parent = {}, {}, None, Insertions(), None
+
     def reorder(self, instructions: Sequence[Instruction]) -> None:
         """Sets the order. `instructions` must be the same instructions, operands before users."""
         if len(instructions) != len(self._order) or any(i not in self._order for i in instructions):

@@ -128,6 +128,11 @@ class Module(InNotebooks):
         for computation in self.computations:
             computation.parent = self
 
+    def release(self) -> None:
+        """Frees the memory of its instructions, which nobody may use any more."""
+        for computation in self.computations:
+            computation.release()
+
     def callees_first(self) -> list[Computation]:
         """Returns the computations with callees before callers, the order of HLO text, otherwise in their own order.
 

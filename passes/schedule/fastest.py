@@ -71,6 +71,9 @@ class Fastest(Pass):
             names = ", ".join(p.name for p in best.passes)
             plain = timed(tries[0].seconds) if tries[0].error is None else "no fitting schedule"
             context.diagnostics.remark(f"{names}: {timed(best.seconds)}, {plain} without")
+        for one in tries:
+            if one is not best:
+                one.module.release()
         module.take(best.module)
         return True
 
@@ -109,4 +112,7 @@ def _rewritten(passes: tuple[Pass, ...], module: Module, context: PassContext) -
     """Returns a copy of the program after some passes; None if one of them changes nothing."""
     found = _Try(passes, clone_module(module))
     own = replace(context, diagnostics=found.diagnostics, records=[])
-    return found if all(run_pass(step, found.module, own) for step in passes) else None
+    if all(run_pass(step, found.module, own) for step in passes):
+        return found
+    found.module.release()
+    return None

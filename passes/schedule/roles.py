@@ -76,7 +76,7 @@ def is_anchored(instruction: Instruction) -> bool:
 @cache
 def _never_anchored(op: AnyOp) -> bool:
     """Whether no use of an op is anchored."""
-    by_attributes = type(op).has_side_effect is not Op.has_side_effect
+    by_attributes = any("has_side_effect" in vars(kind) for kind in type(op).__mro__ if kind is not Op)
     return not (op.is_control or op.side_effect or by_attributes or op.interface(Draws) is not None)
 
 

@@ -172,6 +172,8 @@ class _Choice:
                 best = min(best, new, key=lambda state: state.rank(limit))
         if best.peak > limit and is_hard:
             self._refuse(best, limit)
+        for found in filter(None, plans.prepared.values()):
+            self._release(found[0].module, best)
         is_new = best.module is not self.module
         if is_new:
             self.module.take(best.module)
@@ -189,7 +191,10 @@ class _Choice:
             return frugal  # with more memory, no more could be hidden
         best = self._best(plans, limit)
         share = self.limits.worth if best.peak > usual else 1.0
-        return frugal if frugal.peak <= usual and frugal.seconds * share < best.seconds else best
+        if frugal.peak <= usual and frugal.seconds * share < best.seconds:
+            best, frugal = frugal, best
+        self._release(frugal.module, best)
+        return best
 
     def _best(self, plans: _Plans, limit: float) -> Candidate:
         """Returns the best program within a limit, or the closest to it."""
@@ -197,8 +202,14 @@ class _Choice:
         for new in self._candidates(plans, limit):
             faster = new.seconds < best.seconds * self.limits.better or best.peak > limit
             if faster and new.rank(limit) < best.rank(limit):
-                best = new
+                best, new = new, best
+            self._release(new.module, best)
         return best
+
+    def _release(self, other: Module, best: Candidate) -> None:
+        """Frees the memory of a candidate that is no longer needed, unless it is the program itself."""
+        if other not in (self.module, best.module):
+            other.release()
 
     def _listed(self, best: Candidate, plans: _Plans, limit: float) -> Candidate:
         """Returns the best of a program, its list schedules, and those of the program with small buckets. Unasked, one
@@ -213,8 +224,10 @@ class _Choice:
             for new in _list_schedules(base, self.planning.machine, self.limits.lists, below):
                 share = self.limits.better if new.peak <= usual else self.limits.worth
                 if new.seconds < best.seconds * share and new.rank(limit) < best.rank(limit):
-                    best = new
+                    best, new = new, best
+                    self._release(new.module, best)
                     break
+            self._release(base.module, best)
         return best
 
     def _candidates(self, plans: _Plans, limit: float) -> Iterator[Candidate]:
@@ -309,6 +322,7 @@ def _list_schedules(
             done = ", ".join(filter(None, (base.done, "all ops in a new order")))
             peak = peak_memory(module, OutsideOfAttention.on(machine))
             yield replace(base, module=module, seconds=seconds, peak=peak, done=done)
+    module.release()  # nobody has taken it
 
 
 _Program = tuple[Prepared, int]
