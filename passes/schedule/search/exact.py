@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from operator import le
 
 from .bounds import tail
 from .problem import Action, ActionKind, Outcome, Plan, SchedulingProblem, simulate
@@ -25,7 +26,7 @@ _TOLERANCE = 1e-12
 @dataclass(slots=True, eq=False)
 class _Label:
     """A path to a state. `arrivals` are those of the gathered tensors that are not needed yet, `path` the last action
-    and the label before it.
+    and the label before it. `latest` are the arrivals that count as equally early.
     """
 
     compute: float
@@ -36,13 +37,14 @@ class _Label:
     arrivals: tuple[float, ...]
     path: tuple[Action, _Label] | None
     bound: float = 0.0
+    latest: tuple[float, ...] = ()
 
     def dominates(self, other: _Label, margin: float) -> bool:
         return (
             self.compute <= other.compute + margin and self.network <= other.network + margin
             and self.reduced_at <= other.reduced_at + margin and self.in_flight <= other.in_flight + 0.5
             and self.last_reduction >= other.last_reduction
-            and all(a <= b + margin for a, b in zip(self.arrivals, other.arrivals, strict=True))
+            and all(map(le, self.arrivals, other.latest))
         )  # fmt: skip
 
 
@@ -197,10 +199,14 @@ class _Search:
             self.best, self.found = max(label.compute, label.network), label
             return
         self._normalize(label, computed, reduced, gathered)
+        margin = self.margin
+        label.latest = tuple([a + margin for a in label.arrivals])
         others = states.setdefault((reduced, gathered), [])
-        if any(other.dominates(label, self.margin) for other in others):
-            return
-        others[:] = [other for other in others if not label.dominates(other, self.margin)]
+        compute, network = label.compute + margin, label.network + margin
+        for other in others:  # most labels are told apart by two numbers
+            if other.compute <= compute and other.network <= network and other.dominates(label, margin):
+                return
+        others[:] = [o for o in others if o.compute + margin < label.compute or not label.dominates(o, margin)]
         others.append(label)
 
     def _bound(self, label: _Label, computed: int, reduced: int, gathered: int) -> float:
