@@ -9,14 +9,17 @@ import gc
 from collections.abc import Generator
 from contextlib import contextmanager
 
+_MANY = 20_000  # objects: fewer are searched in a millisecond or two
+
 
 @contextmanager
 def paused_collector() -> Generator[None]:
     """Disables cyclic garbage collection inside the context and restores its previous state afterwards.
 
-    Objects made inside count as old then: otherwise the next allocations would search all of them for garbage, and
-    those of several pauses again. Where the process has frozen objects, which thawing would mix with them, they are
-    searched once instead.
+    Objects made inside count as old then, if they are many: otherwise the next allocations would search all of them for
+    garbage, and those of several pauses again. Where the process has frozen objects, which thawing would mix with them,
+    they are searched once instead. Few are left to the collector, since whether objects are frozen is only known by
+    counting them.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -24,9 +27,10 @@ def paused_collector() -> Generator[None]:
         yield
     finally:
         if was_on:
-            if gc.get_freeze_count():
-                gc.collect(1)
-            else:
-                gc.freeze()
-                gc.unfreeze()
+            if gc.get_count()[0] >= _MANY:
+                if gc.get_freeze_count():
+                    gc.collect(1)
+                else:
+                    gc.freeze()
+                    gc.unfreeze()
             gc.enable()

@@ -6,6 +6,7 @@ and the package is compiled once, also where Python is told not to leave bytecod
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 
@@ -33,3 +34,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--bless") and config.getoption("numprocesses", None):
         raise pytest.UsageError("--bless writes files that several cases share: pytest --bless -n 0")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """A worker more than cores: tests of ranks and of deadlines wait, and others run meanwhile."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_finish() -> None:
+    """Lets the collector search the tests themselves no more, and the rest of a large process seldom."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(700, 10, 50)

@@ -113,7 +113,6 @@ def _table(content: dict[str, Any], name: str, source: SourceFile) -> dict[str, 
     return cast(dict[str, Any], table)
 
 
-@checked
 def annotate(module: Module, strategy: Strategy | None, sizes: Mapping[str, int] | None) -> None:
     """Annotates a GLOBAL module by a strategy, and gives named meshes other sizes, in place.
 
@@ -130,6 +129,7 @@ def annotate(module: Module, strategy: Strategy | None, sizes: Mapping[str, int]
         apply_strategy(module, strategy)
 
 
+@checked
 def apply_strategy(
     module: Module, strategy: Strategy | Mapping[str, str], mesh: Mapping[str, int] | None = None
 ) -> None:

@@ -1,4 +1,4 @@
-"""Pauses of the garbage collector: what is made inside is old afterwards."""
+"""Pauses of the garbage collector: objects that are made inside are old afterwards. These tests have frozen objects."""
 
 from __future__ import annotations
 
@@ -8,38 +8,50 @@ from collections.abc import Iterator
 import pytest
 from hloom.ir.gc_pause import paused_collector
 
+FEW, MANY = 5_000, 50_000
 
-@pytest.fixture
-def objects() -> Iterator[list[list[int]]]:
-    """Objects that a pause made, in a process with frozen objects."""
-    assert not gc.get_freeze_count(), "a plugin froze objects; thawing them here would change other tests"
-    gc.freeze()
-    try:
-        with paused_collector():
-            made = [[n] for n in range(5000)]
-        yield made
-    finally:
+
+@pytest.fixture(autouse=True)
+def frozen() -> Iterator[None]:
+    """Frozen objects: the tests' own, or a few that thaw afterwards."""
+    were_frozen = gc.get_freeze_count() > 0
+    if not were_frozen:
+        gc.freeze()
+    yield
+    if not were_frozen:
         gc.unfreeze()
 
 
-def test_objects_are_old_after_a_pause_beside_frozen_ones(objects: list[list[int]]) -> None:
+@pytest.fixture
+def searched() -> Iterator[list[int]]:
+    """The generations that the collector searches."""
+    found: list[int] = []
+    gc.callbacks.append(note := lambda phase, info: found.append(info["generation"]) if phase == "start" else None)
+    yield found
+    gc.callbacks.remove(note)
+
+
+def test_many_objects_are_old_after_a_pause(searched: list[int]) -> None:
+    before = gc.get_freeze_count()
+    with paused_collector():
+        made = [[n] for n in range(MANY)]
+    made += [[n] for n in range(100)]
     assert gc.isenabled()
-    assert gc.get_freeze_count() > 0
-    wanted = set(map(id, objects))
+    assert searched == [1]
+    assert gc.get_freeze_count() == before
+    wanted = set(map(id, made[:MANY]))
     assert wanted.isdisjoint(map(id, gc.get_objects(0)))
     assert wanted.isdisjoint(map(id, gc.get_objects(1)))
     assert wanted.issubset(map(id, gc.get_objects(2)))
 
 
-def test_a_pause_counts_as_one_search_beside_frozen_objects() -> None:
-    searched: list[int] = []
-    gc.freeze()
-    gc.callbacks.append(note := lambda phase, info: searched.append(info["generation"]) if phase == "start" else None)
-    try:
-        with paused_collector():
-            kept = [[n] for n in range(5000)]
-        kept += [[n] for n in range(100)]
-    finally:
-        gc.callbacks.remove(note)
-        gc.unfreeze()
-    assert searched == [1]
+def test_a_pause_with_few_objects_searches_none(searched: list[int]) -> None:
+    gc.collect(0)
+    with paused_collector():
+        made = [[n] for n in range(FEW)]
+        assert searched == [0]
+    assert gc.isenabled()
+    searched.clear()
+    made += [[n] for n in range(10)]  # now the young ones are searched, as after any other allocations
+    assert len(made) > FEW
+    assert set(searched) <= {0}
