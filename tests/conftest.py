@@ -45,4 +45,4 @@ def pytest_collection_finish() -> None:
     """Lets the collector search the tests themselves no more, and the rest of a large process seldom."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(700, 10, 50)
+    gc.set_threshold(700, 10, 200)
