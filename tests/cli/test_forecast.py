@@ -43,7 +43,7 @@ def test_wrong_options() -> None:
     done = hloom("forecast", TRAIN, "--as-is", "--memory", "1GB", cwd=ROOT)
     assert done.code == 2
     assert "--as-is asks for none" in done.err
-    done = hloom("forecast", TRAIN, "--batch-of", "token", cwd=ROOT)
+    done = hloom("forecast", EXAMPLES / "mlp_train.hlo", "--batch-of", "token", cwd=ROOT)
     assert done.code == 65
     assert "no parameter of jit_train_step is the array 'token'" in done.err
-    assert "known: tokens" in done.err
+    assert "known: " in done.err

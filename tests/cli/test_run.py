@@ -43,7 +43,10 @@ def test_check_says_what_it_ran_and_passes(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["mlp_train.hlo", "transformer_train.hlo", "transformer_scan_train.hlo"])
+@pytest.mark.parametrize(
+    "name",
+    ["mlp_train.hlo", pytest.param("transformer_train.hlo", marks=pytest.mark.slow), "transformer_scan_train.hlo"],
+)
 def test_examples_pass_their_check(name: str, tmp_path: Path) -> None:
     done = hloom("run", EXAMPLES / name, "--check", cwd=tmp_path)
     assert done.code == 0, done.out + done.err

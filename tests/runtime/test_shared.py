@@ -45,7 +45,8 @@ def outcome(cases: str, ranks: int, *before: str, **variables: str) -> tuple[int
     return done.returncode, done.stderr
 
 
-@pytest.mark.parametrize("ranks", [pytest.param(2, marks=slow), 3, pytest.param(4, marks=slow)])
+@slow
+@pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_every_kind_gives_the_bits_of_the_simulator(ranks: int) -> None:
     assert outcome("kinds", ranks, HLOOM_COLLECTIVES="shared") == (0, "")
 
@@ -62,12 +63,14 @@ def test_more_collectives_in_flight_than_there_is_room_and_ranks_on_several_node
 @pytest.mark.parametrize(
     ("ranks", "cases", "trips"),
     [
-        (2, "repeated native_steps failing other_paths", 400), pytest.param(4, "repeated", 10_000, marks=slow),
+        (2, "kinds repeated native_steps failing other_paths", 400), pytest.param(4, "repeated", 10_000, marks=slow),
         pytest.param(2, "native_steps", 10_000, marks=slow),
     ],
 )  # fmt: skip
 def test_repetition_takes_no_more_memory_and_errors_release_it(ranks: int, cases: str, trips: int) -> None:
-    """Of collectives, and of steps on native kernels; after it, ranks that come to different collectives are named."""
+    """Of collectives, and of steps on native kernels; after it, ranks that come to different collectives are named.
+    Before it, every kind gives the bits of the simulator.
+    """
     assert outcome(cases, ranks, HLOOM_COLLECTIVES="shared", TRIPS=str(trips)) == (0, "")
 
 

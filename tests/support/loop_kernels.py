@@ -45,13 +45,15 @@ def run_by_c(kernel: Kernel, arrays: Sequence[Array]) -> None:
     native(ctypes.addressof(table))
 
 
-def ways() -> dict[str, Run]:
-    """All ways to run a kernel here, the first being LLVM for this processor."""
+def ways(everywhere: bool = False) -> dict[str, Run]:
+    """The ways to run a kernel here, the first being LLVM for this processor; LLVM for the others is the oldest of them
+    unless `everywhere`.
+    """
     features = compile_llvm.host()[1] if compile_llvm.is_available() else ""
     found: dict[str, Run] = {}
     if features:
         found["llvm"] = run_by_llvm
-    for cpu, feature in CPUS.items():
+    for cpu, feature in CPUS.items() if everywhere else [*CPUS.items()][:1]:
         if f"+{feature}" in features.split(","):
             found[f"llvm {cpu}"] = lambda kernel, arrays, cpu=cpu: run_by_llvm(kernel, arrays, cpu)
     if compile_c.compiler():

@@ -38,11 +38,12 @@ def numbers(lane: Lane, size: int, seed: int = 0) -> Array:
 
 
 def compare(
-    kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[int], exact: bool = True, but: str = ""
-) -> list[Array]:
+    kernel: Kernel, inputs: Sequence[Array], outputs: Sequence[int], exact: bool = True, but: str = "",
+    everywhere: bool = False,
+) -> list[Array]:  # fmt: skip
     """Runs a kernel in all ways, `but` one; returns the outputs, whose sizes are given."""
     wanted: list[Array] = []
-    for name, run in ways().items():
+    for name, run in ways(everywhere).items():
         if name == but:
             continue
         made = [np.zeros(n, DTYPES[lane]) for n, lane in zip(outputs, kernel.buffers[len(inputs) :], strict=True)]
@@ -91,10 +92,11 @@ def _floats(b: Builder, x: Node, y: Node) -> list[Node]:
     ]  # fmt: skip
 
 
-def check_operations(lane: Lane, but: str = "") -> None:
+def check_operations(lane: Lane, but: str = "", everywhere: bool = False) -> None:
     results: Callable[..., list[Node]] = _floats if lane.is_float else _integers
     kernel = elementwise([lane, lane], results, SIZE)
-    compare(kernel, [numbers(lane, SIZE, seed) for seed in (1, 2)], [SIZE] * (len(kernel.buffers) - 2), but=but)
+    inputs, sizes = [numbers(lane, SIZE, seed) for seed in (1, 2)], [SIZE] * (len(kernel.buffers) - 2)
+    compare(kernel, inputs, sizes, but=but, everywhere=everywhere)
 
 
 @pytest.mark.parametrize("lane", [*INTEGERS.values(), *FLOATS.values()])
@@ -105,8 +107,8 @@ def test_operations_agree(lane: Lane) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lane", [*INTEGERS.values(), *FLOATS.values()])
-def test_operations_agree_in_c(lane: Lane) -> None:
-    check_operations(lane)
+def test_operations_agree_in_c_and_on_all_processors(lane: Lane) -> None:
+    check_operations(lane, everywhere=True)
 
 
 @pytest.mark.parametrize("lane", FLOATS.values())

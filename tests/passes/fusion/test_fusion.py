@@ -188,7 +188,10 @@ def test_all_golden_cases(file: Path) -> None:
     assert unproved(file, 1) == UNPROVED.get(file.stem, 0)
 
 
-@pytest.mark.parametrize("name", ["mlp_named", "mlp_train", "transformer_train", "transformer_scan_train"])
+@pytest.mark.parametrize(
+    "name",
+    ["mlp_named", "mlp_train", pytest.param("transformer_train", marks=pytest.mark.slow), "transformer_scan_train"],
+)
 def test_examples_are_proved(name: str) -> None:
     module = hloom.load(EXAMPLES / f"{name}.hlo")
     local = fused(hloom.partition(module))

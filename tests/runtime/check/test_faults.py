@@ -93,7 +93,7 @@ def test_mistakes_in_examples_are_found(name: str, each: int, least: int) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["transformer_train", "transformer_scan_train"])
+@pytest.mark.parametrize("name", [pytest.param("transformer_train", marks=pytest.mark.slow), "transformer_scan_train"])
 def test_more_mistakes_in_examples_are_found(name: str) -> None:
     _check_mistakes(name, each=2, least=12)
 
