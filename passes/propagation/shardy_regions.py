@@ -65,6 +65,9 @@ def _rewrite(computation: Computation, border: Instruction, entering: bool) -> N
     values: list[Instruction] = []
     for operand, shape, outside in zip(border.operands, shapes, shardings, strict=True):
         assert outside is not None
+        if _kind_of(operand.shape) != _kind_of(shape):
+            fail(f"{border.name}: {operand.name} is {operand.shape}, {shape} on the other side of the region's border",
+                 border.location, help="only sizes of dimensions may differ")
         if not shape.is_array:
             values.append(operand)
         elif entering:
@@ -81,6 +84,11 @@ def _rewrite(computation: Computation, border: Instruction, entering: bool) -> N
     computation.remove(border)
     if border.shape.is_array:
         computation.rename(value, border.name)
+
+
+def _kind_of(shape: Shape) -> object:
+    """Returns the part of a shape that is the same inside and outside of a region."""
+    return (shape.element, shape.rank) if shape.is_array else shape
 
 
 def _is_from_nothing(value: Instruction) -> bool:

@@ -185,6 +185,12 @@ REFUSED: dict[str, tuple[str, str]] = {
     "axis with a quote": (
         entry(r"ROOT x = f32[8] parameter(0), sharding={mesh['it\'s'=8], [{'it\'s'}]}"), "has no quotes, backslashes",
     ),
+    "tuple at the border of a region": (
+        entry("x = f32[8] parameter(0)", "t = (f32[8]) tuple(x)",
+              'ROOT r = (f32[4]) custom-call(t), custom_call_target="xla.sdy.GlobalToLocalShape", frontend_attributes='
+              '{xla.sdy.in_shardings="#sdy.sharding_per_value<[<mesh<[\\"x\\"=2]>, [{\\"x\\"}]>]>",'
+              'xla.sdy.manual_axes="\\"x\\""}'), "on the other side of the region's border",
+    ),
     "devices of lists": (
         entry("x = f32[14] parameter(0), sharding={devices=[7]4,6,5,1,0,2,8}",
               "ROOT y = f32[14] negate(x), sharding={devices=[7]<=[7]}"), "sharding names device 8, the module has 7",

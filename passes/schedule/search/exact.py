@@ -21,6 +21,7 @@ from .bounds import tail
 from .problem import Action, ActionKind, Outcome, Plan, SchedulingProblem, simulate
 
 _TOLERANCE = 1e-12
+_COMPARED = 128  # comparisons of labels that take as long as making one
 
 
 @dataclass(slots=True, eq=False)
@@ -202,6 +203,7 @@ class _Search:
         margin = self.margin
         label.latest = tuple([a + margin for a in label.arrivals])
         others = states.setdefault((reduced, gathered), [])
+        self.labels += len(others) // _COMPARED
         compute, network = label.compute + margin, label.network + margin
         for other in others:  # most labels are told apart by two numbers
             if other.compute <= compute and other.network <= network and other.dominates(label, margin):
