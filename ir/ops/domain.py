@@ -15,14 +15,20 @@ from .structure import Forwards
 
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _SIDES = rf"(?:entry=\s*{_BRACES}\s*,\s*exit|exit=\s*{_BRACES}\s*,\s*entry)=\s*{_BRACES}"
+_EXIT_FIRST = re.compile(rf'(\{{\s*kind="sharding")\s*,\s*(exit=\s*{_BRACES})\s*,\s*(entry=\s*{_BRACES})\s*\}}')
 _TEXT = re.compile(rf'\{{\s*kind="sharding"\s*,\s*{_SIDES}\s*\}}')
 
 
 @dataclass(frozen=True, slots=True)
 class DomainAttributes(Attributes):
-    """`{kind="sharding", entry={..}, exit={..}}`, kept verbatim."""
+    """`{kind="sharding", entry={..}, exit={..}}`, kept verbatim but for the order of the two."""
 
     domain: BracedText
+
+    def __post_init__(self) -> None:
+        if found := _EXIT_FIRST.fullmatch(self.domain.text):
+            kind, leaving, entering = found.groups()
+            object.__setattr__(self, "domain", BracedText(f"{kind}, {entering}, {leaving}}}"))
 
 
 @register

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...ir.brief import brief
-from ...ir.diagnostics import Diagnostics
+from ...ir.diagnostics import Diagnostics, fail
 from ...ir.factors.sharding_rule import elementwise_rule
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -20,7 +20,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.calls.custom_call import target_of
 from ...ir.sharding.digit import Digits, cut, disjoint, merge, product, refine
-from .shardy_regions import INTO, OUT_OF, SHARDY_INTO, SHARDY_OUT_OF
+from .shardy_regions import INTO, OUT_OF, SHARDY_INTO, SHARDY_OUT_OF, check_sides
 from .values import RuleRelation, ValueGraph
 
 Stack = tuple[Digits, ...]  # the manual digits of the regions around a value, outermost first
@@ -35,6 +35,11 @@ def mark_regions(module: Module, graph: ValueGraph, diagnostics: Diagnostics) ->
     borders = [i for i in graph.leaves if target_of(i) in (INTO, OUT_OF)]
     if not borders and not any(leaf.manual for leaves in graph.leaves.values() for leaf in leaves):
         return
+    for border in borders:
+        if not border.shape.is_array or len(border.operands) != 1:
+            fail(f"{border.name} is the border of a manual region for {len(border.operands)} operands and the result "
+                 f"{border.shape}", border.location, help="a border takes one array and gives one")
+        check_sides(border, border.operands[0], border.shape)
     regions = _Regions(graph)
     regions.visit(module.entry, ())
     for instruction, stack in regions.stacks.items():

@@ -65,9 +65,7 @@ def _rewrite(computation: Computation, border: Instruction, entering: bool) -> N
     values: list[Instruction] = []
     for operand, shape, outside in zip(border.operands, shapes, shardings, strict=True):
         assert outside is not None
-        if _kind_of(operand.shape) != _kind_of(shape):
-            fail(f"{border.name}: {operand.name} is {operand.shape}, {shape} on the other side of the region's border",
-                 border.location, help="only sizes of dimensions may differ")
+        check_sides(border, operand, shape)
         if not shape.is_array:
             values.append(operand)
         elif entering:
@@ -86,8 +84,14 @@ def _rewrite(computation: Computation, border: Instruction, entering: bool) -> N
         computation.rename(value, border.name)
 
 
-def _kind_of(shape: Shape) -> object:
-    """Returns the part of a shape that is the same inside and outside of a region."""
+def check_sides(border: Instruction, operand: Instruction, shape: Shape) -> None:
+    """Raises CompileError unless a value has the same type and rank on both sides of a region's border."""
+    if _without_sizes(operand.shape) != _without_sizes(shape):
+        fail(f"{border.name}: {operand.name} is {operand.shape}, {shape} on the other side of the region's border",
+             border.location, help="only sizes of dimensions may differ")
+
+
+def _without_sizes(shape: Shape) -> object:
     return (shape.element, shape.rank) if shape.is_array else shape
 
 

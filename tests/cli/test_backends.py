@@ -125,7 +125,7 @@ def test_the_rule_counts_executions() -> None:
 MISSING = ("llvmlite", "multiply-add")
 
 
-@pytest.mark.parametrize("missing", MISSING)
+@pytest.mark.parametrize("missing", [MISSING[0], pytest.param(MISSING[1], marks=pytest.mark.slow)])
 def test_without_native_code_numpy_computes(missing: str, tmp_path: Path) -> None:
     variables = {"HLOOM_CPU": "-fma,-neon"}
     if missing == "llvmlite":

@@ -60,8 +60,9 @@ def check_one_device(opcode: str, text: str, seeds: int = 1) -> None:
 
 @pytest.mark.parametrize("opcode", sorted(SAMPLES))
 def test_samples(opcode: str) -> None:
-    """A few of element-wise ops, which `test_native` runs with all types."""
-    for text in SAMPLES[opcode][: 2 if isinstance(OPS[opcode], Elementwise) else None]:
+    """A few of element-wise ops and conversions, which `test_native` runs with all types."""
+    few = isinstance(OPS[opcode], Elementwise) or opcode == "convert"
+    for text in SAMPLES[opcode][: 2 if few else None]:
         if is_alone(hloom.parse(text)):
             check_one_device(opcode, text)
 

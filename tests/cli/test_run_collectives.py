@@ -14,8 +14,9 @@ def test_ways_to_communicate_have_names(tmp_path: Path) -> None:
     assert hloom("run", NAMED, "--ranks", "2", "--collectives", "tcp", cwd=tmp_path).code == 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
-@pytest.mark.parametrize("way", [pytest.param("shared", marks=pytest.mark.slow), "mpi"])
+@pytest.mark.parametrize("way", ["shared", "mpi"])
 def test_ranks_communicate_as_demanded(way: str, tmp_path: Path) -> None:
     done = process("run", NAMED, "--ranks", "2", "--collectives", way, "--check", cwd=tmp_path)
     assert (done.code, done.err) == (0, "")

@@ -22,15 +22,27 @@ ENTRY main {
 
 
 @pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
-def test_ranks_do_not_read_the_program_again(tmp_path: Path) -> None:
+def test_ranks_do_not_read_the_program_again_nor_repeat_remarks(tmp_path: Path) -> None:
+    """Folders that killed jobs of MPI left are in nobody's way: Open MPI names them after processes, whose numbers come
+    again.
+    """
+    most = int(Path("/proc/sys/kernel/pid_max").read_text()) if Path("/proc/sys/kernel/pid_max").exists() else 99999
+    for number in range(os.getpid(), os.getpid() + 2000):
+        left = tmp_path / f"ompi.{number % most}"
+        left.mkdir(mode=0o700)
+        for name in (f"pmix.{socket.gethostname()}.tool.{number % most}", f"pmix.{socket.gethostname()}.tool"):
+            (left / name).touch()
     once = tmp_path / "once.hlo"
     os.mkfifo(once)  # a second reader would wait for ever
-    writer = threading.Thread(target=once.write_text, args=(SHARDED,))
+    text = SHARDED.replace("HloModule plain", "HloModule plain, input_output_alias={ {}: (0, {}, may-alias) }")
+    text = text.replace("exponential(x)", "exponential(x), sharding={replicated}")
+    writer = threading.Thread(target=once.write_text, args=(text,))
     writer.start()
-    done = process("run", once, "--ranks", "2", cwd=tmp_path)
+    done = process("run", once, "--ranks", "2", "--check", cwd=tmp_path, TMPDIR=str(tmp_path))
     writer.join()
     assert done.code == 0, done.err
     assert done.out.startswith("plain: 2 devices on 2 MPI ranks; ")
+    assert done.err.count("remark: ") == done.err.count("parameter 0 is no longer donated to result {}") == 1
 
 
 FOREIGN_OP = """
@@ -84,17 +96,3 @@ def test_repeated_runs_give_the_same_results_and_times(ranks: int | None, tmp_pa
     assert found == json.loads(once.out)
     shown = hloom("run", NAMED, "--repeat", "2", cwd=tmp_path)
     assert re.search(r"(?m)^first run \S+ m?s, median of 2 \S+ m?s$", shown.out)
-
-
-@pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
-def test_what_killed_jobs_of_mpi_left_is_in_nobodys_way(tmp_path: Path) -> None:
-    """Open MPI names folders after numbers of processes, which come again."""
-    most = int(Path("/proc/sys/kernel/pid_max").read_text()) if Path("/proc/sys/kernel/pid_max").exists() else 99999
-    for number in range(os.getpid(), os.getpid() + 2000):
-        left = tmp_path / f"ompi.{number % most}"
-        left.mkdir(mode=0o700)
-        for name in (f"pmix.{socket.gethostname()}.tool.{number % most}", f"pmix.{socket.gethostname()}.tool"):
-            (left / name).touch()
-    (tmp_path / "p.hlo").write_text(SHARDED)
-    done = process("run", "p.hlo", "--ranks", "2", cwd=tmp_path, TMPDIR=str(tmp_path))
-    assert done.code == 0, done.err

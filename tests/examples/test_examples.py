@@ -39,7 +39,9 @@ def signature(text: str) -> str:
     return text.partition("entry_computation_layout=")[2].partition("\n")[0]
 
 
-@pytest.mark.parametrize("name", COMMITTED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if "mlp" in name else [pytest.mark.slow]) for name in COMMITTED]
+)
 def test_file_is_what_the_script_writes(name: str) -> None:
     jax = pytest.importorskip("jax")
     committed, made = (EXAMPLES / name).read_text(), make(*COMMITTED[name])
@@ -63,6 +65,7 @@ def test_named_file_is_hlo_to_xla() -> None:
     assert module.name == "mlp"
 
 
+@pytest.mark.slow
 def test_mesh_that_divides_nothing() -> None:
     text = make("make_transformer.py", "--mesh", "data=3,model=3", "--layers", "1")
     assert '#sdy.mesh<["data"=3, "model"=3]>' in text

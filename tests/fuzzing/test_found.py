@@ -34,6 +34,10 @@ FOUND: dict[str, tuple[str, str, str]] = {
                       "ROOT r = f32[2,3] batch-norm-inference(x, s, s, s, s), epsilon=4294967296, feature_index=1"),
         "serialized",
     ),
+    "domain that names the exit first": (
+        "sweep", entry(X, 'ROOT r = f32[8] domain(x), domain={kind="sharding", exit={replicated}, '
+                       "entry={devices=[2]0,1}}"), "partitioned",
+    ),
     "channel 0": (
         "text", entry("t = token[] parameter(0)", "x = f32[3] parameter(1)",
                       "s = (f32[3], u32[], token[]) send(x, t), channel_id=0",
@@ -190,6 +194,12 @@ REFUSED: dict[str, tuple[str, str]] = {
               'ROOT r = (f32[4]) custom-call(t), custom_call_target="xla.sdy.GlobalToLocalShape", frontend_attributes='
               '{xla.sdy.in_shardings="#sdy.sharding_per_value<[<mesh<[\\"x\\"=2]>, [{\\"x\\"}]>]>",'
               'xla.sdy.manual_axes="\\"x\\""}'), "on the other side of the region's border",
+    ),
+    "nothing at the border of a region": (
+        entry("x = f32[8] parameter(0), sharding={mesh['x'=2], [{}], manual={'x'}}", "t = () tuple()",
+              "ROOT r = () custom-call(t), custom_call_target=\"SPMDShardToFullShape\", "
+              "sharding={mesh['x'=2], [{'x'}]}"),
+        "a manual region for 1 operands and the result",
     ),
     "devices of lists": (
         entry("x = f32[14] parameter(0), sharding={devices=[7]4,6,5,1,0,2,8}",

@@ -21,7 +21,7 @@ COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "pipeline": (100, 10_000, ("refused", "partitioned", "proved")),
     "sweep": (60, 20_000, ("refused", "parsed", "partitioned")),
     "cold": (12, 300, ("refused", "the same")),
-    "strings": (600, 10_000, ("refused", "read")),
+    "strings": (300, 10_000, ("refused", "read")),
     "cli": (60, 2_000, ("exit code 0", "exit code 2", "exit code 65")),
     "schedules": (10, 5_000, ("the same",)),
     "agreement": (8, 3_000, ("proved", "partly proved")),

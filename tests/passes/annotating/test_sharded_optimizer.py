@@ -62,9 +62,8 @@ def test_a_clipped_step(devices: int, sizes: tuple[int, int, int]) -> None:
     assert sent(local) <= uneven * sent(plain(module)) + 64  # two scalars are reduced as well
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param("transformer_train.hlo", marks=pytest.mark.slow), "transformer_scan_train.hlo"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["transformer_train.hlo", "transformer_scan_train.hlo"])
 def test_examples_send_the_same_bytes(name: str) -> None:
     """With tensor parallelism beside it, layers written out and in a loop."""
     module = hloom.load(EXAMPLES / name)

@@ -78,7 +78,9 @@ def test_order_and_names_never_matter(module: Module, seed: int) -> None:
     check_order(module, seed)
 
 
-@pytest.mark.parametrize("name", ["mlp_train", "transformer_train", "transformer_scan_train"])
+@pytest.mark.parametrize(
+    "name", ["mlp_train", pytest.param("transformer_train", marks=pytest.mark.slow), "transformer_scan_train"]
+)
 def test_order_and_names_do_not_matter_in_examples(name: str) -> None:
     check_order(hloom.parse((EXAMPLES / f"{name}.hlo").read_text()), 7)
 

@@ -15,7 +15,7 @@ MESH = Mesh.of(a=4, b=2)
 AXES = tuple(MESH.digits(AxisRef(name)) for name in ("a", "b"))
 
 
-@pytest.mark.parametrize("machine", ["tpu-v5p", "h100"])
+@pytest.mark.parametrize("machine", [pytest.param("tpu-v5p", marks=pytest.mark.slow), "h100"])
 def test_costs_are_those_of_plans(machine: str) -> None:
     """Exact for the sizes that are searched (16^6 bytes), close between them (5 * 2^20)."""
     table = ReshardTable(AXES, PRESETS[machine])

@@ -67,7 +67,9 @@ def rewritten(module: Module, passes: str) -> Module:
 
 
 @pytest.mark.parametrize("made", [lambda: BY_HAND, compiled], ids=["by hand", "XLA"])
-@pytest.mark.parametrize("passes", PASSES)
+@pytest.mark.parametrize(
+    "passes", [pytest.param(p, marks=[] if "schedule" in p else [pytest.mark.slow]) for p in PASSES]
+)
 def test_programs_keep_their_bits(made: Any, passes: str) -> None:
     module = hloom.parse(made())
     rng = np.random.default_rng(0)

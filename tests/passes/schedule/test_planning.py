@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import hloom
 import pytest
 from hloom.cost.memory import live_memory, peak_memory
@@ -21,8 +19,8 @@ from hloom.passes.schedule.search.problem import Outcome
 from hloom.report.forecast import forecast_of
 from support.calls import calls
 from support.fsdp_steps import fsdp_step
+from support.layered_programs import Model
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
 MACHINE = PRESETS["h100"]
 
 
@@ -83,7 +81,7 @@ def test_a_forecast_after_a_schedule_fuses_nothing_again(local: Module) -> None:
 
 def test_a_pipeline_records_each_pass_once() -> None:
     """Also where loops are rewritten, and every rewrite is scheduled to be compared."""
-    program = hloom.load(EXAMPLES / "transformer_scan_train.hlo")
+    program = hloom.parse(Model(2, loop=True).text())
     context = PassContext(machine=MACHINE)
     schedule(clone_module(hloom.partition(program).module), context)
     assert [record.name for record in context.records] == [step.name for step in SCHEDULE]

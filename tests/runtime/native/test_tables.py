@@ -151,7 +151,9 @@ def test_later_runs_leave_earlier_results_alone(name: str) -> None:
         assert same.equal, f"{same}"
 
 
-@pytest.mark.parametrize("name", ["mlp_train", "transformer_train", "transformer_scan_train"])
+@pytest.mark.parametrize(
+    "name", ["mlp_train", pytest.param("transformer_train", marks=pytest.mark.slow), "transformer_scan_train"]
+)
 def test_stale_arenas_do_not_matter(name: str) -> None:
     module = hloom.parse((EXAMPLES / f"{name}.hlo").read_text())
     local = hloom.partition(module).module

@@ -236,7 +236,8 @@ ENTRY e { x = f32[10] parameter(0), sharding={devices=[4]<=[4]}  p = pred[10] pa
     assert wrong.outputs == 0
 
 
-@pytest.mark.parametrize("name", ["transformer_train", pytest.param("transformer_scan_train", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["transformer_train", "transformer_scan_train"])
 def test_all_outputs_of_transformers_are_shown(name: str) -> None:
     module = hloom.load(EXAMPLES / f"{name}.hlo")
     found = shown(module, hloom.partition(module))
