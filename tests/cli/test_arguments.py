@@ -45,7 +45,10 @@ def test_help_has_examples_and_defaults(name: str, capsys: pytest.CaptureFixture
 RUNNABLE = [e for c in COMMANDS.values() for e in c.examples if "--ranks" not in e and e[:6] == "hloom "]
 
 
-@pytest.mark.parametrize("line", [e for e in RUNNABLE if ">" not in e or "'" in e])
+@pytest.mark.parametrize("line", [
+    pytest.param(e, marks=[pytest.mark.slow] if "scan" in e or "what-if" in e else [])
+    for e in RUNNABLE if ">" not in e or "'" in e
+])  # fmt: skip
 def test_examples_run(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if " from-jax " in line:
         pytest.importorskip("jax")

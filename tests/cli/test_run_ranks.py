@@ -79,8 +79,7 @@ def test_programs_that_cannot_be_pickled_run_on_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ranks", [
-    pytest.param(None, marks=pytest.mark.slow),
-    pytest.param(2, marks=pytest.mark.skipif(not have_mpi(), reason="no MPI")),
+    None, pytest.param(2, marks=[pytest.mark.slow, pytest.mark.skipif(not have_mpi(), reason="no MPI")]),
 ])  # fmt: skip
 def test_repeated_runs_give_the_same_results_and_times(ranks: int | None, tmp_path: Path) -> None:
     more = ["--ranks", str(ranks)] if ranks else []

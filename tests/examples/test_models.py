@@ -164,6 +164,7 @@ def test_page_says_how_much_is_annotated(name: str) -> None:
     assert f"| `{name}` | {annotated} | {tensors:,} |" in (ROOT / "docs" / "models.md").read_text()
 
 
+@pytest.mark.slow
 def test_attention_around_a_ring_is_attention() -> None:
     """Its gradient is written by hand; the loss is that of random weights for each element of the result."""
     mesh = jax.sharding.AbstractMesh((4,), ("ring",), axis_types=(jax.sharding.AxisType.Auto,))

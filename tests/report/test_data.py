@@ -218,6 +218,7 @@ def test_wrong_options() -> None:
     assert command("report", STACK, "--json", "--memory", "1GB", cwd=ROOT).code == 2
 
 
+@pytest.mark.slow
 def test_buckets_do_not_tie_layers_together() -> None:
     """A schedule gathers weights of both layers at once; the layers stay apart all the same."""
     plan = reported(hloom.load(STACK), PassContext(machine=hloom.parse_machine("tpu-v4")), memory=0)

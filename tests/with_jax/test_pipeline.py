@@ -66,6 +66,7 @@ def test_all_schedules(name: str, parts: int, jit: Any) -> None:
     check(jit, name, parts, stages=4, microbatches=8)
 
 
+@pytest.mark.slow
 def test_divided_by_hloom_it_agrees() -> None:
     """Also uneven: five micro-batches of three examples on two stages of two devices."""
     mesh = jax.make_mesh((2, 2), ("stage", "data"), axis_types=(AUTO, AUTO))

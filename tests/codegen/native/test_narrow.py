@@ -97,7 +97,7 @@ def test_lanes_of_memory_are_as_wide_as_the_type() -> None:
     assert {memory(ELEMENT_TYPES[name]) for name in SMALL} == {Lane.I8}
 
 
-@pytest.mark.parametrize("size", [1, 2, 15, 17, 33, 65])
+@pytest.mark.parametrize("size", [1, 15, 33, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 17, 65))])
 @pytest.mark.parametrize("target", ["bf16", "f16", "f8e4m3fn", "s8", "s16", "pred"])
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_is_written_behind_the_last_element(way: str, target: str, size: int) -> None:

@@ -222,6 +222,7 @@ def test_commands_take_and_give_arrays_one_by_one(tmp_path: Path) -> None:
     assert "--flat-parameters joins what --schedule gathers together" in alone.err
 
 
+@pytest.mark.slow
 def test_ranks_give_the_bits_of_separate_parameters(tmp_path: Path) -> None:
     if not have_mpi():
         pytest.skip("there is no mpiexec")

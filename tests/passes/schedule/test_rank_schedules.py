@@ -33,6 +33,7 @@ def outcome(kind: str, ranks: int, count: int, collectives: str) -> tuple[int, s
     return int(programs), set(passes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_layered_models(ranks: int) -> None:
     programs, passes = outcome("layered", ranks, 1, "shared")

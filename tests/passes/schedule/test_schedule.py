@@ -227,6 +227,7 @@ def test_more_memory_is_never_slower(
     assert all(more <= less * (1 + 1e-9) for more, less in pairwise(times))
 
 
+@pytest.mark.slow
 def test_values_are_gathered_again_where_memory_is_short() -> None:
     """All weights live between forward and backward pass; with half of that memory, some are gathered twice."""
     whole = hloom.parse(fsdp_step(8, layers=8, width=64, batch=64))

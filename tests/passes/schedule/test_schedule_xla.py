@@ -53,6 +53,7 @@ def test_printed_text_parses(form: str) -> None:
     xla.hlo_module_from_text(text)  # raises if XLA's parser or verifier refuses it
 
 
+@pytest.mark.slow
 def test_values_computed_again() -> None:
     whole = hloom.parse(fsdp_step(4, layers=6, width=16, batch=256))
     inputs, local = inputs_for_module(whole), hloom.partition(whole).module

@@ -64,6 +64,7 @@ def layered(seed: int) -> tuple[Module, list[np.ndarray]]:  # type: ignore[type-
     return partitioned(module), make_inputs([p.shape for p in module.entry.parameters], seed=seed)
 
 
+@pytest.mark.slow
 def test_layered_models() -> None:
     changed = dict.fromkeys((*EXACT, *BOUNDED), 0)
     for seed in range(8):
