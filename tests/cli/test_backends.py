@@ -153,6 +153,7 @@ def test_ranks_without_native_code_decide_for_all(tmp_path: Path) -> None:
     assert "remark: there is no native code on " in done.stderr
 
 
+@pytest.mark.slow
 @needs_llvm
 def test_code_without_some_features_has_the_same_bits(tmp_path: Path) -> None:
     found: list[bytes] = []

@@ -50,7 +50,7 @@ def outcome(case: str, ranks: int, *more: str, text: str = "", **variables: str)
     return job.returncode, errors
 
 
-@pytest.mark.parametrize("collectives", ["mpi", pytest.param("shared", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("collectives", [pytest.param("mpi", marks=pytest.mark.slow), "shared"])
 @pytest.mark.parametrize("ranks", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 3, 4))])
 def test_ranks_give_what_the_simulator_gives(ranks: int, collectives: str) -> None:
     code, errors = outcome("programs", ranks, HLOOM_COLLECTIVES=collectives)

@@ -207,7 +207,8 @@ def test_memory_is_a_limit() -> None:
 
 @pytest.mark.parametrize("machine", ["cpu-cluster", pytest.param("h100", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("layers", "width", "batch", "shares"), [
-    (3, 64, 512, (1.5, 0.9, 0.7)),
+    pytest.param(3, 64, 512, (1.5, 0.9, 0.7), marks=pytest.mark.slow),
+    (2, 64, 512, (1.5, 1.0, 0.9)),
     *(pytest.param(*sizes, (1.5, 1.1, 1.0, 0.9, 0.8, 0.7, 0.6), marks=pytest.mark.slow)
       for sizes in ((3, 64, 512), (3, 16, 64), (4, 64, 64), (5, 32, 128))),
 ])  # fmt: skip

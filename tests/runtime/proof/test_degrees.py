@@ -104,6 +104,7 @@ def test_the_bound_falls_with_trials_on_random_elements() -> None:
     assert three == pytest.approx(one**3)
 
 
+@pytest.mark.slow
 def test_programs_without_a_bound_say_so() -> None:
     verdict = _proved("(s32[], f32[8]) while(s), condition=some, body=body", 1)
     assert verdict.chance == 1

@@ -72,7 +72,8 @@ ENTRY e { x = f32[10,10] parameter(0), sharding={devices=[4,1]<=[4]}  w = f32[10
   ROOT r = (f32[8], f32[10,10]) tuple(sums, t), sharding={{replicated}, {devices=[1,4]<=[4]}} }"""
 
 
-@pytest.mark.parametrize("each", [2, pytest.param(1000, marks=SLOW)])
+@SLOW
+@pytest.mark.parametrize("each", [2, 1000])
 def test_every_kind_of_small_mistake_is_found(each: int) -> None:
     module = hloom.parse(SMALL)
     census = Census(module, hloom.partition(module))
