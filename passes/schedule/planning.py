@@ -223,10 +223,10 @@ class Prepared:
             _reorder(written, orders)
             found.append((timeline_seconds(self.module, clock), orders))
         best: Candidate | None = None
+        kernels = OutsideOfAttention.on(self.planning.machine)  # the same in any order
         for seconds, orders in sorted(found, key=lambda f: f[0]):
             _reorder(written, orders)
-            peak = peak_memory(self.module, OutsideOfAttention.on(self.planning.machine))
-            new = Candidate(self.module, seconds, peak)
+            new = Candidate(self.module, seconds, peak_memory(self.module, kernels))
             if best is None or new.peak < best.peak:
                 best, chosen = new, orders
             if best.peak <= limit:

@@ -306,7 +306,7 @@ def _list_schedules(
 ) -> Iterator[Candidate]:
     """Yields a copy of a program in the list schedules that take less than so many seconds, the fastest first."""
     module = clone_module(base.module)
-    clock = Clock.of(module, machine)
+    clock, kernels = Clock.of(module, machine), OutsideOfAttention.on(machine)
     busy = [c for c in module if any(i.op.is_collective for i in c)]
     schedulers = [(c, ListScheduler(c, clock, roles_of(c, clock).gathers)) for c in busy]
     found: list[tuple[float, list[Order]]] = []
@@ -320,8 +320,7 @@ def _list_schedules(
             for computation, order in zip(busy, orders, strict=True):
                 computation.reorder(order)
             done = ", ".join(filter(None, (base.done, "all ops in a new order")))
-            peak = peak_memory(module, OutsideOfAttention.on(machine))
-            yield replace(base, module=module, seconds=seconds, peak=peak, done=done)
+            yield replace(base, module=module, seconds=seconds, peak=peak_memory(module, kernels), done=done)
     module.release()  # nobody has taken it
 
 
