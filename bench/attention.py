@@ -27,7 +27,7 @@ import hloom
 import numpy as np
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.fusion.fuse import FusionPass
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from hloom.runtime.allocator import keep_freed_memory
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.native.kernels import NativeKernels

@@ -27,8 +27,8 @@ import hloom
 from hloom.cost.presets import PRESETS
 from hloom.ir.graph.module import clone_module
 from hloom.passes.base import PassContext
-from hloom.passes.pipelines import schedule
 from hloom.passes.resharding.plan import plan_reshard
+from hloom.passes.scheduling import schedule
 
 MAKER = Path(__file__).parents[1] / "examples" / "make_transformer.py"
 MESHES = [(2, 4), (4, 8), (8, 16), (16, 32), (32, 64), (64, 128), (128, 128)]

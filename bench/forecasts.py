@@ -29,10 +29,11 @@ from hloom.cost.seconds import Clock
 from hloom.ir.graph.module import Module
 from hloom.ir.graph.op import Role
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import SCHEDULE, partition, schedule
+from hloom.passes.pipelines import partition
 from hloom.passes.schedule.fastest import Fastest
 from hloom.passes.schedule.schedule import Limits, ScheduleCollectives
 from hloom.passes.schedule.sizes import Bytes
+from hloom.passes.scheduling import SCHEDULE, schedule
 from hloom.report.measured import kendall
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))

@@ -35,9 +35,9 @@ from hloom.cost.formulas import Kind
 from hloom.cost.machine import DEFAULT
 from hloom.ir.gc_pause import paused_collector
 from hloom.passes.base import PassContext
-from hloom.passes.pipelines import schedule
 from hloom.passes.propagation import propagate as propagation
 from hloom.passes.resharding.plan import plan_reshard
+from hloom.passes.scheduling import schedule
 from hloom.report.forecast import forecast_of
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))

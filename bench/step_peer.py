@@ -30,7 +30,7 @@ import numpy as np
 from hloom.cost.memory import live_memory
 from hloom.driver.backend import Backend
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from hloom.runtime.allocator import keep_freed_memory
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.mpi import MpiProgram

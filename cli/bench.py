@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..driver.backend import NATIVE
-from ..driver.devices import Ranks, Simulated, trace_facts
+from ..driver.devices import Simulated, trace_facts
 from ..driver.parts import seconds_of_parts, work_of_parts
 from ..ir.disk_cache import folder
 from ..report.columns import columns
@@ -90,6 +90,8 @@ _COLLECTIVES_HEAD = ("collective", "kind", "operands", "bytes", "runs", "in flig
 
 def bench_on_ranks(args: argparse.Namespace) -> int:
     """Runs `hloom bench` on the ranks of this job and returns its exit code. Raises the errors of `hloom run`."""
+    from ..driver.ranks import Ranks
+
     comm = world(args.ranks)
     job = job_on_ranks(args, comm)
     with Ranks(comm, args.timeout, job.program.backend, args.collectives) as ranks:

@@ -24,9 +24,10 @@ from ..report.collectives import by_kind, collectives_table, summary
 from ..report.memory import buffers_table, curve_text, totals_table
 from ..report.turned import Turned, close_decisions, turned_table, what_if
 from ..report.work import times_text, work_summary, work_table
-from .common import partitioned, read_program, report
+from .common import partitioned, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
+from .reading import read_program
 from .streams import say, working
 
 

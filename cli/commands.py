@@ -133,7 +133,7 @@ COMMANDS = {
         ("hloom eval examples/mlp_named.hlo --inputs zeros", "hloom eval examples/mlp_named.hlo --seed 7 --out one"),
     ),
     "partition": Command(
-        "print the program that each device runs", "cli.text:partition_command",
+        "print the program that each device runs", "cli.partition:partition_command",
         (*PARTITIONED,
          argument("--form", choices=("local", "manual", "replica"), default="local",
                   help="local: per device; manual, replica: for XLA to compile for all devices"),
@@ -142,7 +142,7 @@ COMMANDS = {
          "hloom partition examples/mlp_named.hlo --set 'w*=,y' --form manual"),
     ),
     "opt": Command(
-        "run passes and print the program", "cli.text:opt",
+        "run passes and print the program", "cli.partition:opt",
         (*PARTITIONED,
          argument("--passes", required=True, metavar="P,P{option=value}", help="passes, in order"),
          argument("--dump-after", metavar="P,P|all", help="print the program after these passes on standard error"),

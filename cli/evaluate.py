@@ -32,7 +32,7 @@ from .streams import say, working
 
 def evaluate_command(args: argparse.Namespace) -> int:
     """Evaluates the program and writes or summarises its results."""
-    from .common import read_program  # which knows the passes
+    from .reading import read_program  # which loads the readers, and kept programs need none
 
     keep_freed_memory()
     module = read_program(args)

@@ -9,13 +9,14 @@ import argparse
 from dataclasses import asdict
 
 from ..cost.layout import MeshLayout
-from ..driver.compile import to_local, to_scheduled
+from ..driver.stages import to_local, to_scheduled
 from ..ir.graph.module import clone_module
 from ..report.forecast import StepForecast, forecast_of, forecast_text
 from ..report.schedule import critical_table
-from .common import context_for, read_program, report
+from .common import context_for, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
+from .reading import read_program
 from .streams import say, working
 
 

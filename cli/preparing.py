@@ -11,8 +11,9 @@ from ..driver.compile import Options, compiled
 from ..ir.diagnostics import Diagnostic
 from ..ir.tools.spmd import is_per_device
 from ..runtime.ranks.launch import inside_launcher
-from .common import context_for, read_program, require_schedule
+from .common import context_for, require_schedule
 from .job import Job
+from .reading import read_program
 from .streams import timed
 
 

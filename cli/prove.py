@@ -19,9 +19,10 @@ from ..runtime.proof.progress import Progress
 from ..runtime.proof.relations.located import prove
 from ..runtime.proof.relations.relate import RelationRow, relate
 from ..runtime.proof.verdict import Verdict
-from .common import partitioned, read_program
+from .common import partitioned
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TESTED, EXIT_UNPROVED
 from .messages import print_json
+from .reading import read_program
 from .streams import say, working
 
 _CODES = {

@@ -8,9 +8,10 @@ from pathlib import Path
 from ..report.data.plan import Reported, reported
 from ..report.data.record import report_data
 from ..report.html.page import page
-from .common import context_for, read_program, report
+from .common import context_for, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
+from .reading import read_program
 from .streams import say, working, write_file
 
 

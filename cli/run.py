@@ -15,7 +15,7 @@ from typing import Any
 
 from ..cost.collectives import collectives
 from ..driver.assumptions import unplaced
-from ..driver.devices import Devices, Ranks, Simulated
+from ..driver.devices import Devices, Simulated
 from ..ir.diagnostics import CompileError
 from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
@@ -58,6 +58,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run_rank(args: argparse.Namespace) -> int:
+    from ..driver.ranks import Ranks  # and the fabric of ranks, which a run in this process does without
+
     comm = world(args.ranks)
     job = job_on_ranks(args, comm)
     with Ranks(comm, args.timeout, job.program.backend, args.collectives) as ranks:

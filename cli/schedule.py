@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..cost.seconds import Clock
-from ..driver.compile import to_local, to_scheduled
+from ..driver.stages import to_local, to_scheduled
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.names import matching
@@ -21,9 +21,10 @@ from ..passes.schedule.sizes import sized
 from ..report.measured import Agreement, agreement_text, compare, load_trace
 from ..report.schedule import Schedule, Scheduled, critical_table, ms, schedule_of, schedule_summary, schedule_table
 from ..report.schedule_trace import schedule_trace
-from .common import context_for, read_program, report
+from .common import context_for, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
+from .reading import read_program
 from .streams import say, working, write_file
 
 

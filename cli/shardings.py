@@ -30,9 +30,10 @@ from ..report.sharding_text import (
 )
 from ..report.shardings import ShardingRow, Solved, solved
 from ..report.work import times_text
-from .common import context_for, read_program, report
+from .common import context_for, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
+from .reading import read_program
 from .streams import say, show_program, working
 
 _STYLES = {"annotation": "1;32", "propagated": "36", "replicated": "2"}

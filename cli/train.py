@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ..driver.devices import Ranks
+from ..driver.ranks import Ranks
 from ..driver.training.api import trained
 from ..driver.training.cadence import Cadence
 from ..driver.training.loop import CheckpointPlan, Trainer, state_count

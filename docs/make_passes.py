@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT / folder) for folder in (".import", "tests") if str(ROO
 from hloom.frontends import parse  # noqa: E402
 from hloom.ir.graph.module import Stage  # noqa: E402
 from hloom.passes.base import Pass  # noqa: E402
-from hloom.passes.pipelines import ORDER, PASSES  # noqa: E402
+from hloom.passes.named import ORDER, PASSES  # noqa: E402
 from support.golden import Case, pass_examples  # noqa: E402
 
 PAGE = ROOT / "docs" / "passes.md"
@@ -32,7 +32,8 @@ Made by `python docs/make_passes.py` from the classes in `passes/` and the golde
 not edit by hand.
 
 Each pass runs by itself in `hloom opt program.hlo --passes=NAME{option=value}`; the pipelines are in
-`passes/pipelines.py`. The example is a program before (`-`) and after (`+`) the pass. Both compute the same.
+`passes/pipelines.py` and `passes/scheduling.py`. The example is a program before (`-`) and after (`+`) the pass. Both
+compute the same.
 """
 
 

@@ -20,7 +20,7 @@ from ..cost.formulas import Kind
 from ..ir.graph.module import Module
 from ..runtime.calibrate import Timer
 from .backend import REFERENCE, Backend
-from .compile import During, unseen
+from .stages import During, unseen
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm

@@ -10,8 +10,6 @@ at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -29,25 +27,17 @@ from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unknown_values import require_values
 from ..passes.base import PassContext, Rules, run_pipeline
 from ..passes.op_sharding.forms import LocalForms
-from ..passes.pipelines import partition, remarks, schedule
-from ..passes.propagation.one_device import is_undivided
+from ..passes.pipelines import remarks
 from ..passes.schedule.combine_collectives import CombineCollectives
-from ..passes.schedule.flat_parameters import FlatParameters
+from ..passes.scheduling import schedule
 from ..passes.spmd.local_forms import local_forms
 from ..runtime.plan.call_graph import live_in
 from .assumptions import remark_callbacks, remark_placements
 from .backend import AUTO, NATIVE, Backend
 from .program import Program
+from .stages import During, to_local, to_scheduled, unseen
 
 _BETTER = 0.99  # share of the time without a schedule that one must stay below
-
-
-During = Callable[[str], AbstractContextManager[None]]  # surrounds each part of the work, given its name
-
-
-def unseen(part: str) -> AbstractContextManager[None]:
-    """Shows nothing of a part of the work."""
-    return nullcontext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,32 +117,6 @@ def compiled(module: Module, context: PassContext, options: Options, during: Dur
     program.backend.remark(context.diagnostics)
     program.diagnostics = tuple(remarks(context))
     return program
-
-
-def to_local(module: Module, context: PassContext, during: During = unseen) -> Module:
-    """Partitions a module in place, unless it is the program of each device already; returns it. Raises CompileError.
-    """
-    if not is_per_device(module):
-        with during("simplifying" if is_undivided(module, context) else "partitioning"):
-            partition(module, context)
-    return module
-
-
-def to_scheduled(
-    module: Module, context: PassContext, memory: int | None, form: str = "variadic", flat: bool = False,
-    during: During = unseen,
-) -> Module:
-    """Partitions a module as `to_local`, and schedules it within `memory` bytes of a device (0: those of the machine);
-    None keeps its order. `flat` joins parameters that are gathered together. Works in place, and returns the module.
-    Raises CompileError.
-    """
-    to_local(module, context, during)
-    if memory is not None:
-        with during("scheduling"):
-            schedule(module, context, memory, form, flat)
-    elif flat:
-        run_pipeline([FlatParameters()], module, context)
-    return module
 
 
 def schedule_for_ranks(module: Module, context: PassContext, times: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..cost.machine import DEFAULT, Machine
 from ..cost.memory import LiveMemory, live_memory
@@ -16,11 +16,13 @@ from ..ir.graph.module import Module
 from ..ir.tools.process_grid import ProcessGrid
 from ..ir.types.literal import Array
 from ..runtime.evaluator import UnpartitionedProgram
-from ..runtime.mpi import MpiProgram
 from ..runtime.plan.executable import Executable
-from ..runtime.ranks.watch import RankWatch
 from ..runtime.simulator import SimulatedProgram
 from .backend import NATIVE, Backend, has_native_code
+
+if TYPE_CHECKING:
+    from ..runtime.mpi import MpiProgram
+    from ..runtime.ranks.watch import RankWatch
 
 _COMPILED = ("unpartitioned", "simulated")  # cached properties, which a copy compiles for itself
 
@@ -93,6 +95,8 @@ class Program:
         Ranks without native code make all ranks compute by numpy: devices that hold the same tile must agree to the
         bit. Raises CompileError, RankFailed and MpiMissing as `hloom.run` does.
         """
+        from ..runtime.mpi import MpiProgram
+
         backend = self.backend.common(comm, Diagnostics(), timeout)
         prepared = backend.prepared(self.local)
         return MpiProgram(prepared, comm, timeout, within, backend.kernels(), collectives)

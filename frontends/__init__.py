@@ -1,4 +1,8 @@
-"""Reads programs from files into a `Module`. `builder`, which is loaded when it is first needed, traces Python."""
+"""Reads programs from files into a `Module`.
+
+The readers of serialized programs and of StableHLO, and `builder`, which traces Python, are loaded when they are first
+needed.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.late import late_names
 from ..ir.user_files import read_bytes, read_stream
-from . import hlo_text, proto, stablehlo
+from . import hlo_text
 from .hlo_text import parse_replica_groups, parse_shape, parse_sharding
-from .proto import Snapshot
+from .kinds import is_mlir_binary, is_mlir_text, may_be_proto
+from .snapshot import Snapshot
 
 
 @checked
@@ -23,7 +28,9 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Modu
     `verify=False` skips the checks of shapes and shardings. Constants that HLO prints as `{...}` have unknown values:
     the module can be partitioned and printed, but not run.
     """
-    if stablehlo.is_text(text):
+    if is_mlir_text(text):
+        from . import stablehlo
+
         return stablehlo.read_text(text, filename, verify=verify)
     return hlo_text.parse(text, filename, verify=verify)
 
@@ -37,9 +44,15 @@ def load(path: str | Path, *, verify: bool = True) -> Module:
     cannot be read. `verify=False` skips the checks of shapes and shardings.
     """
     name, data = _contents(path)
-    if name.endswith(".pb") or proto.is_proto(data):
-        return proto.read_module(data, name, verify=verify)
-    if stablehlo.is_binary(data):
+    is_named = name.endswith(".pb")
+    if is_named or may_be_proto(data):
+        from . import proto
+
+        if is_named or proto.is_proto(data):
+            return proto.read_module(data, name, verify=verify)
+    if is_mlir_binary(data):
+        from . import stablehlo
+
         return stablehlo.read_binary(data, name, verify=verify)
     text = hlo_text.decoded(data, name)
     return parse(text, name, verify=verify)
@@ -48,6 +61,8 @@ def load(path: str | Path, *, verify: bool = True) -> Module:
 @checked
 def load_snapshot(path: str | Path, *, verify: bool = True) -> Snapshot:
     """Reads the module of an HloSnapshot and the arguments it was run on. Raises CompileError."""
+    from . import proto
+
     name, data = _contents(path)
     return proto.read_snapshot(data, name, verify=verify)
 

@@ -64,6 +64,8 @@ def partition(
         if passes is None:
             pipelines.partition(local, context)
         else:
-            run_pipeline(pipelines.steps_of(passes), local, context)
+            from .named import steps_of  # all passes, which only named pipelines need
+
+            run_pipeline(steps_of(passes), local, context)
             pipelines.require_local(local)
         return Partitioned.of(local, context)

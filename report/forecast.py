@@ -31,9 +31,10 @@ from ..ir.in_notebooks import InNotebooks
 from ..ir.tools.spmd import is_per_device
 from ..ir.types.element_type import Kind
 from ..passes.base import PassContext
-from ..passes.pipelines import partition, schedule
+from ..passes.pipelines import partition
 from ..passes.schedule.bound import Bound, program_bound
 from ..passes.schedule.sizes import timed
+from ..passes.scheduling import schedule
 from .columns import columns
 from .memory import buffers_table
 from .schedule import Schedule, schedule_of

@@ -26,7 +26,7 @@ from ..ir.checked_call import checked
 from ..ir.diagnostics import CompileError, Diagnostic, fail
 from ..ir.graph.module import Module, Stage
 from ..ir.tools.verifier import check
-from ..passes import pipelines
+from ..passes import named, pipelines
 from ..passes.base import Pass, PassContext, run_pipeline
 from . import PURPOSE
 from .local import XlaDecisions, devices_named
@@ -129,7 +129,7 @@ def passes(
     Raises CompileError for passes that need another stage or order the program, which XLA does itself afterwards, for a
     version of JAX without hooks, and for a backend that does not call them.
     """
-    steps, machine = tuple(pipelines.steps_of(pipeline)), as_machine(machine)
+    steps, machine = tuple(named.steps_of(pipeline)), as_machine(machine)
     for step in steps:
         if Stage.LOCAL not in step.consumes or step.produces not in (None, Stage.LOCAL):
             fail(f"pass {step.name} does not fit into JAX's compilation",
@@ -165,7 +165,7 @@ def _require_called(jax: Any, metadata: Any, hook: Hook) -> None:
 
 def _fitting() -> list[str]:
     return sorted(
-        name for name, step in pipelines.PASSES.items()
+        name for name, step in named.PASSES.items()
         if Stage.LOCAL in step.consumes and step.produces in (None, Stage.LOCAL)
     )  # fmt: skip
 

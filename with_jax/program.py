@@ -25,7 +25,7 @@ from ..ir.graph.module import Module, Stage
 from ..ir.ops.calls.user_calls import USER_BEHAVIOURS
 from ..ir.origin import is_foreign
 from ..ir.tools.placement import placements
-from ..passes import api, pipelines
+from ..passes import api, named, pipelines
 from ..passes.base import Pass
 from ..passes.result import Partitioned
 from . import PURPOSE
@@ -137,7 +137,7 @@ def _name_parameters(module: Module, call: JaxCall) -> None:
 def _extended(passes: str | Sequence[Pass] | None, more: Sequence[Pass]) -> tuple[Pass, ...]:
     """Returns the passes with `more` after the last one that gives every value a sharding."""
     chosen = pipelines.PIPELINE if passes is None else passes
-    steps = pipelines.parse_pipeline(chosen) if isinstance(chosen, str) else list(chosen)
+    steps = named.parse_pipeline(chosen) if isinstance(chosen, str) else list(chosen)
     place = max((n for n, step in enumerate(steps) if step.produces is Stage.SHARDED), default=-1)
     return (*steps[: place + 1], *more, *steps[place + 1 :])
 

@@ -10,7 +10,6 @@ convert whole modules. Fields that the tables do not list are preserved unchange
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from ...ir.diagnostics import fail
@@ -19,26 +18,14 @@ from ...ir.tools.unknown_values import require_values
 from ...ir.tools.verifier import check
 from ..hlo_text.errors import TextError
 from ..hlo_text.shapes import parse_shape
+from ..kinds import may_be_proto
+from ..snapshot import Snapshot
 from .literals import read_literal
 from .reader import read_record
 from .schema import TABLES
 from .shapes import shape_text
 from .wire import ProtoError, Record, decode, encode
 from .writer import write_record
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """An HloSnapshot: a module, the arguments it was run on, and its result.
-
-    Values are as in the evaluator: numpy arrays, and tuples of values. `result` is None if the snapshot does not hold
-    it.
-    """
-
-    module: Module
-    arguments: tuple[Any, ...]
-    result: Any
-    platform: str
 
 
 def read_module(data: bytes, filename: str = "<bytes>", *, verify: bool = True) -> Module:
@@ -74,7 +61,7 @@ def write_module(module: Module) -> bytes:
 
 def is_proto(data: bytes) -> bool:
     """Returns whether the data looks like a serialized module rather than text: it begins with a field, not a word."""
-    if data[:1] != b"\n":
+    if not may_be_proto(data):
         return False
     try:
         record = _module_record(data)
@@ -124,4 +111,4 @@ def _fail(filename: str, error: Exception) -> NoReturn:
     fail(f"{filename}: not a serialized HLO module: {error}")
 
 
-__all__ = ["Snapshot", "is_proto", "read_module", "read_snapshot", "write_module"]
+__all__ = ["is_proto", "read_module", "read_snapshot", "write_module"]

@@ -23,24 +23,9 @@ from ...ir.tools.unfused import unfused
 from ...ir.tools.verifier import check
 from .. import proto
 from ..extras import imported
+from ..kinds import BYTECODE
 from ..user_lines import locate_in_source
 from . import mlir
-
-BYTECODE = b"ML\xefR"
-"""The first bytes of MLIR bytecode."""
-
-# Comments and aliases before the first operation, which holds functions.
-_TEXT = re.compile(r'(?:\s+|//[^\n]*|#[\w.]+ *=[^\n]*)*+(?:"builtin\.module"|module\b|func\.func\b)')
-
-
-def is_text(text: str) -> bool:
-    """Returns whether a text is a program in MLIR rather than in HLO."""
-    return _TEXT.match(text) is not None and "func" in text
-
-
-def is_binary(data: bytes) -> bool:
-    """Returns whether data is MLIR bytecode, or a serialized `jax.export.Exported` around some."""
-    return data.startswith(BYTECODE) or _is_exported(data)
 
 
 def read_text(text: str, filename: str = "<string>", *, verify: bool = True) -> Module:
@@ -133,12 +118,6 @@ def leave_free(module: Module, results: Collection[int]) -> None:
     if isinstance(root.sharding, TupleSharding):
         elements = enumerate(root.sharding.elements)
         root.sharding = TupleSharding(tuple(UNKNOWN if n in results else given for n, given in elements))
-
-
-def _is_exported(data: bytes) -> bool:
-    """Whether the data begins like a flatbuffer, with the offset of its root table, and holds bytecode."""
-    offset = int.from_bytes(data[:4], "little")
-    return 4 <= offset < min(len(data), 1 << 16) and b"\0" in data[:4] and BYTECODE in data
 
 
 _PLACE = re.compile(r'\bsource_file="-" source_line=(\d+)(?: source_end_line=\d+)?(?: source_column=(\d+))?')

@@ -10,7 +10,7 @@ from ...cost.memory import live_memory
 from ...cost.timeline import timeline
 from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.module import Module, clone_module
-from .. import pipelines
+from .. import pipelines, scheduling
 from ..base import PassContext
 
 
@@ -43,7 +43,7 @@ def judge(module: Module, context: PassContext, devices: int, limit: int = 0) ->
         return Judged(math.inf, 0.0, 0, str(error.diagnostics[0].message))
     kernels = OutsideOfAttention.on(context.machine)
     try:
-        pipelines.schedule(local, own, limit)
+        scheduling.schedule(local, own, limit)
     except CompileError as error:
         return Judged(math.inf, 0.0, live_memory(local, kernels).peak, str(error.diagnostics[0].message))
     found = timeline(local, context.machine)

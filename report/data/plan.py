@@ -10,8 +10,9 @@ from ...ir.diagnostics import Diagnostic
 from ...ir.graph.module import Module, Stage, clone_module
 from ...ir.tools.spmd import is_per_device
 from ...passes.base import PassContext
-from ...passes.pipelines import partition, remarks, schedule
+from ...passes.pipelines import partition, remarks
 from ...passes.propagation.one_device import is_undivided
+from ...passes.scheduling import schedule
 from ..forecast import StepForecast, forecast_of
 from ..shardings import Solved, solved
 

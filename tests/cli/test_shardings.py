@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hloom.__main__ import main
 from hloom.ir.diagnostics import CATEGORIES
-from hloom.passes.pipelines import PASSES
+from hloom.passes.named import PASSES
 from support.command_line import EXAMPLES
 
 MLP = str(EXAMPLES / "mlp_named.hlo")
@@ -192,7 +192,7 @@ def test_bad_import(text: str, line: int, error: str, tmp_path: Path, capsys: py
 PASS = """from dataclasses import dataclass
 from hloom.ir.diagnostics import CATEGORIES
 from hloom.passes.base import Pass
-from hloom.passes.pipelines import PASSES
+from hloom.passes.named import PASSES
 
 @dataclass(frozen=True)
 class CliTestPass(Pass):

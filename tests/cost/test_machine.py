@@ -10,7 +10,7 @@ from hloom.ir.sharding.digit import Digit
 from hloom.ir.sharding.sharding import REPLICATED, Sharding
 from hloom.ir.types.element_type import F32
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from hloom.passes.resharding.certificate import reshard
 from support.slow_machine import Slow
 

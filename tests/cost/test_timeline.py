@@ -19,7 +19,7 @@ from hloom.cost.timeline import TOGETHER, Timeline, timeline
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module
 from hloom.passes.base import PassContext
-from hloom.passes.pipelines import schedule
+from hloom.passes.scheduling import schedule
 from support.slow_machine import Slow
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

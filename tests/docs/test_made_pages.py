@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hloom.frontends import parse
 from hloom.ir.graph.op import OPS
-from hloom.passes.pipelines import PASSES
+from hloom.passes.named import PASSES
 from support.command_line import ROOT
 from support.docs_makers import maker
 from support.golden import pass_examples

@@ -15,6 +15,7 @@ import hloom
 import numpy as np
 import pytest
 from hloom.frontends import stablehlo
+from hloom.frontends.kinds import is_mlir_text
 from hloom.ir.graph.module import Module, Stage
 from programs.jax_programs import PROGRAMS
 from support.command_line import EXAMPLES, NAMED
@@ -150,7 +151,7 @@ def test_bytes_that_are_no_program(tmp_path: Path) -> None:
     ("module (a: f32[]) -> f32[] {", False), ("  //" * 4000, False),
 ])  # fmt: skip
 def test_text_is_recognised(text: str, found: bool) -> None:
-    assert stablehlo.is_text(text) is found
+    assert is_mlir_text(text) is found
 
 
 def test_show_as_stablehlo(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.tools.difference import differences
 from hloom.ir.tools.extract import find_instruction, isolate
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from support.command_line import hloom as command
 
 TEXT = """HloModule m, num_partitions=4

@@ -19,7 +19,7 @@ from hloom.ir.graph.module import Module
 from hloom.ir.sharding.replica_groups import enumerate_groups
 from hloom.ir.tools.verifier import verify
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.simulator import SimulatedProgram
 from support.compare import compare

@@ -43,7 +43,7 @@ from hloom.ir.tools.trip_count import trip_count
 from hloom.ir.tools.verifier import verify
 from hloom.passes.annotating.strategy import Setting, Strategy, apply_strategy, parse_strategy
 from hloom.passes.base import PassContext
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from hloom.report.collectives import collectives_table, summary
 from hloom.report.picture import picture
 from hloom.report.shardings import solved

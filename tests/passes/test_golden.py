@@ -25,7 +25,8 @@ from hloom.ir.graph.module import Module
 from hloom.ir.ops.calls.custom_call import CustomCallAttributes, is_foreign
 from hloom.ir.tools.spmd import is_per_device
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline, partition
+from hloom.passes.named import parse_pipeline
+from hloom.passes.pipelines import partition
 from hloom.runtime.inputs.inputs import inputs_for_module, make_inputs
 from hloom.runtime.simulator import SimulatedProgram
 from support.compare import compare

@@ -16,7 +16,7 @@ from typing import Any
 
 import hloom
 import numpy as np
-from hloom.driver.devices import Ranks
+from hloom.driver.ranks import Ranks
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.module import Module

@@ -12,7 +12,7 @@ from hloom.cost.machine import DEFAULT, Machine
 from hloom.ir.graph.module import Module
 from hloom.ir.tools.control_flow import computations_run
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from hloom.runtime.simulator import run_devices
 from support.compare import compare
 

@@ -11,7 +11,8 @@ from hloom.ir.gc_pause import paused_collector
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.module import clone_module
 from hloom.passes.base import PassContext
-from hloom.passes.pipelines import partition, schedule
+from hloom.passes.pipelines import partition
+from hloom.passes.scheduling import schedule
 from support.layered_programs import Model
 
 

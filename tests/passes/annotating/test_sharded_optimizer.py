@@ -7,7 +7,8 @@ import pytest
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline, partition
+from hloom.passes.named import parse_pipeline
+from hloom.passes.pipelines import partition
 from hloom.runtime.inputs.inputs import make_inputs
 from support.command_line import ROOT
 from support.compare import compare

@@ -6,7 +6,7 @@ import hloom
 import pytest
 from hloom.ir.graph.module import Module
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from hloom.runtime.inputs.inputs import make_inputs
 from support.compare import compare
 

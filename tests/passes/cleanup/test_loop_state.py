@@ -9,7 +9,7 @@ from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module
 from hloom.ir.graph.op import Role
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from hloom.runtime.inputs.inputs import inputs_for_module
 
 PROGRAM = """

@@ -12,7 +12,7 @@ from hloom.ir.tools.verifier import check
 from hloom.passes.api import partition
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.synchronous import Synchronous
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from hloom.runtime import simulate
 from support.async_programs import ASYNC, SYNC
 

@@ -11,7 +11,8 @@ from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module
 from hloom.ir.sharding.sharding import REPLICATED, Sharding, ShardingKind, leaf_shardings
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import PROPAGATE, parse_pipeline
+from hloom.passes.named import parse_pipeline
+from hloom.passes.pipelines import PROPAGATE
 from hloom.passes.propagation.causes import trace
 from hloom.passes.propagation.propagate import propagation
 from hloom.passes.propagation.values import ValueGraph

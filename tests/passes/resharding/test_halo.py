@@ -17,7 +17,7 @@ from hloom.ir.sharding.tiling import Tiling
 from hloom.ir.types.element_type import F32
 from hloom.ir.types.shape import array
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from hloom.passes.resharding.base.tiles import places
 from hloom.passes.resharding.halo_plan import TiledDim, plan_halo, plan_joined
 from hloom.passes.spmd.emit.channels import Channels

@@ -26,7 +26,7 @@ from hloom.ir.sharding.tiling import Tiling
 from hloom.ir.types.element_type import F32
 from hloom.ir.types.shape import array
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from hloom.passes.resharding.base.moves import AllGatherMove, Exchange, ReshardPlan, SliceMove
 from hloom.passes.resharding.exchange.pieces import lower_bound
 from hloom.passes.resharding.exchange.rounds import Messages, rounds_of

@@ -17,7 +17,7 @@ import hloom
 import numpy as np
 from hloom.cost.memory import live_memory
 from hloom.ir.graph.module import Module, clone_module
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.mpi import MpiProgram
 from hloom.runtime.ranks.launch import finish_rank, world

@@ -8,7 +8,7 @@ from hloom.cost.attention import OutsideOfAttention
 from hloom.cost.memory import peak_memory
 from hloom.ir.graph.module import clone_module
 from hloom.passes.base import PassContext
-from hloom.passes.pipelines import schedule
+from hloom.passes.scheduling import schedule
 
 SCORES = 4 * 1024 * 1024 * 4
 

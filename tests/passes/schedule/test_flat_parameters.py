@@ -17,7 +17,8 @@ from hloom.ir.tools.names import result_names
 from hloom.ir.tools.printer import flat_layout_text
 from hloom.ir.tools.verifier import check, verify
 from hloom.passes.base import PassContext
-from hloom.passes.pipelines import parse_pipeline, schedule
+from hloom.passes.named import parse_pipeline
+from hloom.passes.scheduling import schedule
 from hloom.runtime.global_arrays import packed_inputs, unpacked_outputs
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.proof.prove import prove

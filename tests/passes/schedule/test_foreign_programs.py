@@ -16,7 +16,7 @@ from hloom.cost.presets import PRESETS
 from hloom.cost.timeline import timeline
 from hloom.ir.graph.module import Module, Stage, clone_module
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from support.command_line import hloom as command
 
 PASSES = ("schedule", "overlap", "bucket{rule=size}", "memory-order", "common-gathers,schedule{form=xla}")

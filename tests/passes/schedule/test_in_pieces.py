@@ -13,8 +13,9 @@ from hloom.cost.seconds import Clock
 from hloom.cost.timeline import timeline
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pass
-from hloom.passes.pipelines import partition, schedule
+from hloom.passes.pipelines import partition
 from hloom.passes.schedule.in_pieces import InPieces
+from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.proof.prove import prove
 from hloom.runtime.simulator import simulate

@@ -12,11 +12,11 @@ from hloom.cost.seconds import Clock
 from hloom.cost.timeline import timeline, timeline_seconds
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext
-from hloom.passes.pipelines import schedule
 from hloom.passes.schedule.bound import program_bound
 from hloom.passes.schedule.listing import RULES, ListRule, ListScheduler
 from hloom.passes.schedule.orders import dependences
 from hloom.passes.schedule.roles import roles_of
+from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.proof.prove import prove
 from hloom.runtime.simulator import simulate

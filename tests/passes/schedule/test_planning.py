@@ -11,11 +11,11 @@ from hloom.cost.timeline import timeline, timeline_seconds
 from hloom.ir.analysis.fusion_groups import Groups
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext
-from hloom.passes.pipelines import SCHEDULE, schedule
 from hloom.passes.schedule.extract import Extract
 from hloom.passes.schedule.planning import Planning, forecast
 from hloom.passes.schedule.search.best import best_schedule
 from hloom.passes.schedule.search.problem import Outcome
+from hloom.passes.scheduling import SCHEDULE, schedule
 from hloom.report.forecast import forecast_of
 from support.calls import calls
 from support.fsdp_steps import fsdp_step

@@ -14,9 +14,10 @@ from hloom.cost.presets import PRESETS
 from hloom.cost.timeline import timeline
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline, schedule
+from hloom.passes.named import parse_pipeline
 from hloom.passes.schedule.schedule import Overlap
 from hloom.passes.schedule.sizes import Bytes
+from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.simulator import simulate
 from hypothesis import given, settings

@@ -13,9 +13,9 @@ from hloom.cost.seconds import Clock
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.tools.verifier import check
 from hloom.passes.base import PassContext
-from hloom.passes.pipelines import schedule
 from hloom.passes.schedule.rematerialize import rematerialize
 from hloom.passes.schedule.saved import recompute_saved
+from hloom.passes.scheduling import schedule
 from hloom.runtime import evaluate
 from hloom.runtime.inputs.inputs import inputs_for_module
 

@@ -21,13 +21,14 @@ from hloom.ir.graph.module import Module, Stage, clone_module
 from hloom.ir.ops.collective_groups import CollectiveAttributes
 from hloom.ir.tools.control_flow import computations_run
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline, schedule
+from hloom.passes.named import parse_pipeline
 from hloom.passes.schedule.combining import CombinedForm
 from hloom.passes.schedule.extract import Extract
 from hloom.passes.schedule.planning import Planning, forecast
 from hloom.passes.schedule.search.arrange import arrange
 from hloom.passes.schedule.search.heuristics import capped
 from hloom.passes.schedule.search.problem import Outcome
+from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.proof.prove import prove
 from hloom.runtime.simulator import simulate

@@ -13,7 +13,7 @@ from hloom.cost.presets import PRESETS
 from hloom.ir.tools.placement import placements
 from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.passes.base import PassContext
-from hloom.passes.pipelines import schedule
+from hloom.passes.scheduling import schedule
 from hloom.runtime.global_arrays import join_outputs, split_inputs
 from hloom.runtime.inputs.inputs import inputs_for_module
 from support.compare import compare

@@ -9,7 +9,8 @@ import pytest
 from comm_programs.cases import programs
 from hloom.ir.diagnostics import CATEGORIES, Diagnostic, Severity
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline, partition, remarks
+from hloom.passes.named import parse_pipeline
+from hloom.passes.pipelines import partition, remarks
 
 
 def told(text: str, passes: str = "propagate,spmd-partition") -> list[Diagnostic]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hloom.ir.graph.module import Module
 from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.pipelines import parse_pipeline
+from hloom.passes.named import parse_pipeline
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.simulator import simulate
 

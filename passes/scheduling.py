@@ -1,0 +1,39 @@
+"""The pipeline that schedules, on one page: `pipelines` has those that divide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir.graph.module import Module
+from .base import Pass, PassContext, run_pipeline
+from .cleanup.equal_computations import EqualComputations
+from .schedule.fastest import Fastest
+from .schedule.flat_parameters import FlatParameters
+from .schedule.rewrites.common_gathers import CommonGathers
+from .schedule.rewrites.reassociate import ReassociateAllReduces
+from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
+from .schedule.schedule import ScheduleCollectives
+from .schedule.sizes import Bytes
+
+SCHEDULE: tuple[Pass, ...] = (
+    EqualComputations(),  # collectives with equal reducers can share a message
+    AllReduceToReduceScatter(),  # these three send less, whatever the order is
+    ReassociateAllReduces(),
+    CommonGathers(),
+    Fastest(),  # loops that communicate ahead or behind, and collectives in pieces, if that is faster
+)
+"""The passes that schedule a LOCAL module. The rewrites need a program that is not scheduled yet."""
+
+
+def schedule(
+    module: Module, context: PassContext | None = None, memory: int = 0, form: str = "variadic", flat: bool = False
+) -> Module:
+    """LOCAL to SCHEDULED, in place, with at most `memory` bytes on a device (0: those of the machine); returns the
+    module. Combined collectives have the `form` variadic, flat or xla. With `flat`, parameters that are gathered
+    together become one (`flat-parameters`). Raises CompileError if the program does not fit.
+    """
+    final = ScheduleCollectives(memory=Bytes(memory), form=form)
+    passes = [replace(p, final=final) if isinstance(p, Fastest) else p for p in SCHEDULE]
+    passes = [final] if module.has_schedule else passes
+    run_pipeline([*passes, *([FlatParameters()] if flat else [])], module, context or PassContext())
+    return module
