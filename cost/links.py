@@ -36,7 +36,8 @@ class Link:
     number of axes of a torus; the bandwidth is then that of both links of one axis. 0 stands for a switch. `shape` are
     the devices along each axis where they are known. An axis whose number of nodes is a multiple of `wrap` is a ring,
     any other a line. The last axis has `cores` devices per node, which share the links of the node. All-to-alls cross
-    the middle of a ring over `crossed` links: 2, or 1 if they do not use the one that closes it.
+    the middle of a ring over `crossed` links: 2, or 1 if they do not use the one that closes it. By `rails` each device
+    has such a link of its own, and a collective uses those of all its devices at once (`cost.rails`).
     """
 
     latency: float = 1e-11
@@ -47,6 +48,7 @@ class Link:
     wrap: int = 1
     cores: int = 1
     crossed: int = 2
+    rails: bool = False
 
     @property
     def has_steps(self) -> bool:

@@ -23,6 +23,7 @@ from .formulas import Kind
 from .links import DEFAULT as ONE_LINK
 from .links import Links
 from .products import AT_RATE, ProductSizes, ProductSpeed
+from .rails import over_rails
 from .torus import axes_of
 from .transfer import SECOND as SECOND
 from .transfer import Transfer as Transfer
@@ -149,10 +150,10 @@ class Cluster(KeptHash, Machine):
     `overlap_share` is the speed of computation while a collective runs, from 0 to 1. A program may fill `memory_size`
     bytes less the share `reserve`. `engines` are pairs of a kind, or of the first stride of a level of links, and the
     name of the engine that runs such collectives; a kind goes before a stride. A collective that was measured (`fits`)
-    costs what was measured. Others cost what the best algorithm takes (`cost.algorithms`) if the links have steps, else
-    latency and bandwidth of the slowest link. Programs are `fused` before they run, or run op by op. `products` says
-    what share of the rate matrix products reach, `attention_share` is that of a kernel for attention, 0 without one. By
-    `has_epilogues` ops on elements join the kernel of a product.
+    costs what was measured. Others cost what the best algorithm takes (`cost.algorithms`) if the links have steps, what
+    `cost.rails` says if they are rails, else latency and bandwidth of the slowest link. Programs are `fused` before
+    they run, or run op by op. `products` says what share of the rate matrix products reach, `attention_share` is that
+    of a kernel for attention, 0 without one. By `has_epilogues` ops on elements join the kernel of a product.
     By `torus_engines` each axis of a torus of known shape is an engine of its own. `known_error` is the largest error
     of forecasts that were compared with steps, 0 if none were.
     """
@@ -270,7 +271,7 @@ def _fastest(cluster: Cluster) -> Transfer:
 @lru_cache(maxsize=65536)
 def _transfer(cluster: Cluster, kind: Kind, digits: Digits) -> Transfer:
     """Returns the cost of a collective over digits of the device number."""
-    if cluster.fits or any(link.has_steps for _, link in cluster.links.levels):
+    if cluster.fits or any(link.has_steps or link.rails for _, link in cluster.links.levels):
         levels = cluster.links.by_level(digits)
         if levels is not None:
             while len(levels) > 1 and levels[-1][1] == 1:
@@ -280,6 +281,8 @@ def _transfer(cluster: Cluster, kind: Kind, digits: Digits) -> Transfer:
                 return found
             if any(link.has_steps for link, _ in levels):
                 return transfer(kind, [level for level in levels if level[1] > 1] or levels[:1])
+            if any(link.rails for link, _ in levels):
+                return over_rails(kind, levels)
     return Transfer.over(cluster.links.across(digits))
 
 

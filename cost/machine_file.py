@@ -17,15 +17,13 @@
 
 `[memory]` also has `reserve`, the share that programs must leave free. `[compute]` has `launch`, the time of an op in
 addition to its bytes or work; `overlap`, the speed of computation while a collective runs; `attention`, the share of
-the rate that a kernel for attention reaches; `fuses = false` says that programs run op by op,
-`epilogues = true` that a product and the ops on elements after it are one kernel. `[products]` are those of
-`cost.products`, and `error` in `[forecast]` is the largest of forecasts that were compared with steps. `[work]` may
-have `other`, for all other types. Links may have `step`, `torus`, `shape`, `wrap`, `cores` and `crossed`
-(`cost.links`).
+the rate that a kernel for attention reaches; `fuses = false` says that programs run op by op, `epilogues = true` that a
+product and the ops on elements after it are one kernel. `[products]` are those of `cost.products`, and `error` in
+`[forecast]` is the largest of forecasts that were compared with steps. `[work]` may have `other`, for all other types.
+Links may have `step`, `torus`, `shape`, `wrap`, `cores`, `crossed` and `rails = true` (`cost.links`).
 `[[collectives]]` are measured ones: `kind`, `devices` along each level of links, `latency`, `bandwidth` (bytes that a
-device receives), `source`. `[engines]` name the engine of a kind, or of the links from a stride on; by `torus =
-true` each axis of a torus is one. What a file leaves
-out is as on the default machine.
+device receives), `source`. `[engines]` name the engine of a kind, or of the links from a stride on; by `torus = true`
+each axis of a torus is one. What a file leaves out is as on the default machine.
 """
 
 from __future__ import annotations
@@ -75,7 +73,7 @@ COUNTS = "wrap", "cores", "crossed"
 
 ROWS: dict[str, dict[str, Quantity | None]] = {
     "links": {"from": None, "latency": Quantity.SECONDS, "bandwidth": Quantity.BANDWIDTH, "step": Quantity.SECONDS,
-              "torus": None, "shape": None, **dict.fromkeys(COUNTS, Quantity.COUNT), "source": None},
+              "torus": None, "shape": None, "rails": None, **dict.fromkeys(COUNTS, Quantity.COUNT), "source": None},
     "collectives": {"kind": None, "devices": None, "latency": Quantity.SECONDS, "bandwidth": Quantity.BANDWIDTH,
                     "source": None},
 }  # fmt: skip
@@ -221,8 +219,9 @@ class _Reader:
             if not all(isinstance(size, int) and 0 < size <= LARGEST_MESH for size in shape):
                 self.fail(("links", n, "shape"), f"'{row['shape']}' are not the devices along each axis",
                           "write [8, 16, 16]")  # fmt: skip
+            rails = self.flag(("links", n, "rails"), row.get("rails", False))
             counts = {key: int(self.of_row("links", n, row, key)) for key in COUNTS if key in row}
-            levels.append((first, Link(latency, bandwidth, step, torus, tuple(shape), **counts)))
+            levels.append((first, Link(latency, bandwidth, step, torus, tuple(shape), **counts, rails=rails)))
         return Links(tuple(levels))
 
     def of_row(self, table: str, n: int, row: Mapping[str, Any], key: str) -> float:

@@ -41,7 +41,7 @@ def _tables(machine: Cluster, sources: Mapping[str, str]) -> Iterator[str]:
         yield sourced("work", "other", machine.points, Quantity.RATE)
     for n, (start, link) in enumerate(machine.links.levels):
         extra = {"step": link.step, "torus": link.torus, "shape": list(link.shape)}
-        extra |= {key: value for key in COUNTS if (value := getattr(link, key)) != getattr(_LINK, key)}
+        extra |= {key: value for key in (*COUNTS, "rails") if (value := getattr(link, key)) != getattr(_LINK, key)}
         row = {"from": start, "latency": link.latency, "bandwidth": link.bandwidth,
                **{key: value for key, value in extra.items() if value}}  # fmt: skip
         yield from _row("links", row, sources.get(f"links.{n}", _ASSUMED))
