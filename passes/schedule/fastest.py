@@ -1,8 +1,9 @@
 """Chooses among rewrites by the schedules that they allow.
 
 Whether a loop should prefetch its gathers, or reduce once after it, depends on the overlap inside, so no rewrite can
-tell by itself. Nor can the one that computes in pieces tell what else would hide a collective. Each alternative is
-scheduled, and the timeline decides. An alternative that changes nothing costs no search.
+tell by itself. Nor can the one that computes in pieces tell what else would hide a collective, or the one that takes
+collectives apart by levels of links what would hide them whole. Each alternative is scheduled, and the timeline
+decides. An alternative that changes nothing costs no search.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, run_pass
 from .in_pieces import InPieces
 from .rewrites.carry_reduce_scatters import CarryReduceScatters
+from .rewrites.hierarchical import HierarchicalCollectives
 from .rewrites.prefetch_gathers import PrefetchGathers
 from .rewrites.sink_all_reduces import SinkAllReduces
 from .schedule import ScheduleCollectives, recorded_forecast
@@ -33,7 +35,7 @@ REWRITES: tuple[tuple[Pass, ...], ...] = (
 @dataclass(frozen=True)
 class Fastest(Pass):
     """Schedules a program by `final`, as it is, after each of the `rewrites` of loops, after computing in `pieces`, and
-    after both; keeps the fastest result.
+    after both; keeps the fastest result. If it is faster with collectives by `levels` of links, all of these have them.
 
     Raises the CompileError of `final` if no result fits into memory.
     """
@@ -43,23 +45,13 @@ class Fastest(Pass):
     produces: ClassVar[Stage | None] = Stage.SCHEDULED
     rewrites: tuple[tuple[Pass, ...], ...] = REWRITES
     pieces: Pass | None = field(default_factory=InPieces)
+    levels: Pass | None = field(default_factory=HierarchicalCollectives)
     final: ScheduleCollectives = field(default_factory=ScheduleCollectives)
 
     def run(self, module: Module, context: PassContext) -> bool:
-        found = [_rewritten(passes, module, context) for passes in self.rewrites if _has_loops(module)]
-        pieces = None if self.pieces is None else _rewritten((self.pieces,), module, context)
-        others = [t for t in (*found, pieces) if t is not None]
-        if not others:
+        tries = self._tries(module, context)
+        if not tries:
             return run_pass(self.final, module, replace(context, records=[]))
-        tries = [_Try((), clone_module(module)), *others]
-        for one in tries:
-            one.schedule(self.final, context)
-        looped = min((t for t in tries if t is not pieces), key=lambda t: t.rank)
-        if pieces is not None and looped.passes:
-            both = _rewritten((*pieces.passes, *looped.passes), module, context)
-            if both is not None:
-                both.schedule(self.final, context)
-                tries.append(both)
         best = min(tries, key=lambda t: t.rank)
         if not self.final.memory:  # unasked, nothing takes more memory for next to nothing
             near = [t for t in tries if t.seconds * self.final.limits.worth < best.seconds]
@@ -76,6 +68,28 @@ class Fastest(Pass):
                 one.module.release()
         module.take(best.module)
         return True
+
+    def _tries(self, module: Module, context: PassContext) -> list[_Try]:
+        """Returns the program as it is and all alternatives, scheduled; none if there is no alternative."""
+        split = _rewritten((self.levels,), module, context) if self.levels and context.machine.levels else None
+        tries = [] if split is None else self._scheduled([_Try((), clone_module(module)), split], context)
+        first = min(tries, key=lambda t: t.rank).passes if tries else ()
+        found = [_rewritten((*first, *passes), module, context) for passes in self.rewrites if _has_loops(module)]
+        pieces = None if self.pieces is None else _rewritten((*first, self.pieces), module, context)
+        others = [t for t in (*found, pieces) if t is not None]
+        if others and not tries:
+            others.insert(0, _Try((), clone_module(module)))
+        tries += self._scheduled(others, context)
+        if pieces is not None:
+            looped = min((t for t in tries if t is not pieces), key=lambda t: t.rank).passes[len(first):]
+            both = _rewritten((*pieces.passes, *looped), module, context) if looped else None
+            tries += self._scheduled([both] if both is not None else [], context)
+        return tries
+
+    def _scheduled(self, tries: list[_Try], context: PassContext) -> list[_Try]:
+        for one in tries:
+            one.schedule(self.final, context)
+        return tries
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import hloom
 import pytest
 from hloom.passes.base import PassContext
 from hloom.passes.schedule.rewrites.base import RewriteProgram
+from hloom.passes.scheduling import schedule
 from support.rewrites import collectives, differences, rewritten
 
 PASS = "hierarchical-collectives"
@@ -98,3 +99,19 @@ def test_fewer_bytes_cross_the_slow_links() -> None:
     after = sum(c.wire_bytes / (5e9 if c.kind == "all-reduce" else 100e9) + (5e-6 if c.kind == "all-reduce" else 1e-6)
                 for c in hloom.collectives(module)) * 1e12  # fmt: skip
     assert after < before / 2
+
+
+def test_a_schedule_tries_levels() -> None:
+    """It takes them where the whole program is faster, and leaves what a machine of one level has."""
+    text = (f"{HEAD}  x = f32[512,64] parameter(0)\n  w = f32[64,64] parameter(1)\n"
+            "  y = f32[512,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n"
+            f"  s = f32[512,64] all-reduce(y), channel_id=1, replica_groups={ALL}, use_global_device_ids=true, "
+            "to_apply=add\n  ROOT r = f32[512,64] dot(s, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}\n}")
+    module, remarks = hloom.parse(text), PassContext(machine=HOSTS)
+    plain = schedule(hloom.parse(text), PassContext(machine=hloom.parse_machine("", "1us/5GB")))
+    schedule(module, remarks)
+    assert collectives(plain) == {"all-reduce": 1}
+    assert collectives(module) == {"reduce-scatter": 1, "all-reduce": 1, "all-gather": 1}
+    said = [d.message for d in remarks.diagnostics.found]
+    assert any(m.startswith("hierarchical-collectives: ") and m.endswith(" without") for m in said)
+    assert differences(text, module, exact=True, whole=True) == ""
