@@ -52,7 +52,10 @@ _SMALL = 256  # bytes up to which padded tiles may be as large as the array
 
 @dataclass
 class MoveEmitter:
-    """Emits moves of an array of the (global) shape. `order` is the device order of its current tiling."""
+    """Emits moves of an array of the (global) shape. `order` is the device order of its current tiling.
+
+    The numbers of an `unreduced` result are added later, so that all but one of them have to be -0.0 in their own type.
+    """
 
     emitter: Emitter
     channels: Channels
@@ -60,6 +63,7 @@ class MoveEmitter:
     monoid: Monoid
     order: tuple[int, ...] | None
     cause: FrontendAttributes
+    unreduced: bool = False
 
     def emit(self, array: Instruction, plan: ReshardPlan) -> Instruction:
         """Returns the array after the moves. Raises InternalError for a plan that replicates it on the way without
@@ -67,8 +71,7 @@ class MoveEmitter:
         """
         source, between = array, list[Instruction]()
         slices: list[SliceMove] = []
-        bits = any(isinstance(move, Mask) and move.device is not None for move in plan.moves)
-        if bits:
+        if not self.unreduced and any(isinstance(move, Mask) and move.device is not None for move in plan.moves):
             array = self._as_bits(array)
         for move in plan.moves:
             if isinstance(move, SliceMove):

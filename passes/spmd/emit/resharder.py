@@ -83,7 +83,8 @@ class Resharder:
         order = source.order if source.used() else target.order
         complete = not source.unreduced and not target.unreduced
         monoid = choice_monoid(shape.element) if complete else value.monoid or Monoid.ADD
-        moves = MoveEmitter(self.emitter, self.channels, shape, monoid, order, {"hloom.cause": why})
+        unreduced = bool(target.unreduced)
+        moves = MoveEmitter(self.emitter, self.channels, shape, monoid, order, {"hloom.cause": why}, unreduced)
         array = moves.emit(array, plan)
         if manual and plan.moves:
             array = self.emitter.reshape(array, array.shape.dims[1:])

@@ -28,6 +28,8 @@ ENTRY e {{
         ("f16[4,3]", "{devices=[1,8]<=[8]}", "{replicated}"),
         ("f64[2,1]", "{devices=[1,4]<=[4]}", "{devices=[2,1,2]<=[4] last_tile_dim_replicate}"),
         ("bf16[5,1]", "{devices=[2,4]<=[8]}", "{maximal device=3}"),
+        ("f32[6,5]", "{maximal device=1}", "{mesh['a'=2,'b'=2], [{}, {}], unreduced={'a'}}"),
+        ("bf16[6,5]", "{maximal device=2}", "{mesh['a'=2,'b'=2], [{}, {}], unreduced={'a','b'}}"),
     ],
 )
 def test_moves_keep_them(shape: str, source: str, target: str) -> None:
