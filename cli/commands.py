@@ -228,6 +228,8 @@ COMMANDS = {
          flag("--schedule", "combine collectives and order the program first"),
          argument("--memory", type=a.byte_count, metavar="12GB",
                   help="with --schedule: the most bytes that the program may take on a device"),
+         flag("--xla", "set XLA's own partitioning beside it, from the same annotations (needs jax)"),
+         argument("--measured", metavar="TRACE.json", help="set the times that hloom run --trace wrote beside it"),
          argument("-o", "--out", metavar="FILE.html", help="write the page to this file: it needs no other"),
          *a.remarks(), JSON),
         ("hloom report examples/transformer_train.hlo -o report.html --machine h100",
