@@ -9,7 +9,6 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")  # of a line of shell
 
 

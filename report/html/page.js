@@ -180,12 +180,13 @@ function drawTimeline(zoom) {
 
 // -- collectives: sort, filter, fold
 
+const ROWS = 150; // drawn at once: browsers lay tables out slowly
 const COLUMNS = ["kind", "count", "sent_bytes", "groups", "waited", "states", "cause", "source"];
 
 function enhanceRows() {
   const table = one(".rows", shown);
   if (!table) return;
-  const state = { by: "sent_bytes", down: true };
+  const state = { by: "sent_bytes", down: true, most: ROWS };
   all("th", table).forEach((head, n) => head.replaceChildren(made("button", { type: "button", click: () => {
     state.down = state.by === COLUMNS[n] ? !state.down : [1, 2, 4].includes(n);
     state.by = COLUMNS[n];
@@ -202,7 +203,8 @@ function enhanceRows() {
     const key = (row) => (state.by === "states" ? row.states.join() : row[state.by]);
     kept.sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (state.down ? -1 : 1));
     all("th", table).forEach((head, n) => (COLUMNS[n] === state.by ? head.setAttribute("aria-sort", state.down ? "descending" : "ascending") : head.removeAttribute("aria-sort")));
-    one("tbody", table).replaceChildren(...kept.map(line));
+    const rest = kept.length - state.most, more = made("button", { class: "link", type: "button", click: () => { state.most = Infinity; fill(); } }, `${rest} more`);
+    one("tbody", table).replaceChildren(...kept.slice(0, state.most).map(line), ...(rest > 0 ? [made("tr", {}, made("td", { colspan: COLUMNS.length }, more))] : []));
     const count = kept.reduce((sum, row) => sum + row.count, 0), sent = kept.reduce((sum, row) => sum + row.sent_bytes, 0);
     one(".count", tools).textContent = `${count} of ${plan.collectives.length}, ${sized(sent)} sent`;
   }
