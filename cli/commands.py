@@ -217,7 +217,7 @@ COMMANDS = {
                   help="write the forecast as a file for Perfetto (ui.perfetto.dev)"),
          argument("--measured", metavar="TRACE.json",
                   help="compare with what hloom run --trace wrote of this program"),
-         *a.remarks(ALL), JSON),
+         *a.remarks(), JSON),
         ("hloom schedule examples/transformer_train.hlo --machine h100",
          "hloom schedule examples/transformer_scan_train.hlo --machine cpu-cluster --trace forecast.json"),
     ),

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from ..driver.by_xla import partition_by_xla
 from ..ir.diagnostics import fail
 from ..report.data.plan import Reported, described, reported
 from ..report.data.record import report_data
@@ -59,6 +58,8 @@ def _plans(args: argparse.Namespace, path: str | None) -> Iterator[Reported]:
     if args.xla:
         if found.solved is None:
             fail(f"{module.name} is divided already: XLA can divide it no more", help="leave --xla out")
+        from ..driver.by_xla import partition_by_xla
+
         with working("partitioning by XLA"):
             local = partition_by_xla(module, found.solved.module)
             label = f"{label} by {_THEIRS}" if path else _THEIRS
