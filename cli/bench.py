@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..driver.backend import NATIVE
-from ..driver.devices import Simulated, trace_facts
+from ..driver.devices import Simulated, write_trace
 from ..driver.parts import seconds_of_parts, work_of_parts
 from ..ir.disk_cache import folder
 from ..report.columns import columns
@@ -18,7 +18,7 @@ from ..report.work import share
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.measure import Part, peak_bytes, peak_flops
 from ..runtime.ranks.launch import inside_launcher, launch, world
-from ..runtime.trace import ProcessTrace, save_trace
+from ..runtime.trace import ProcessTrace
 from ..runtime.waits import waits_of
 from .evaluate import inputs_for
 from .exit_codes import EXIT_OK
@@ -99,7 +99,7 @@ def bench_on_ranks(args: argparse.Namespace) -> int:
             _, seconds, traces = ranks.traced(job.program.local, job.inputs, args.repeat + 1)
         if traces is not None:
             if args.trace is not None:
-                save_trace(args.trace, traces, trace_facts(job.program.local, job.program.backend, seconds))
+                write_trace(args.trace, traces, job.program.local, job.program.backend, seconds)
             _report(args, job, seconds, traces)
         return ranks.share(EXIT_OK)
 

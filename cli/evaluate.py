@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from ..runtime.plan.call_graph import live_in
 from .exit_codes import EXIT_OK
 from .messages import print_json, tell_found
 from .streams import say, working
+
+_MANY, _SHOWN = 16, 12  # outputs on a terminal
 
 
 def evaluate_command(args: argparse.Namespace) -> int:
@@ -64,10 +67,11 @@ def inputs_for(args: argparse.Namespace, module: Module, seed: int) -> list[Arra
 
 
 def print_outputs(outputs: Sequence[Array], names: Sequence[str], per_device: Sequence[int] = ()) -> None:
-    """Prints one line for each output: number, name, type, dimensions, range. The first dimension of outputs in
-    `per_device` counts devices: they get one line per device, unless all are equal.
+    """Prints one line for each output: number, name, type, dimensions, range; of many only the first on a terminal. The
+    first dimension of outputs in `per_device` counts devices: they get one line per device, unless all are equal.
     """
-    for number, (array, name) in enumerate(zip(outputs, names, strict=True)):
+    shown = _SHOWN if sys.stdout.isatty() and len(outputs) > _MANY else len(outputs)
+    for number, (array, name) in enumerate(zip(outputs[:shown], names, strict=False)):
         if number not in per_device:
             say(f"output {number} {name}: {_summary(array)}")
         elif same_bits(array, array[:1]).all():
@@ -75,6 +79,8 @@ def print_outputs(outputs: Sequence[Array], names: Sequence[str], per_device: Se
         else:
             for device, part in enumerate(array):
                 say(f"output {number} {name}, device {device}: {_summary(part)}")
+    if shown < len(outputs):
+        say(f"{len(outputs) - shown} more outputs: --out DIR writes all, --json prints all")
 
 
 def outputs_json(outputs: Sequence[Array], names: Sequence[str]) -> list[dict[str, object]]:

@@ -7,13 +7,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..ir.diagnostics import CompileError, Diagnostic, Severity
 from ..report.remarks import alike
-from .streams import message_width, tell
+from .streams import message_width, tell, wrapped
 
 FEW, ALL, NONE = "few", "all", "none"
 SHOWN = (FEW, ALL, NONE)
@@ -49,25 +48,24 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=1))
 
 
-def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
-    """Prints diagnostics on standard error."""
-    width = message_width()
+def show_diagnostics(diagnostics: Iterable[Diagnostic], shown: str = ALL) -> None:
+    """Prints diagnostics on standard error. On a terminal, remarks after the first have their message alone, unless all
+    are `shown`: the results stay on the screen.
+    """
+    width, told = message_width(), False
     for diagnostic in diagnostics:
-        text = diagnostic.render(width)
-        tell(wrapped(text, width) if sys.stderr.isatty() else text)
-
-
-def wrapped(text: str, width: int) -> str:
-    """Breaks lines that are longer than a terminal between words; what follows is indented."""
-    lines = (textwrap.wrap(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
-             if len(line) > width else [line] for line in text.splitlines())  # fmt: skip
-    return "\n".join(part for parts in lines for part in parts)
+        text, is_remark = diagnostic.render(width), diagnostic.severity is Severity.REMARK
+        if sys.stderr.isatty():
+            text = wrapped(text.partition("\n")[0] if is_remark and told and shown != ALL else text, width)
+        tell(text)
+        told |= is_remark
 
 
 def tell_noted(args: argparse.Namespace) -> None:
     """Prints the diagnostics that a command has noted, those that `--remarks` asks for."""
-    shown, left_out = chosen(vars(args).pop(_NOTED, []), getattr(args, "remarks", ALL))
-    show_diagnostics(shown)
+    asked = getattr(args, "remarks", ALL)
+    shown, left_out = chosen(vars(args).pop(_NOTED, []), asked)
+    show_diagnostics(shown, asked)
     if left_out:
         tell(f"hloom: {left_out} more remark{'s' * (left_out > 1)}: --remarks all")
 

@@ -3,18 +3,50 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")  # of a line of shell
 
-class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
-    """Keeps the line breaks of examples, and shows informative defaults."""
+
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Breaks descriptions between words and examples as shells continue lines, and shows informative defaults."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        super().add_argument(action)
+        if action.nargs == argparse.PARSER:
+            self._action_max_length += 2  # of commands, whose indentation argparse forgets
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines = text.splitlines()
+        return "\n".join(_continued(line, width) if line.startswith(" ") else textwrap.fill(line, width)
+                         for line in lines)  # fmt: skip
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         default = action.default
         shown = (isinstance(default, str) and default) or (isinstance(default, int) and not isinstance(default, bool))
         return super()._get_help_string(action) if shown and default != argparse.SUPPRESS else action.help
+
+
+def _continued(line: str, width: int) -> str:
+    """Returns a line of shell in lines that fit, those after the first further to the right."""
+    rows = ["  "]
+    for word in _WORD.findall(line):
+        if len(rows[-1]) + len(word) + 3 > width and rows[-1].strip():
+            rows.append("      ")
+        rows[-1] += f"{word} "
+    return " \\\n".join(row.rstrip() for row in rows)
+
+
+def _used(action: argparse.Action) -> str:
+    """Returns a positional argument or a required option as the usage shows it; nothing for other options."""
+    value = str(action.metavar or "|".join(action.choices or ()) or action.dest)
+    if action.option_strings:
+        return f"{action.option_strings[0]} {value}" if action.required else ""
+    return {"?": f"[{value}]", "*": f"[{value} ..]"}.get(str(action.nargs), value)
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,6 +70,8 @@ class Parser(argparse.ArgumentParser):
         later, self.later = self.later, ()
         for add in later:
             add(self)
+        if later and not self.commands:
+            self.usage = " ".join((f"{self.prog} [OPTION ..]", *filter(None, map(_used, self._actions))))
         return self
 
     def print_help(self, file: Any = None) -> None:

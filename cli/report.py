@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
-from ..report.data.plan import Reported, reported
+from ..ir.diagnostics import fail
+from ..report.data.plan import Reported, described, reported
 from ..report.data.record import report_data
 from ..report.html.page import page
+from ..report.measured import compare, load_trace
 from .common import context_for, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .reading import read_program
 from .streams import say, working, write_file
 
+_OURS, _THEIRS = "Hloom", "XLA"
+
 
 def report_command(args: argparse.Namespace) -> int:
-    """Writes the page, or prints JSON; with several strategies they are compared."""
+    """Writes the page, or prints JSON; several strategies, and with `--xla` its division of each, are compared."""
     if args.json == (args.out is not None):
         raise argparse.ArgumentTypeError("one of -o FILE.html, for a page, and --json is needed")
     if args.memory is not None and not args.schedule:
         raise argparse.ArgumentTypeError("--memory limits what --schedule may use: give both")
+    if args.measured is not None and len(args.strategies) > 1:
+        raise argparse.ArgumentTypeError("--measured is the run of one program: give one strategy at most")
+    trace = load_trace(args.measured) if args.measured is not None else None
     strategies: list[str | None] = args.strategies or [None]
-    plans = [_plan(argparse.Namespace(**vars(args) | {"strategy": path}), path) for path in strategies]
+    plans = [plan for path in strategies
+             for plan in _plans(argparse.Namespace(**vars(args) | {"strategy": path}), path)]  # fmt: skip
+    if trace is not None:
+        plans[0] = replace(plans[0], measured=compare(plans[0].forecast.schedule, trace))
     with working("describing the program"):
         data = report_data(Path(args.file).name, plans)
     if args.json:
@@ -34,10 +46,21 @@ def report_command(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _plan(args: argparse.Namespace, path: str | None) -> Reported:
+def _plans(args: argparse.Namespace, path: str | None) -> Iterator[Reported]:
+    """Yields the plan of one strategy, and with `--xla` the one by XLA's partitioner."""
     module, context = read_program(args), context_for(args)
     memory = (args.memory or 0) if args.schedule else None
+    label = Path(path).stem if path else _OURS if args.xla else ""
     with working("partitioning and forecasting"):
-        found = reported(module, context, Path(path).stem if path else "", memory)
+        found = reported(module, context, label, memory)
     report(args, context)
-    return found
+    yield found
+    if args.xla:
+        if found.solved is None:
+            fail(f"{module.name} is divided already: XLA can divide it no more", help="leave --xla out")
+        from ..driver.by_xla import partition_by_xla
+
+        with working("partitioning by XLA"):
+            local = partition_by_xla(module, found.solved.module)
+            label = f"{label} by {_THEIRS}" if path else _THEIRS
+            yield described(module, local, None, context_for(args), label, memory)

@@ -18,7 +18,7 @@ from ..ir.graph.module import Module
 from ..ir.tools.names import matching
 from ..passes.schedule.bound import program_bound
 from ..passes.schedule.sizes import sized
-from ..report.measured import Agreement, agreement_text, compare, load_trace
+from ..report.measured import Agreement, agreement_record, agreement_text, compare, load_trace
 from ..report.schedule import Schedule, Scheduled, critical_table, ms, schedule_of, schedule_summary, schedule_table
 from ..report.schedule_trace import schedule_trace
 from .common import context_for, report
@@ -86,9 +86,4 @@ def _json(module: Module, before: Schedule | None, found: Schedule, compared: Ag
     old = {n: getattr(before, n) for n in ("seconds", "exposed", "peak")} if before is not None else None
     record: dict[str, object] = {"program": module.name, "devices": module.devices, **whole, "before": old,
                                  "collectives": rows}  # fmt: skip
-    if compared is None:
-        return record
-    return record | {"measured": {
-        "collectives": [asdict(r) | {"error": r.error} for r in compared.rows], "missing": compared.missing,
-        "unknown": compared.unknown, "mape": compared.mape, "tau": compared.tau, "seconds": compared.measured,
-    }}  # fmt: skip
+    return record if compared is None else record | {"measured": agreement_record(compared)}

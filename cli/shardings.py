@@ -155,7 +155,7 @@ def picture_command(args: argparse.Namespace) -> int:
     if not shape.is_array:
         fail(f"{shape} is not the shape of an array")
     try:
-        say(picture(shape, parse_one_sharding(args.sharding, args.mesh)))
+        show_program(f"{picture(shape, parse_one_sharding(args.sharding, args.mesh))}\n")
     except (KeyError, ValueError) as error:
         fail(f"bad sharding: {error}")
     return EXIT_OK

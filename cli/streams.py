@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -44,9 +45,22 @@ def prepare_streams() -> bool:
 
 
 def say(*texts: object, end: str = "\n", styled: str = "") -> None:
-    """Prints text on standard output, with control characters escaped, in a style on a terminal that has colours."""
+    """Prints text on standard output, with control characters escaped. On a terminal long lines break between words,
+    and the text has a style if there are colours.
+    """
     text = visible(" ".join(map(str, texts)))
+    if sys.stdout.isatty():
+        from ..report.columns import terminal_width  # which knows the tables
+
+        text = wrapped(text, terminal_width() or WIDTH)
     print(colored(text, styled) if styled and has_colors(sys.stdout) else text, end=end)
+
+
+def wrapped(text: str, width: int) -> str:
+    """Breaks lines that are longer than a terminal between words; what follows is indented."""
+    lines = (textwrap.wrap(line, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+             if len(line) > width else [line] for line in text.split("\n"))  # fmt: skip
+    return "\n".join(part for parts in lines for part in parts)
 
 
 def write_file(path: str | Path, text: str, what: str = "") -> None:
@@ -120,20 +134,27 @@ _ERASE = "\r\x1b[K"
 
 @contextmanager
 def working(what: str | Callable[[], str], delay: float = 2.0, interval: float = 0.5) -> Generator[None]:
-    """Shows `hloom: WHAT, 7 s` while the block runs, after `delay` seconds, and again after each `interval`; the block
-    itself must not print. A function gives the words of each moment.
+    """Shows `hloom: WHAT, 7 s, about 5 s left` while the block runs, after `delay` seconds, and again after each
+    `interval`; the block itself must not print. A function gives the words of each moment. What is left is known if the
+    part has taken long before.
     """
     if not sys.stderr.isatty():
         yield
         return
+    part, start = what if isinstance(what, str) else what(), time.monotonic()
     done = threading.Event()
-    ticker = threading.Thread(target=_tick, args=(what, done, delay, interval), name="hloom-progress", daemon=True)
+    arguments = (what, part, done, delay, interval)
+    ticker = threading.Thread(target=_tick, args=arguments, name="hloom-progress", daemon=True)
     ticker.start()
     try:
         yield
     finally:
         done.set()
         ticker.join()
+    if time.monotonic() - start > delay:
+        from .estimates import keep
+
+        keep(part, sys.argv[1:], time.monotonic() - start)
 
 
 @contextmanager
@@ -145,14 +166,18 @@ def timed(part: str, seconds: dict[str, float]) -> Generator[None]:
     seconds[part] = seconds.get(part, 0.0) + time.perf_counter() - start
 
 
-def _tick(what: str | Callable[[], str], done: threading.Event, delay: float, interval: float) -> None:
+def _tick(what: str | Callable[[], str], part: str, done: threading.Event, delay: float, interval: float) -> None:
     start = time.monotonic()
     if done.wait(delay):
         return
+    from .estimates import estimate  # few commands take long
+
+    whole = estimate(part, sys.argv[1:]) or 0.0
     try:
         while not done.wait(interval):
-            words = visible(what if isinstance(what, str) else what())
-            print(f"{_ERASE}hloom: {words}, {time.monotonic() - start:.0f} s", end="", file=sys.stderr, flush=True)
+            words, now = visible(what if isinstance(what, str) else what()), time.monotonic() - start
+            left = f", about {whole - now:.0f} s left" if whole - now > interval else ""
+            print(f"{_ERASE}hloom: {words}, {now:.0f} s{left}", end="", file=sys.stderr, flush=True)
         print(_ERASE, end="", file=sys.stderr, flush=True)
     except OSError:
         return  # standard error is closed

@@ -61,7 +61,7 @@ def show(args: argparse.Namespace) -> int:
     elif args.computation is None:
         show_program(module.to_text())
     else:
-        say(computation_text(find_computation(module, args.computation)))
+        show_program(f"{computation_text(find_computation(module, args.computation))}\n")
     return EXIT_OK
 
 

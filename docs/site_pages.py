@@ -1,4 +1,4 @@
-"""Makes pages of the site that no file has: the README as its first page, a page per command, and the API.
+"""Makes pages of the site that no file has: the README as the first, the notebook, a page per command, and the API.
 
 `mkdocs.yml` names this file as a hook. Links to files outside of docs/ become the names of these files, since the site
 has the pages alone.
@@ -6,6 +6,7 @@ has the pages alone.
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the made pages."""
-    pages = {"index.md": _first(), "api.md": _api()}
+    pages = {"index.md": _first(), "api.md": _api(), "notebook.md": _notebook()}
     pages |= {f"commands/{name}.md": _command(name, parser) for name, parser in make_parser().commands.items()}
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
@@ -56,7 +57,23 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return match[0]
         return text if Path(name).name in text else f"{text} (`{name}`)"
 
-    return _LINK.sub(kept, markdown)
+    return _LINK.sub(kept, markdown.replace("(tutorial.ipynb)", "(notebook.md)"))
+
+
+def _notebook() -> str:
+    """Returns the tutorial notebook with what its cells show."""
+    parts: list[str] = []
+    for cell in json.loads((ROOT / "docs" / "tutorial.ipynb").read_text())["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            data: dict[str, list[str]] = output.get("data", {"text/plain": output.get("text", [])})
+            html, plain = ("".join(data.get(kind, [])) for kind in ("text/html", "text/plain"))
+            parts.append(html or f"```text\n{plain.rstrip()}\n```")
+    return "\n\n".join(parts)
 
 
 def _first() -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
+from ..cost.memory import live_memory
 from ..ir.graph.module import Module
 from ..ir.types.literal import Array
 from ..runtime.simulator import SimulatedProgram
@@ -52,7 +53,7 @@ class Simulated:
         found, seconds = self._program(local).repeat(inputs, times, tracer)
         if trace is not None and tracer is not None:
             name = f"{local.devices} simulated devices"
-            save_trace(trace, [ProcessTrace(0, name, tracer)], trace_facts(local, self.program.backend, seconds))
+            write_trace(trace, [ProcessTrace(0, name, tracer)], local, self.program.backend, seconds)
         return found.outputs, seconds
 
     def _program(self, local: Module) -> SimulatedProgram:
@@ -63,6 +64,12 @@ class Simulated:
         return value
 
 
-def trace_facts(local: Module, backend: Backend, seconds: Sequence[float]) -> dict[str, Any]:
-    """Returns the metadata of a trace; the traced run is the last one."""
-    return {"program": local.name, "backend": backend.name, "runs": len(seconds), "seconds": seconds[-1]}
+def write_trace(
+    path: Path, found: Sequence[ProcessTrace], local: Module, backend: Backend, seconds: Sequence[float]
+) -> None:
+    """Writes the traces of the last of several runs to a file, with the bytes that live on a device at each op. Raises
+    OutputError.
+    """
+    facts = {"program": local.name, "backend": backend.name, "runs": len(seconds), "seconds": seconds[-1]}
+    live = {moment.name: moment.bytes for moment in live_memory(backend.prepared(local)).curve}
+    save_trace(path, found, facts, live)

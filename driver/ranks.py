@@ -11,9 +11,9 @@ from ..ir.types.literal import Array
 from ..runtime.mpi import MpiProgram
 from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.watch import RankWatch
-from ..runtime.trace import ProcessTrace, Trace, save_trace
+from ..runtime.trace import ProcessTrace, Trace
 from .backend import BY_REFERENCE, Backend
-from .devices import trace_facts
+from .devices import write_trace
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Ranks:
         if trace is not None:
             outputs, seconds, found = self.traced(local, inputs, times)
             if found is not None:
-                save_trace(trace, found, trace_facts(local, self.backend, seconds))
+                write_trace(trace, found, local, self.backend, seconds)
             return outputs, seconds
         with self.program(local) as program:
             return program.repeat_global(inputs, times)

@@ -13,7 +13,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -163,6 +163,14 @@ def _span(by_rank: Sequence[Sequence[dict[str, Any]]]) -> MeasuredSpan:
     means = [[statistics.fmean(values) for values in zip(*((s.seconds, s.waited, s.late) for s in spans), strict=True)]
              for spans in found]  # fmt: skip
     return MeasuredSpan(*(statistics.median(values) for values in zip(*means, strict=True)))
+
+
+def agreement_record(found: Agreement) -> dict[str, Any]:
+    """Returns the comparison as JSON has it."""
+    return {
+        "collectives": [asdict(r) | {"error": r.error} for r in found.rows], "missing": found.missing,
+        "unknown": found.unknown, "mape": found.mape, "tau": found.tau, "seconds": found.measured,
+    }  # fmt: skip
 
 
 def agreement_text(found: Agreement) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -38,26 +39,44 @@ def picture(shape: Shape, sharding: Sharding, devices: int | None = None) -> str
         return f"{title}\n  all of it on device {sharding.device}"
     if size is None:
         return f"{title}\n  all of it on every device"
-    tiling = sharding.tiling(shape.rank)
-    if len(tiling.dims) != shape.rank:
-        raise ValueError(f"the sharding has {len(tiling.dims)} dimensions, {shape} has {shape.rank}")
-    if size > MOST_DEVICES:
-        raise ValueError(f"{size:,} devices are too many for a picture, at most {MOST_DEVICES:,} can be shown")
-    holders = _holders(tiling, size)
-    lines = [f"{title}, tiles {tiling.local_shape(shape)}"]
-    if tiling.unreduced:
-        lines.append(f"  each tile is a sum of {product(tiling.unreduced)} parts, one on each of its devices")
-    counts = [tiling.tiles(dim) for dim in range(shape.rank)]
-    outer = list(itertools.product(*(range(n) for n in counts[2:])))
-    ranges = [_ranges(tiling, shape, dim) for dim in range(shape.rank)]
-    for place in outer[:_MOST_SLICES]:
-        if len(outer) > 1:
-            parts = [r[i] if len(r) > 1 else ":" for r, i in zip(ranges[2:], place, strict=True)]
+    tiles = Tiles.of(shape, sharding, size)
+    lines = [f"{title}, tiles {tiles.tiling.local_shape(shape)}"]
+    if tiles.tiling.unreduced:
+        lines.append(f"  each tile is a sum of {product(tiles.tiling.unreduced)} parts, one on each of its devices")
+    for place in tiles.slices[:_MOST_SLICES]:
+        if len(tiles.slices) > 1:
+            parts = [r[i] if len(r) > 1 else ":" for r, i in zip(tiles.ranges[2:], place, strict=True)]
             lines.append(f"  [:, :, {', '.join(parts)}]")
-        lines += _grid(holders, ranges, place)
-    if len(outer) > _MOST_SLICES:
-        lines.append(f"  .. and {len(outer) - _MOST_SLICES} more slices")
+        lines += _grid(tiles.holders, tiles.ranges, place)
+    if len(tiles.slices) > _MOST_SLICES:
+        lines.append(f"  .. and {len(tiles.slices) - _MOST_SLICES} more slices")
     return "\n".join(line.rstrip() for line in lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """The tiles of an array: the devices of each, `start:end` of the tiles of each dimension, and the places of the
+    dimensions after the second, a slice each.
+    """
+
+    tiling: Tiling
+    holders: dict[tuple[int, ...], list[int]]
+    ranges: list[list[str]]
+    slices: list[tuple[int, ...]]
+
+    @staticmethod
+    def of(shape: Shape, sharding: Sharding, devices: int) -> Tiles:
+        """Returns the tiles of a sharding over this many devices. Raises ValueError if it does not fit the shape or has
+        too many devices, KeyError for an unknown axis.
+        """
+        tiling = sharding.tiling(shape.rank)
+        if len(tiling.dims) != shape.rank:
+            raise ValueError(f"the sharding has {len(tiling.dims)} dimensions, {shape} has {shape.rank}")
+        if devices > MOST_DEVICES:
+            raise ValueError(f"{devices:,} devices are too many for a picture, at most {MOST_DEVICES:,} can be shown")
+        counts = [tiling.tiles(dim) for dim in range(shape.rank)]
+        slices = list(itertools.product(*(range(n) for n in counts[2:])))
+        return Tiles(tiling, _holders(tiling, devices), [_ranges(tiling, shape, d) for d in range(shape.rank)], slices)
 
 
 def _holders(tiling: Tiling, devices: int) -> dict[tuple[int, ...], list[int]]:

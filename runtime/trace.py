@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -96,11 +96,16 @@ class ProcessTrace:
     offset: float = 0.0
 
 
-def save_trace(path: Path, processes: Sequence[ProcessTrace], facts: dict[str, Any]) -> None:
+def save_trace(
+    path: Path, processes: Sequence[ProcessTrace], facts: dict[str, Any], live: Mapping[str, int] | None = None
+) -> None:
     """Writes the traces of one run on all processes to a file, in the JSON form of Chrome's tracing. Times count from
-    the first event; `facts` say what ran. Raises OutputError if the file cannot be written.
+    the first event; `facts` say what ran, `live` are the bytes of a device at ops of these names, which a counter
+    shows. Raises OutputError if the file cannot be written.
     """
-    record = {"traceEvents": _records(processes), "displayTimeUnit": "ms", "otherData": facts}
+    records = _records(processes)
+    records += _counters(records, live or {})
+    record = {"traceEvents": records, "displayTimeUnit": "ms", "otherData": facts}
     try:
         path.write_text(json.dumps(record) + "\n")
     except OSError as error:
@@ -136,6 +141,13 @@ def _records(processes: Sequence[ProcessTrace]) -> list[dict[str, Any]]:
             records.append({"ph": "X", "name": event.name, "cat": event.track, "pid": pid, "tid": row,
                             "ts": _us(start), "dur": _us(event.end - event.start), "args": event.facts})  # fmt: skip
     return [*records, *_arrows([r for r in records if r.get("cat") == COMMUNICATION])]
+
+
+def _counters(records: Sequence[dict[str, Any]], live: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Returns the live bytes of a device of each process whenever an op of the entry begins."""
+    begun = sorted((r for r in records if r["ph"] == "X" and r["name"] in live), key=lambda r: r["ts"])
+    return [{"ph": "C", "name": "live bytes", "pid": r["pid"], "ts": r["ts"], "args": {"bytes": live[r["name"]]}}
+            for r in begun]  # fmt: skip
 
 
 def _rows(events: Sequence[TraceEvent]) -> list[str]:

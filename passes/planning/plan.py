@@ -21,6 +21,7 @@ from ...ir.checked_call import checked
 from ...ir.diagnostics import fail
 from ...ir.gc_pause import paused_collector
 from ...ir.graph.module import Module, Stage, clone_module
+from ...ir.in_notebooks import InNotebooks
 from ...ir.sharding.mesh import AxisRef, Mesh
 from .. import pipelines
 from ..annotating.strip import strip_annotations
@@ -74,7 +75,7 @@ class Regret:
 
 @brief
 @dataclass(frozen=True)
-class Plan:
+class Plan(InNotebooks):
     """The answer: the `candidates`, fastest first, and the annotated program of the first (`module`).
 
     `bound` are the seconds that no plan of the model goes below on this mesh, 0 if none is known. `spent` are the

@@ -14,6 +14,7 @@ from ...passes.pipelines import partition, remarks
 from ...passes.propagation.one_device import is_undivided
 from ...passes.scheduling import schedule
 from ..forecast import StepForecast, forecast_of
+from ..measured import Agreement
 from ..shardings import Solved, solved
 
 
@@ -21,7 +22,7 @@ from ..shardings import Solved, solved
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A program as a report shows it. `solved` is None for one that came with shardings of all values, or per device.
-    `label` tells strategies of one program apart.
+    `label` tells strategies of one program apart, `measured` are the times of a run.
     """
 
     label: str
@@ -31,6 +32,7 @@ class Reported:
     forecast: StepForecast
     machine: Machine
     found: tuple[Diagnostic, ...]
+    measured: Agreement | None = None
 
 
 def reported(whole: Module, context: PassContext, label: str = "", memory: int | None = None) -> Reported:
@@ -45,6 +47,15 @@ def reported(whole: Module, context: PassContext, label: str = "", memory: int |
         local = local if undivided else clone_module(found.module)
     if not is_per_device(local):
         partition(local, context)
+    return described(whole, local, found, context, label, memory)
+
+
+def described(
+    whole: Module, local: Module, found: Solved | None, context: PassContext, label: str, memory: int | None
+) -> Reported:
+    """Forecasts the program of each device, whoever divided it; schedules it first, in place, unless `memory` is None.
+    Raises CompileError.
+    """
     if memory is not None and not local.has_schedule:
         schedule(local, context, memory)
     forecast = forecast_of(local, context.machine, whole)

@@ -17,6 +17,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.sharding.mesh import AxisRef
 from ..collectives import by_kind
+from ..measured import agreement_record
 from ..remarks import alike
 from ..shardings import Solved
 from .communication import collective_records, equal_rows
@@ -63,6 +64,7 @@ def _plan(plan: Reported) -> Record:
         "links": _links(local, numbers), "collectives": found, "rows": equal_rows(found, [p.phase for p in parts]),
         "timeline": time_record(schedule, by_name, numbers), "memory": memory_record(schedule), "values": values,
         "conflicts": _conflicts(plan.solved), "remarks": _remarks(plan, value_numbers),
+        "measured": _measured(plan, by_name),
     }  # fmt: skip
 
 
@@ -118,6 +120,15 @@ def _links(module: Module, numbers: Mapping[Instruction, int]) -> list[list[int]
 def _conflicts(found: Solved | None) -> list[Record]:
     disputes = sorted(found.disputes(), key=lambda d: -d.received) if found is not None else []
     return [asdict(d) for d in disputes[:_CONFLICTS]]
+
+
+def _measured(plan: Reported, collectives: Mapping[str, int]) -> Record | None:
+    """Returns the times of a run beside the forecast, with each collective by its number."""
+    if plan.measured is None:
+        return None
+    record = agreement_record(plan.measured)
+    rows = [row | {"collective": collectives[row["name"]]} for row in record["collectives"]]
+    return record | {"collectives": rows}
 
 
 def _remarks(plan: Reported, values: Mapping[str, int]) -> list[Record]:

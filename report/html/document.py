@@ -45,5 +45,5 @@ def page(module: Module, machine: Machine | str = DEFAULT, *, schedule: bool = F
     bytes of a device (0: those of the machine) if `schedule`; the module given stays as it is. Raises CompileError.
     """
     plan = reported(module, PassContext(machine=as_machine(machine)), memory=memory if schedule else None)
-    data = report_data(module.source.name if module.source is not None else module.name, [plan])
+    data = report_data(Path(module.source.name).name if module.source is not None else module.name, [plan])
     return Page(page_text(data), data)

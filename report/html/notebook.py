@@ -7,6 +7,7 @@ from typing import Any
 
 from ...cost.collectives import collectives
 from ...cost.memory import LiveMemory
+from ...cost.presets import machine_name
 from ...ir.diagnostics import Diagnostic
 from ...ir.graph.computation import Computation
 from ...ir.graph.module import Module
@@ -16,12 +17,14 @@ from ...ir.tools.printer import computation_text
 from ...ir.tools.spmd import is_per_device
 from ...ir.types.element_type import F32
 from ...ir.types.shape import array
+from ...passes.planning.plan import Plan
 from ...passes.schedule.sizes import sized, timed
 from ..collectives import summary
 from ..forecast import StepForecast, forecast_text
-from ..picture import MOST_DEVICES, picture
+from ..plan import plan_text
 from ..schedule import Schedule, schedule_summary
 from .markup import Markup, element, joined, table
+from .pictures import tiles_picture, timeline_picture
 
 _LINES = 40  # of a program
 _LONGEST = 200  # characters of a line
@@ -57,13 +60,12 @@ def _computation(computation: Computation) -> Markup:
 
 def _sharding(sharding: Sharding) -> Markup:
     """Draws the tiles of the least array that the sharding divides evenly."""
-    size = sharding.mesh.size if sharding.mesh is not None else 1
     title = element("code", sharding)
-    if sharding.mesh is None or not sharding.dims or size > MOST_DEVICES:
+    if sharding.mesh is None or not sharding.dims:
         return title
     tiling = sharding.tiling(len(sharding.dims))
     least = array(F32, tuple(tiling.tiles(dim) for dim in range(len(sharding.dims))))
-    return joined((title, _text(picture(least, sharding).partition("\n")[2])))
+    return joined((title, tiles_picture(least, sharding) or ""))
 
 
 def _forecast(found: StepForecast) -> Markup:
@@ -76,7 +78,12 @@ def _schedule(found: Schedule) -> Markup:
         for c in sorted(found.collectives, key=lambda c: -c.waited * c.runs)[:_ROWS]
     ]
     head = ("kind", "name", "bytes", "groups", "runs", "start", "delays", "state", "cause")
-    return joined((_text(schedule_summary(found)), table(head, rows, (2, 4, 5, 6)) if rows else ""))
+    return joined((_text(schedule_summary(found)), timeline_picture(found),
+                   table(head, rows, (2, 4, 5, 6)) if rows else ""))  # fmt: skip
+
+
+def _plan(found: Plan) -> Markup:
+    return _text(plan_text(found, machine_name(found.context.machine)))
 
 
 def _memory(found: LiveMemory) -> Markup:
@@ -97,5 +104,5 @@ def _text(text: str) -> Markup:
 
 _SHOWN: tuple[tuple[type[Any], Callable[[Any], Markup]], ...] = (
     (Module, _module), (Computation, _computation), (Sharding, _sharding), (StepForecast, _forecast),
-    (Schedule, _schedule), (LiveMemory, _memory), (Diagnostic, _diagnostic),
+    (Schedule, _schedule), (LiveMemory, _memory), (Diagnostic, _diagnostic), (Plan, _plan),
 )  # fmt: skip

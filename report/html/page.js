@@ -140,7 +140,7 @@ function drawNode(n) {
   const open = () => (sends ? goCollective(n.collective) : n.value >= 0 ? goValue(n.value) : inspect(n.name, facts({ op: n.opcode, shape: n.shape, source: n.source })));
   const group = made("g", { class: sends ? "node sends" : "node", tabindex: 0, role: "button", transform: `translate(${n.x * WIDE + 2},${n.y * HIGH + 2})`, "data-name": n.name, click: open },
     made("title", {}, `${n.name}: ${n.opcode} ${n.shape}${reads}${at}`), made("rect", { width: 148, height: 44 }),
-    made("text", { x: 8, y: 18 }, cut(n.parameters.length && !sends ? `${name} ${n.parameters.map((p) => p.replace(/.*\['?|'?\]$/g, "")).join(", ")}` : name, 22)), made("text", { x: 8, y: 35, class: "small" }, cut(below, 25)));
+    made("text", { x: 8, y: 18 }, cut(n.parameters.length && !sends ? `${name} ${n.parameters.map((p) => p.replace(/.*\['?|'?\]$/g, "")).join(", ")}` : name, 22)), made("text", { x: 8, y: 35, class: "small" }, cut(below, 22)));
   group.addEventListener("keydown", (e) => e.key === "Enter" && open());
   return group;
 }
@@ -180,12 +180,13 @@ function drawTimeline(zoom) {
 
 // -- collectives: sort, filter, fold
 
+const ROWS = 150; // drawn at once: browsers lay tables out slowly
 const COLUMNS = ["kind", "count", "sent_bytes", "groups", "waited", "states", "cause", "source"];
 
 function enhanceRows() {
   const table = one(".rows", shown);
   if (!table) return;
-  const state = { by: "sent_bytes", down: true };
+  const state = { by: "sent_bytes", down: true, most: ROWS };
   all("th", table).forEach((head, n) => head.replaceChildren(made("button", { type: "button", click: () => {
     state.down = state.by === COLUMNS[n] ? !state.down : [1, 2, 4].includes(n);
     state.by = COLUMNS[n];
@@ -202,7 +203,8 @@ function enhanceRows() {
     const key = (row) => (state.by === "states" ? row.states.join() : row[state.by]);
     kept.sort((a, b) => (key(a) < key(b) ? -1 : key(a) > key(b) ? 1 : 0) * (state.down ? -1 : 1));
     all("th", table).forEach((head, n) => (COLUMNS[n] === state.by ? head.setAttribute("aria-sort", state.down ? "descending" : "ascending") : head.removeAttribute("aria-sort")));
-    one("tbody", table).replaceChildren(...kept.map(line));
+    const rest = kept.length - state.most, more = made("button", { class: "link", type: "button", click: () => { state.most = Infinity; fill(); } }, `${rest} more`);
+    one("tbody", table).replaceChildren(...kept.slice(0, state.most).map(line), ...(rest > 0 ? [made("tr", {}, made("td", { colspan: COLUMNS.length }, more))] : []));
     const count = kept.reduce((sum, row) => sum + row.count, 0), sent = kept.reduce((sum, row) => sum + row.sent_bytes, 0);
     one(".count", tools).textContent = `${count} of ${plan.collectives.length}, ${sized(sent)} sent`;
   }
@@ -243,8 +245,13 @@ function showCollective(n) {
   inspect(`${c.kind} ${c.name}`, facts({
     cause, moves: c.moved, source: c.source, path: c.op_name, groups: c.groups, "sent per device": sized(c.sent_bytes), runs: c.runs, arrays: c.arrays > 1 ? c.arrays : "",
     state: c.state, takes: c.seconds === null ? "" : timed(c.seconds), delays: c.waited === null ? "" : timed(c.waited), starts: c.start === null ? "" : timed(c.start),
-    "first used": c.used === null ? "" : timed(c.used), in: link(`${plan.sections[c.section].phase}, ${plan.sections[c.section].name}`, () => goSection(c.section)),
+    "first used": c.used === null ? "" : timed(c.used), measured: measured(n), in: link(`${plan.sections[c.section].phase}, ${plan.sections[c.section].name}`, () => goSection(c.section)),
   }), row && row.count > 1 ? made("p", { class: "mute" }, `${row.count} like it send ${sized(row.sent_bytes)} together.`) : "");
+}
+
+function measured(n) {
+  const found = plan.measured && plan.measured.collectives.find((row) => row.collective === n);
+  return found ? `${timed(found.measured.seconds)}, forecast ${timed(found.forecast.seconds)}` : "";
 }
 
 const sharding = (n) => plan.values.shardings[plan.values.columns.sharding[n]];
@@ -267,7 +274,8 @@ function showValue(n) {
     op: values.texts[columns.opcode[n]], path, source: values.texts[columns.source[n]], shape: shape.text, sharding: made("span", {}, chips(how)),
     "per device": shape.dims.length ? `[${local.join(", ")}]` : "", "bytes of it": shape.bytes ? sized((shape.bytes / Math.max(1, shape.dims.reduce((a, b) => a * b, 1))) * local.reduce((a, b) => a * b, 1)) : "",
     in: section >= 0 ? link(`${plan.sections[section].phase}, ${plan.sections[section].name}`, () => goSection(section)) : "",
-  }), tiles(shape, how, parts), chains(n, how));
+  }), plan.remarks.filter((r) => r.value === n).map((r) => made("p", {}, made("span", { class: "chip" }, r.category || r.severity), ` ${r.message}`)),
+  tiles(shape, how, parts), chains(n, how));
 }
 
 function chips(how) {
@@ -410,8 +418,11 @@ function listen() {
   one("#theme").addEventListener("click", () => setTheme(root.dataset.theme === "dark" ? "light" : "dark"));
   all(".plan").forEach((button) => button.addEventListener("click", () => { choosePlan(+button.dataset.plan); go({}); }));
   document.addEventListener("click", (e) => {
-    const button = e.target.closest && e.target.closest("[data-section],[data-value]");
-    if (button && button.tagName === "BUTTON") button.dataset.section !== undefined ? goSection(+button.dataset.section) : goValue(+button.dataset.value);
+    const button = e.target.closest && e.target.closest("button");
+    const { section, value, collective } = button ? button.dataset : {};
+    if (section !== undefined) goSection(+section);
+    else if (value !== undefined) goValue(+value);
+    else if (collective !== undefined) goCollective(+collective);
   });
   const find = one("#find");
   find.addEventListener("input", search);

@@ -15,7 +15,15 @@ from typing import Any
 
 from .compare import comparison
 from .markup import Markup, element, joined
-from .tables import collectives_part, memory_part, remarks_part, sections_part, shardings_part, summary_part
+from .tables import (
+    collectives_part,
+    measured_part,
+    memory_part,
+    remarks_part,
+    sections_part,
+    shardings_part,
+    summary_part,
+)
 
 _DIGITS = 6  # of the numbers in the data
 
@@ -83,6 +91,7 @@ def _parts(data: dict[str, Any]) -> Markup:
             _part("program", "Program", sections_part(plan)),
             _part("collectives", "Collectives", collectives_part(plan)),
             _part("time", "Time and memory", memory_part(plan)),
+            *([_part("measured", "Measured", measured_part(plan))] if plan["measured"] is not None else []),
             _part("shardings", "Shardings", shardings_part(plan)),
             _part("remarks", "Remarks", remarks_part(plan)),
         ]

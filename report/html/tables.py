@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from ...passes.schedule.sizes import sized, timed
@@ -11,6 +12,7 @@ from .markup import Markup, element, joined, table
 
 Record = dict[str, Any]
 _ROWS = 60  # of shardings
+_MEASURED = 40  # of measured collectives
 _REMARKS = 8  # shown at once
 _LONG_NAME = 48
 _LONG_NUMBER = 14  # characters of a figure on a card that is set smaller
@@ -37,6 +39,8 @@ def summary_part(plan: Record) -> Markup:
                       f"{s['propagated']:,} sharded by propagation, {other:,} replicated"))  # fmt: skip
     if s["utilisation"] is not None:
         cards.append(("utilisation", _percent(s["utilisation"]), "of the peak of all devices"))
+    if plan["measured"] is not None and plan["measured"]["seconds"]:
+        cards.append(("measured", timed(plan["measured"]["seconds"]), "of a step that ran"))
     shown = [
         element("div", element("span", what), element("b", number, class_=_size(number)), element("span", more),
                 class_="card over" if is_over and what == "memory" else "card")
@@ -98,6 +102,36 @@ def memory_part(plan: Record) -> Markup:
     title = element("h3", f"Largest buffers at the peak, {sized(memory['peak'])} at {memory['at']}")
     buffers = _scroll(table(("bytes", "buffer", "kind", "shape", "source"), rows, (0,), "buffers"))
     return joined((element("div", class_="timeline js"), title, buffers))
+
+
+def measured_part(plan: Record) -> Markup:
+    """The times of a run beside the forecast's: of the whole, and of collectives, those that differ most first."""
+    found = plan["measured"]
+    rows = sorted(found["collectives"], key=lambda r: -abs(r["measured"]["seconds"] - r["forecast"]["seconds"]))
+    shown = [
+        (element("button", f"{r['kind']} {r['name']}", class_="link", data_collective=r["collective"], type="button"),
+         sized(r["bytes"]), timed(r["forecast"]["seconds"]), timed(r["measured"]["seconds"]), f"{r['error']:+.0%}",
+         timed(r["forecast"]["waited"]), timed(r["measured"]["waited"]), timed(r["measured"]["late"]))
+        for r in rows[:_MEASURED]
+    ]  # fmt: skip
+    head = ("collective", "bytes", "forecast", "measured", "error", "waits", "waited", "last rank late")
+    said = [element("p", line) for line in _agreement(plan["summary"]["seconds"], found)]
+    more = [element("p", f"and {len(rows) - _MEASURED} more", class_="mute")] if len(rows) > _MEASURED else []
+    return joined((*said, *([_scroll(table(head, shown, range(1, 8)))] if rows else []), *more))
+
+
+def _agreement(forecast: float, found: Record) -> Iterator[str]:
+    """Yields sentences that compare the run with the forecast as a whole."""
+    if found["seconds"]:
+        yield (f"A step took {timed(found['seconds'])}; the forecast is {timed(forecast)} "
+               f"({forecast / found['seconds'] - 1:+.0%}).")  # fmt: skip
+    if found["mape"] is not None:
+        tau = f"; Kendall's tau of their order {found['tau']:.2f}" if found["tau"] is not None else ""
+        yield f"{len(found['collectives'])} collectives: mean absolute error {found['mape']:.0%}{tau}."
+    for key, where in (("missing", "forecast"), ("unknown", "trace")):
+        if found[key]:
+            names = ", ".join(found[key][:8]) + ", .." * (len(found[key]) > 8)
+            yield f"In the {where} alone: {names}."
 
 
 def shardings_part(plan: Record) -> Markup:

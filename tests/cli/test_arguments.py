@@ -34,6 +34,10 @@ def test_help_has_examples_and_defaults(name: str, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         main([name, "--help"])
     shown = capsys.readouterr().out
+    usage, _, _ = shown.partition("\n")
+    assert usage.startswith(f"usage: hloom {name} [OPTION ..]")
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    shown = shown.replace(" \\\n      ", " ")  # as shells continue lines
     assert PARSERS[name].description
     for example in COMMANDS[name].examples:
         assert f"\n  {example}\n" in shown

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from hloom.cli.messages import ALL, FEW, NONE, chosen, wrapped
+from hloom.cli.messages import ALL, FEW, NONE, chosen
+from hloom.cli.streams import wrapped
 from hloom.ir.diagnostics import Diagnostic, Severity
 from support.command_line import EXAMPLES, ROOT, environment
 from support.command_line import hloom as command_line

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hloom import live_memory, parse
 from support.command_line import NAMED, have_mpi, hloom, process
 from support.schedule_programs import SCAN, STEP
 from support.trace_schema import check_schema
@@ -55,6 +56,17 @@ def test_simulated_devices(backend: str, tmp_path: Path) -> None:
     assert {(n["name"], n["args"]["name"]) for n in names} >= {
         ("process_name", "2 simulated devices"), ("thread_name", "compute"), ("thread_name", "communication"),
     }  # fmt: skip
+
+
+def test_live_bytes_are_those_of_the_program(tmp_path: Path) -> None:
+    done = hloom("run", "-", "--trace", "t.json", "--backend", "reference", cwd=tmp_path, text=STEP)
+    assert done.code == 0, done.err
+    records = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    starts = {r["ts"]: r["name"] for r in records if r["ph"] == "X"}
+    curve = {moment.name: moment.bytes for moment in live_memory(parse(STEP)).curve}
+    counted = {starts[r["ts"]]: r["args"]["bytes"] for r in records if r["ph"] == "C"}
+    assert set(counted) == set(starts.values())
+    assert counted == {name: curve[name] for name in counted}
 
 
 def test_each_trip_of_a_loop_has_its_events(tmp_path: Path) -> None:

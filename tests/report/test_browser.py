@@ -15,10 +15,7 @@ from support.browser import HAVE_BROWSER, Browser
 from support.command_line import EXAMPLES
 from support.hostile_program import ATTACK
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not HAVE_BROWSER, reason="there is no chromium with its chromedriver"),
-]
+pytestmark = pytest.mark.skipif(not HAVE_BROWSER, reason="there is no chromium with its chromedriver")
 COUNT = "return document.querySelectorAll(arguments[0]).length"
 TEXT = "return document.querySelector(arguments[0]).textContent"
 TEXTS = "return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)"

@@ -34,8 +34,10 @@ def test_programs() -> None:
 def test_shardings() -> None:
     mesh = hloom.Mesh.of(x=2, y=3)
     shown = _html(hloom.Sharding.over(mesh, "y", "x"))
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if "|" in line]
-    assert rows == [["0", "3"], ["1", "4"], ["2", "5"]]
+    texts = re.findall(r'<text x="(\d+)" y="(\d+)"[^>]*>(\d)</text>', shown)
+    columns, rows = (sorted({int(text[n]) for text in texts}) for n in (0, 1))
+    cells = {(rows.index(int(y)), columns.index(int(x))): device for x, y, device in texts}
+    assert cells == {(0, 0): "0", (0, 1): "3", (1, 0): "1", (1, 1): "4", (2, 0): "2", (2, 1): "5"}
     assert "replicated" in _html(hloom.parse_sharding("{replicated}"))
 
 
@@ -44,6 +46,27 @@ def test_forecasts_and_memory() -> None:
     assert "per step on 8 devices of h100" in _html(found)
     assert "all-gather" in _html(found.schedule)
     assert "<td>parameter</td>" in _html(hloom.live_memory(hloom.load(EXAMPLES / "mlp_named.hlo")))
+
+
+def test_timelines() -> None:
+    """A bar per collective, and none longer than the picture."""
+    found = hloom.forecast(hloom.load(EXAMPLES / "mlp_train.hlo"), "h100").schedule
+    shown = _html(found)
+    bars = re.findall(r'<rect x="([\d.]+)" y="(\d+)" width="([\d.]+)" [^>]*><title>(\S+): ', shown)
+    assert [name for *_, name in bars] == [c.name for c in found.collectives]
+    ends = [float(x) + float(width) for x, _, width, _ in bars]
+    assert max(ends) <= 891
+    for c, (x, _, width, _) in zip(found.collectives, bars, strict=True):
+        assert float(x) == pytest.approx(130 + 760 * c.start / found.seconds, abs=0.1)
+        assert float(width) == pytest.approx(max(1.0, 760 * c.seconds / found.seconds), abs=0.1)
+
+
+def test_plans() -> None:
+    pytest.importorskip("highspy")
+    plan = hloom.plan(hloom.load(EXAMPLES / "mlp_named.hlo"), "h100", seconds=1)
+    shown = _html(plan)
+    assert "plan for 8 devices of h100, mesh x=2,y=4" in shown
+    assert all(candidate.name in shown for candidate in plan.candidates)
 
 
 def test_diagnostics() -> None:

@@ -1,0 +1,156 @@
+"""Divides a program by XLA's own partitioner, to be set beside Hloom's division of it.
+
+Both get the same annotations, and begin and end with the same tiles: parameters and results have the shardings that
+Hloom's propagation finds for them, all others are for XLA to find. What its partitioner leaves is cleaned by the passes
+that follow Hloom's, and all-reduces of which each device keeps a tile become reduce-scatters, as XLA makes them for
+other devices than CPUs.
+
+XLA keeps no names, but paths (`op_name`), which it gives to all that it makes for an instruction. So each instruction
+goes to it with its number as path, by which the original is found again: its path, its line, and the cause of a
+collective.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import cast
+
+from ..frontends import parse
+from ..ir.diagnostics import fail
+from ..ir.graph.instruction import Instruction, Metadata
+from ..ir.graph.module import Module, Stage, clone_module
+from ..ir.ops.calls.behaviour import CustomCallAttributes
+from ..ir.ops.calls.custom_call import behaviour_of
+from ..ir.sharding.sharding import REPLICATED, AnySharding, Sharding, ShardingKind, Spelling, TupleSharding
+from ..ir.tools.spmd import without_shardy
+from ..passes.base import PassContext, run_pipeline
+from ..passes.cleanup.cse import CommonSubexpressions
+from ..passes.cleanup.dce import DeadCodeElimination
+from ..passes.cleanup.inline import CallInliner
+from ..passes.cleanup.loop_invariants import LoopInvariants
+from ..passes.schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
+
+PASS = "spmd-partitioning"
+"""XLA's name of its partitioner among its passes."""
+
+_CHILD = Path(__file__).with_name("xla_process.py")
+_TAG = re.compile(r"hloom\.(\d+)")
+_CLEAN = (CommonSubexpressions(), LoopInvariants(), DeadCodeElimination(), AllReduceToReduceScatter())
+
+
+def partition_by_xla(module: Module, sharded: Module) -> Module:
+    """Returns the program of each device as XLA divides a GLOBAL module; `sharded` is the same with the shardings of
+    Hloom's propagation. Raises CompileError if jax is missing, or XLA does not divide the program.
+    """
+    if find_spec("jaxlib") is None:
+        fail("jax is missing, whose XLA is to divide the program", help="pip install 'hloom[xla]'")
+    given = with_fixed_ends(module, sharded)
+    known = [i for computation in given for i in computation]
+    paths = [i.metadata for i in known]
+    for number, instruction in enumerate(known):
+        instruction.metadata = Metadata.named(f"hloom.{number}")
+    frames, given.stack_frames = given.stack_frames, ""
+    local = parse(_divided(given.to_text(), given.num_partitions, module.name), f"{module.name} by XLA", verify=False)
+    for instruction, metadata in zip(known, paths, strict=True):
+        instruction.metadata = metadata
+    local.name, local.stage, local.stack_frames = module.name, Stage.LOCAL, frames
+    local.is_scheduled = False
+    numbers = {i: number for computation in local for i in computation if (number := _number(i)) is not None}
+    for instruction, number in numbers.items():
+        if instruction.op.is_collective:
+            _say_cause(instruction, known[number], numbers)
+        instruction.metadata = known[number].metadata
+    ends = zip((*sharded.entry.parameters, sharded.entry.root), (*local.entry.parameters, local.entry.root))
+    for ours, theirs in ends:
+        theirs.sharding = ours.sharding
+    run_pipeline(_CLEAN, local, PassContext())
+    return local
+
+
+def _divided(text: str, devices: int, name: str) -> str:
+    """Returns XLA's program after its partitioner. Raises CompileError."""
+    with TemporaryDirectory() as folder:
+        flags = (f"--xla_force_host_platform_device_count={devices}", f"--xla_dump_to={folder}",
+                 "--xla_dump_hlo_as_text", f"--xla_dump_hlo_pass_re={PASS}")  # fmt: skip
+        environment = {**os.environ, "XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        command = [sys.executable, "-P", str(_CHILD), str(devices)]
+        done = subprocess.run(command, input=text, env=environment, capture_output=True, text=True, check=False)
+        found = list(Path(folder).glob(f"*after_{PASS}.*.txt"))
+        if len(found) != 1:
+            lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+            fail(f"XLA does not divide {name}: {lines[-1].strip()}")
+        return found[0].read_text()
+
+
+def _number(instruction: Instruction) -> int | None:
+    """Returns the number of the instruction for which XLA made one; None if it does not say."""
+    found = _TAG.findall(instruction.metadata.op_name) if instruction.metadata is not None else []
+    return int(found[-1]) if found else None
+
+
+def _say_cause(collective: Instruction, made_for: Instruction, numbers: Mapping[Instruction, int]) -> None:
+    """Notes the op that a collective of XLA serves, as Hloom's partitioner does."""
+    side = "result" if _comes_from(collective, made_for, numbers) else "operand"
+    cause = f"{side} of {made_for.opcode} {made_for.name}"
+    collective.frontend_attributes = {**collective.frontend_attributes, "hloom.cause": cause}
+
+
+def _comes_from(collective: Instruction, made_for: Instruction, numbers: Mapping[Instruction, int]) -> bool:
+    """Whether a collective moves what an op has computed, and not what it reads."""
+    left = list(collective.operands)
+    for value in left:  # which grows
+        if numbers.get(value) == numbers[collective]:
+            if value.opcode == made_for.opcode:
+                return True
+            left += value.operands
+    return False
+
+
+def with_fixed_ends(module: Module, sharded: Module, name: str = "") -> Module:
+    """Returns a copy of a GLOBAL module in the form that XLA reads: its annotations, and those of its parameters and
+    results that `sharded` has, as lists of devices.
+    """
+    copy = clone_module(module)
+    run_pipeline((CallInliner(), DeadCodeElimination()), copy, PassContext())
+    for computation in copy:
+        for instruction in computation:
+            write_listed(instruction, instruction.annotation)
+    ends = zip((*copy.entry.parameters, copy.entry.root), (*sharded.entry.parameters, sharded.entry.root))
+    for ours, theirs in ends:
+        write_listed(ours, theirs.sharding)
+    return plain(copy, name or module.name, sharded.num_partitions)
+
+
+def write_listed(instruction: Instruction, sharding: AnySharding | None) -> None:
+    """Puts a sharding on an instruction as a list of devices, and takes Shardy's away."""
+    instruction.shardy = None
+    instruction.frontend_attributes = without_shardy(instruction.frontend_attributes)
+    instruction.sharding = _listed(sharding)
+    known = behaviour_of(instruction)
+    if known is not None and known.only_annotates:
+        attributes = cast(CustomCallAttributes, instruction.attributes)
+        instruction.attributes = replace(attributes, custom_call_target="Sharding")
+
+
+def _listed(sharding: AnySharding | None) -> AnySharding | None:
+    if isinstance(sharding, TupleSharding):
+        return TupleSharding(tuple(cast(Sharding, _listed(s)) for s in sharding.elements))
+    if sharding is None or sharding.kind is not ShardingKind.TILED:
+        return sharding
+    return REPLICATED if sharding.is_replicated else replace(sharding, spelling=Spelling.V2)
+
+
+def plain(module: Module, name: str, devices: int) -> Module:
+    """Takes from a module what only Hloom or Shardy read, and returns it."""
+    module.name, module.num_partitions = name, devices
+    module.meshes, module.frontend_attributes = {}, {}
+    module.allow_propagation_to_parameters = module.allow_propagation_to_output = None
+    return module

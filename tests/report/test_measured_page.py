@@ -1,0 +1,57 @@
+"""`hloom report --measured`: the times of a run beside the forecast's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.command_line import EXAMPLES, NAMED
+from support.command_line import hloom as command
+
+TRAIN = EXAMPLES / "mlp_train.hlo"
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trace")
+    done = command("run", TRAIN, "--trace", "t.json", "--backend", "reference", "--repeat", "2", cwd=folder)
+    assert done.code == 0, done.err
+    return folder / "t.json"
+
+
+def test_each_collective_has_both_times(trace: Path, tmp_path: Path) -> None:
+    done = command("report", TRAIN, "--measured", trace, "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    (plan,) = json.loads(done.out)["plans"]
+    said = command("schedule", TRAIN, "--as-is", "--measured", trace, "--json", cwd=tmp_path)
+    found = plan["measured"]
+    assert found["missing"] == found["unknown"] == []
+    assert len(found["collectives"]) == len(plan["collectives"]) == 6
+    for row in found["collectives"]:
+        assert plan["collectives"][row.pop("collective")]["name"] == row["name"]
+    assert found == json.loads(said.out)["measured"]
+
+
+def test_the_page_shows_them(trace: Path, tmp_path: Path) -> None:
+    done = command("report", TRAIN, "--measured", trace, "-o", "r.html", cwd=tmp_path)
+    assert done.code == 0, done.err
+    page = (tmp_path / "r.html").read_text()
+    assert "<h2>Measured</h2>" in page
+    assert page.count("data-collective=") == 6
+    assert "6 collectives: mean absolute error " in page
+    seconds = json.loads(trace.read_text())["otherData"]["seconds"]
+    assert "A step took " in page
+    assert seconds > 0
+
+
+def test_what_does_not_fit(trace: Path, tmp_path: Path) -> None:
+    done = command("report", NAMED, "--measured", trace, "-o", "r.html", cwd=tmp_path)
+    assert done.code == 0, done.err
+    page = (tmp_path / "r.html").read_text()
+    assert "In the forecast alone: all-reduce, all-reduce.1." in page or "In the trace alone: " in page
+    (tmp_path / "bad.json").write_text("{}")
+    done = command("report", NAMED, "--measured", "bad.json", "-o", "r.html", cwd=tmp_path)
+    assert (done.code, "bad.json is not a trace" in done.err) == (65, True)
+    done = command("report", NAMED, "--measured", trace, "--strategy", "a", "--strategy", "b", "-o", "r", cwd=tmp_path)
+    assert done.code == 2
