@@ -16,6 +16,7 @@ from ..driver.training.recovery import DEADLINE, FOLD, SHRINK, JobStart, Recover
 from ..driver.training.step_inputs import StepInputs
 from ..ir.types.literal import Array
 from ..runtime.allocator import keep_freed_memory
+from ..runtime.checkpoint.step_folder import steps_in
 from ..runtime.inputs.inputs import InputSource
 from ..runtime.ranks.failed import EXIT_RANK_FAILED, deadline
 from ..runtime.ranks.launch import inside_launcher, launch
@@ -76,7 +77,9 @@ def _launched(args: argparse.Namespace, job: Job) -> int:
             more += ["--mesh", sizes]
             again = prepare(argparse.Namespace(**{**vars(args), "mesh": dict(now.mesh)}), now.ranks, quiet=True)
         ranks = now.ranks + args.spares
-        return launch([*args.argv, *more], ranks, left=again.packed(), survives=args.on_failure in (FOLD, SHRINK))
+        code = launch([*args.argv, *more], ranks, left=again.packed(), survives=args.on_failure in (FOLD, SHRINK))
+        done = max(steps_in(args.checkpoint), default=0) >= args.steps
+        return EXIT_RANK_FAILED if code == EXIT_OK and not done else code  # mpiexec may not tell of a lost host
 
     def said(text: str) -> None:
         tell(f"hloom: {text}")

@@ -46,6 +46,8 @@ class Crew:
         """Leaves out the ranks that are lost. Returns False if MPI knows of none, or cannot go on without them. All
         that are left must call it, and then `close_up`.
         """
+        with contextlib.suppress(self.mpi.Exception, NotImplementedError):
+            self.comm.Revoke()  # which others may wait on
         left = survivors(self.everyone)
         if left is None:
             return False

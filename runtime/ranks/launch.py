@@ -119,11 +119,17 @@ def launch(
         if left:
             environment[_LEFT] = str(Path(folder, "left"))
             Path(environment[_LEFT]).write_bytes(left)
+        started = time.time()
         code, stopped_by = _run(command, environment)
+        remove_leftovers(since=started)
         if stopped_by:
             return 128 + stopped_by
         verdicts = _verdicts(folder)
-        return _outcome(0 if survives and verdicts else code, verdicts)
+        if survives and verdicts:
+            code = 0
+        elif len(list(Path(folder).glob("process*"))) > len(verdicts):
+            code = code or EXIT_RANK_FAILED  # mpiexec gives 0 where it has lost the daemon of a host
+        return _outcome(code, verdicts)
 
 
 def _tolerates_faults(mpiexec: str) -> bool:
