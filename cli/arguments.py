@@ -149,7 +149,7 @@ def fault(text: str) -> Any:
     try:
         return Fault.parse(text)
     except ValueError:
-        message = f"'{text}' is not of the form RANK,COLLECTIVE,kill|stop|slow, and perhaps the number of the start"
+        message = f"'{text}' is not of the form RANK,COLLECTIVE,kill|stop|slow|drop-host[,START]"
         raise argparse.ArgumentTypeError(message) from None
 
 
@@ -275,14 +275,21 @@ CHECKPOINT = (
 )  # fmt: skip
 """Checkpoints of a training run."""
 
-FAULT = argument("--fault", type=fault, metavar="RANK,COLLECTIVE,kill|stop|slow[,START]", action="append", default=[],
-         help="rehearse a failure: the rank dies, stops or becomes slow at its collective of this number, counted "
-              "from 0 over all steps, in the first start of the job or that of this number")  # fmt: skip
+FAULT = argument("--fault", type=fault, action="append", default=[],
+         metavar="RANK,COLLECTIVE,kill|stop|slow|drop-host[,START]",
+         help="rehearse a failure: the rank dies, stops, becomes slow or loses its host at its collective of this "
+              "number, counted from 0 over all steps, in the first start of the job or that of this number",
+         )  # fmt: skip
 
 RECOVERY = (
     argument("--on-failure", choices=("restart", "fold", "shrink"),
              help="with ranks: when one is lost, start the job again from the newest checkpoint: on as many ranks, "
                   "with the same devices on one rank less (fold), or with fewer devices on one rank less (shrink)"),
+    argument("--spares", type=not_negative, metavar="N", default=0,
+             help="with fold or shrink: ranks that stand by, and take the place of lost ones"),
+    argument("--snapshots", type=not_negative, metavar="N", default=1,
+             help="with fold or shrink: keep the state in the memory of ranks every N steps, and what one rank alone "
+                  "holds on another one too (default: 1; 0: the checkpoint has to do)"),
     argument("--starts", type=positive, metavar="N", default=5,
              help="with --on-failure: the most starts of the job (default: 5)"),
     FAULT,

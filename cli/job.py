@@ -42,6 +42,7 @@ _LATER = frozenset({
     "argv", "inputs", "seed", "seeds", "out", "trace", "timeout", "json", "tolerance", "allow_nan", "collectives",
     "werror", "remarks", "noted", "steps", "state", "initial", "checkpoint", "every", "keep", "metrics",
     "on_failure", "starts", "start", "fault", "deadline", "preflight",
+    "spares", "snapshots",
 })  # fmt: skip
 _FILES = ("machine", "strategy")  # options that may name files
 
@@ -113,18 +114,20 @@ def _of_values(program: Module, local: Module, backend: str, known: tuple[Module
     return Job(Program(program, local, Backend(backend, known)))
 
 
-def job_on_ranks(args: argparse.Namespace, comm: Any, with_inputs: bool = True, anew: bool = False) -> Job:
-    """Returns the job of a run on all ranks of `comm`, with its inputs unless they are made later. It is prepared
-    `anew` where the one that the launcher left is of other options. Raises errors of `prepare` on one rank, RankFailed
-    on others.
+def job_on_ranks(
+    args: argparse.Namespace, comm: Any, with_inputs: bool = True, anew: bool = False, active: int | None = None
+) -> Job:
+    """Returns the job of a run on all ranks of `comm`, or the first `active` ones, with its inputs unless they are made
+    later. It is prepared `anew` where the one that the launcher left is of other options. Raises errors of `prepare` on
+    one rank, RankFailed on others.
     """
-    first = comm.rank == 0
-    sent = partial(_first_job, args, comm.size, anew) if first else bytes
+    first, ranks = comm.rank == 0, active or comm.size
+    sent = partial(_first_job, args, ranks, anew) if first else bytes
     where = "the partitioned program"
     data = broadcast(comm, on_all_ranks(comm, sent, where, args.timeout), where, args.timeout)
 
     def mine() -> Job:
-        job = _unpacked(data) if data else prepare(args, comm.size, quiet=True)
+        job = _unpacked(data) if data else prepare(args, ranks, quiet=True)
         if with_inputs:
             job.inputs = inputs_for(args, job.program.module, args.seed)
         return job

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import socket
+import time
 
 from ..ir.graph.module import Module
 from ..ir.tools.process_grid import ProcessGrid
@@ -17,6 +18,8 @@ from .exit_codes import EXIT_OK
 from .job import job_on_ranks, prepare
 from .streams import say, tell
 
+_LATER_SECONDS = 1.0  # that another rank may have begun later
+
 
 def preflight(args: argparse.Namespace) -> int:
     """Runs `hloom preflight` and returns its exit code: 75 if a rank, a link or a group is not well."""
@@ -25,7 +28,7 @@ def preflight(args: argparse.Namespace) -> int:
     if args.ranks is None:
         raise argparse.ArgumentTypeError("the ranks are tried: give --ranks")
     job = prepare(args, args.ranks)
-    return launch(args.argv, args.ranks, left=job.packed())
+    return launch(args.argv, args.ranks, left=job.packed(), survives=True)
 
 
 def _examine(args: argparse.Namespace) -> int:
@@ -33,6 +36,7 @@ def _examine(args: argparse.Namespace) -> int:
     for fault in args.fault:
         if fault.rank == comm.rank:
             fault.strike(fault.collective)
+    start = time.monotonic()
     reports = examine(load_mpi(), comm, host, args.deadline)
     found = verdict_of(reports, comm.size)
     is_reporter = comm.rank == min(report.rank for report in reports)
@@ -40,6 +44,8 @@ def _examine(args: argparse.Namespace) -> int:
         for text in found.faults(reports, args.deadline):
             tell(f"hloom: error: {text}")
     if not found.passed:
+        if not is_reporter:  # the first rank to end ends the others
+            time.sleep(max(0.0, start + 2 * args.deadline + _LATER_SECONDS - time.monotonic()))
         return EXIT_RANK_FAILED
     args.timeout = args.deadline
     job = job_on_ranks(args, comm, with_inputs=False)

@@ -8,26 +8,24 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from ..driver.ranks import Ranks
 from ..driver.training.api import trained
 from ..driver.training.cadence import Cadence
-from ..driver.training.loop import CheckpointPlan, Trainer, state_count
+from ..driver.training.loop import Trainer, state_count
 from ..driver.training.metrics import StepProgress, StepRecord
-from ..driver.training.recovery import DEADLINE, FOLD, SHRINK, JobStart, Recovery, smaller_mesh
+from ..driver.training.recovery import DEADLINE, FOLD, SHRINK, JobStart, Recovery
 from ..driver.training.step_inputs import StepInputs
 from ..ir.types.literal import Array
-from ..passes.annotating.strategy import named_meshes
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.checkpoint.step_folder import steps_in
-from ..runtime.fabric.rehearsal import Fault
 from ..runtime.inputs.inputs import InputSource
-from ..runtime.ranks.failed import EXIT_RANK_FAILED, RankFailed, deadline
-from ..runtime.ranks.launch import inside_launcher, launch, survivors, world
+from ..runtime.ranks.failed import EXIT_RANK_FAILED, deadline
+from ..runtime.ranks.launch import inside_launcher, launch
 from ..runtime.ranks.mode import chosen_mode
 from .exit_codes import EXIT_OK
-from .job import Job, job_on_ranks, prepare
+from .job import Job, prepare
 from .messages import print_json
 from .streams import say, tell
+from .train_rank import TrainingRank, mesh_of, plan_of, warn
 
 
 def train(args: argparse.Namespace) -> int:
@@ -42,18 +40,20 @@ def train(args: argparse.Namespace) -> int:
     chosen_mode(args.collectives)
     Cadence.parse(args.every)
     if inside_launcher() and (args.ranks is not None or args.devices is None):
-        return _train_rank(args)
+        return TrainingRank(args).run(_run)
     job = prepare(args, args.ranks)
     state_count(job.program.local, args.state)  # reports an error before starting ranks
     if args.ranks is not None:
         return _launched(args, job)
     count, inputs = _inputs(args, job)
-    trainer = Trainer(job.program.simulated, inputs, count, _plan(args), tell=_warn)
+    trainer = Trainer(job.program.simulated, inputs, count, plan_of(args), tell=warn)
     return _run(args, job, trainer, f"{job.program.devices} simulated devices")
 
 
 def _verify(args: argparse.Namespace) -> None:
     """Raises argparse.ArgumentTypeError for options that need others."""
+    if args.spares and args.on_failure not in (FOLD, SHRINK):
+        raise argparse.ArgumentTypeError("--spares take the place of lost ranks: give --on-failure fold or shrink")
     for option, given in (("--on-failure", args.on_failure), ("--fault", args.fault), ("--preflight", args.preflight)):
         if given and args.ranks is None:
             raise argparse.ArgumentTypeError(f"{option} is about ranks: give --ranks")
@@ -76,62 +76,16 @@ def _launched(args: argparse.Namespace, job: Job) -> int:
             sizes = ",".join(f"{axis}={size}" for axis, size in now.mesh.items())
             more += ["--mesh", sizes]
             again = prepare(argparse.Namespace(**{**vars(args), "mesh": dict(now.mesh)}), now.ranks, quiet=True)
-        return launch([*args.argv, *more], now.ranks, left=again.packed(), survives=args.on_failure in (FOLD, SHRINK))
+        ranks = now.ranks + args.spares
+        code = launch([*args.argv, *more], ranks, left=again.packed(), survives=args.on_failure in (FOLD, SHRINK))
+        done = max(steps_in(args.checkpoint), default=0) >= args.steps
+        return EXIT_RANK_FAILED if code == EXIT_OK and not done else code  # mpiexec may not tell of a lost host
 
     def said(text: str) -> None:
         tell(f"hloom: {text}")
 
     recovery = Recovery(args.on_failure, args.checkpoint, args.starts, said)
-    return recovery.run(JobStart(0, args.ranks), _mesh(args, job), start, EXIT_RANK_FAILED)
-
-
-def _train_rank(args: argparse.Namespace) -> int:
-    comm = world(args.ranks)
-    job = job_on_ranks(args, comm, with_inputs=False)
-    number = args.start  # of this start of the job; going on with fewer ranks is one
-    while True:
-        try:
-            return _train_on(args, job, comm, [fault for fault in args.fault if fault.start == number])
-        except RankFailed as error:
-            left = survivors(comm) if args.on_failure in (FOLD, SHRINK) and not error.reported else None
-            if left is None:
-                raise
-            if args.on_failure == SHRINK:
-                args = _on_fewer_devices(args, job, left.size, comm.size)
-                job = job_on_ranks(args, left, with_inputs=False, anew=True)
-            if left.rank == 0:
-                newest = next(iter(steps_in(args.checkpoint)), 0)
-                tell(f"hloom: {error}: the job goes on at step {newest}, on {left.size} ranks{_said(args)}")
-            comm, number = left, number + 1
-
-
-def _said(args: argparse.Namespace) -> str:
-    """Tells the mesh of a job that has gone on with a smaller one."""
-    sizes: dict[str, int] = (args.on_failure == SHRINK and args.mesh) or {}
-    return " and a mesh of " + ",".join(f"{axis}={size}" for axis, size in sizes.items()) if sizes else ""
-
-
-def _on_fewer_devices(args: argparse.Namespace, job: Job, left: int, ranks: int) -> argparse.Namespace:
-    """Returns the arguments with a smaller mesh, for the ranks that are left. A program without one stays."""
-    mesh = _mesh(args, job)
-    sizes = smaller_mesh(mesh, math.prod(mesh.values()) * left // ranks) if mesh else None
-    return argparse.Namespace(**{**vars(args), "mesh": sizes})
-
-
-def _mesh(args: argparse.Namespace, job: Job) -> dict[str, int]:
-    """Returns the sizes of the axes that the program is divided along; none if it names no mesh."""
-    named = named_meshes(job.program.module)
-    return args.mesh or (dict(named[0].axes) if named else {})
-
-
-def _train_on(args: argparse.Namespace, job: Job, comm: Any, faults: Sequence[Fault]) -> int:
-    with Ranks(comm, args.timeout, job.program.backend, args.collectives) as ranks:
-        count, inputs = _inputs(args, job)
-        with ranks.program(job.program.local) as running:
-            running.rehearse(faults)
-            plan = _plan(args, len({host for host, _ in running.watch.peers}))
-            trainer = Trainer(running, inputs, count, plan, comm, running.watch, _warn)
-            return _run(args, job, trainer, f"{job.program.devices} devices on {comm.size} MPI ranks")
+    return recovery.run(JobStart(0, args.ranks), mesh_of(args, job), start, EXIT_RANK_FAILED)
 
 
 def _inputs(args: argparse.Namespace, job: Job) -> tuple[int, StepInputs]:
@@ -139,18 +93,8 @@ def _inputs(args: argparse.Namespace, job: Job) -> tuple[int, StepInputs]:
     return count, StepInputs(job.program.module, count, args.inputs, args.seed)
 
 
-def _plan(args: argparse.Namespace, hosts: int = 1) -> CheckpointPlan | None:
-    if args.checkpoint is None:
-        return None
-    return CheckpointPlan(args.checkpoint, Cadence.parse(args.every, hosts), args.keep)
-
-
 def _silent(record: StepRecord) -> None:
     """Shows nothing, where JSON is asked for."""
-
-
-def _warn(text: str) -> None:
-    tell(f"hloom: warning: {text}")
 
 
 def _run(args: argparse.Namespace, job: Job, trainer: Trainer, where: str) -> int:

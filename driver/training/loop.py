@@ -33,6 +33,7 @@ from ...runtime.ranks.failed import broadcast
 from ...runtime.ranks.watch import RankWatch
 from .cadence import Cadence
 from .metrics import StepRecord
+from .snapshots import StepMemory
 from .step_inputs import StepInputs
 
 _WHERE = "the next checkpoint"
@@ -91,15 +92,20 @@ class CheckpointPlan:
 
 class Trainer:
     """Trains a program from step to step. With `comm`, the communicator of the program's ranks, all of them must make
-    the same calls. `tell` reports warnings.
+    the same calls. `tell` reports warnings, `memory` takes snapshots, and `held` is a step that ranks have in memory.
+    `begun` is called before the first step.
     """
 
     def __init__(
         self, program: LocalProgram, inputs: StepInputs, state: int, plan: CheckpointPlan | None = None,
         comm: Any = None, watch: RankWatch | None = None, tell: Callable[[str], None] = lambda text: None,
+        memory: StepMemory | None = None, held: tuple[int, LocalArrays] | None = None,
     ) -> None:  # fmt: skip
         self.program, self.inputs, self.count = program, inputs, state
         self.comm, self.watch, self.tell, self.plan = comm, watch, tell, plan
+        self.memory, self.held = memory, held
+        self.begun: Callable[[], None] = lambda: None
+        self.begun_with = ""  # the place of the state of the first step
         self.step = 0
         self.state: LocalArrays = []
         self.step_seconds: float | None = None
@@ -113,12 +119,33 @@ class Trainer:
         return self.comm is None or self.comm.rank == 0
 
     def begin(self, initial: Callable[[], Sequence[Array]]) -> None:
-        """Loads the newest checkpoint, or takes the global arrays of `initial` where there is none."""
-        if self.plan is not None and self._share(bool(steps_in(self.plan.directory))):
+        """Takes the newest state that ranks have in memory or in a checkpoint, or the global arrays of `initial` where
+        there is none.
+        """
+        newest = self._share(max(steps_in(self.plan.directory), default=-1)) if self.plan is not None else -1
+        if self.held is not None and self.held[0] >= newest:
+            self.step, self.state = self.held
+            self.begun_with = "memory"
+        elif self.plan is not None and newest >= 0:
             self._resume(self.plan.directory)
+            self.begun_with = "the checkpoint"
         else:
             self.state = self._split(initial(), slice(0, self.count))
+            self.begun_with = "its beginning"
+        if self.memory is not None and self.watch is not None:
+            self.memory.begin(self._layout(), self.watch)
+        self._remember()
+        self.held = None
         self._next = self._plan_next()
+        if self.is_first:
+            self.begun()
+
+    def _layout(self) -> StateLayout:
+        return StateLayout.of(self.program.module, self.count)
+
+    def _remember(self) -> None:
+        if self.memory is not None:
+            self.memory.take(self.step, self._tiles())
 
     def _resume(self, directory: Path) -> None:
         found = checkpoint.load(directory, self.program.module, comm=self.comm, count=self.count)
@@ -144,6 +171,7 @@ class Trainer:
         # The first step is slower; later ones count as they come, slow ones less.
         before = self.step_seconds
         self.step_seconds = seconds if before is None else min(seconds, 0.9 * before + 0.1 * seconds)
+        self._remember()
         if self.writer is not None and self.step == self._next:
             self._save(self.writer)
         return record
@@ -194,7 +222,7 @@ class Trainer:
         )
 
     def _target(self, plan: CheckpointPlan) -> Target:
-        layout = StateLayout.of(self.program.module, self.count)
+        layout = self._layout()
         if self.comm is None:
             remove_hidden(plan.directory)
             return Target(plan.directory, layout, [0] * layout.grid.size, 0, uuid.uuid4().hex, plan.keep)

@@ -19,6 +19,7 @@ import numpy as np
 from ...ir.diagnostics import fail
 from ...ir.graph.module import Module
 from ...ir.types.literal import Array
+from .assemble import assembled, within
 from .layout import StateArray, StateLayout
 from .manifest import BLOCK, Box, Manifest, SavedArray, SavedTile, read_manifest
 from .step_folder import step_path
@@ -77,31 +78,16 @@ class StepReader:
 
     def _read_array(self, array: StateArray, tiles: Sequence[SavedTile], partitions: Sequence[int]) -> list[Array]:
         opened = [OpenTile(self.folder, tile, array.saved) for tile in tiles]
-        made: dict[Box | None, Array] = {}
-        for box in (array.box(partition) for partition in partitions):
-            if box not in made:
-                made[box] = np.zeros(array.tiling.local_dims(array.shape.dims), array.saved.dtype)
-                if box is not None:
-                    self._fill(made[box], box, opened)
+        found = assembled(array, partitions, opened, str(self.folder))
         self.bytes_read += sum(tile.bytes_read for tile in opened)
-        return [made[array.box(partition)] for partition in partitions]
-
-    def _fill(self, target: Array, box: Box, opened: Sequence[OpenTile]) -> None:
-        missing = _size(box)
-        for tile in opened:
-            common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, tile.saved.box, strict=True))
-            if all(a < b for a, b in common):
-                target[_within(common, box)] = tile.part(common)
-                missing -= _size(common)
-        if missing:
-            fail(f"{self.folder}: {missing} elements of array {opened[0].array.name if opened else ''} are missing")
+        return found
 
 
 class OpenTile:
     """A saved tile whose blocks are read when they are first needed."""
 
     def __init__(self, folder: Path, saved: SavedTile, array: SavedArray) -> None:
-        self.saved, self.array = saved, array
+        self.saved, self.array, self.box = saved, array, saved.box
         self.path = folder / saved.file
         self.bytes_read = 0
         dims = tuple(b - a for a, b in saved.box)
@@ -112,7 +98,7 @@ class OpenTile:
 
     def part(self, box: Box) -> Array:
         """Returns the elements of a box that lies in this tile."""
-        where = _within(box, self.saved.box)
+        where = within(box, self.box)
         wanted = np.zeros_like(self._known)
         for first, last in _runs(where, self._values.shape, self.array.dtype.itemsize):
             wanted[first // BLOCK : last // BLOCK + 1] = True
@@ -140,15 +126,6 @@ class OpenTile:
             fail(f"{self.path} is damaged: it ends within array {self.array.name}")
         if block >= len(self.saved.checksums) or zlib.crc32(data) != self.saved.checksums[block]:
             fail(f"{self.path} is damaged: the checksum of array {self.array.name} does not fit")
-
-
-def _size(box: Box) -> int:
-    return math.prod(b - a for a, b in box)
-
-
-def _within(box: Box, outer: Box) -> tuple[slice, ...]:
-    """Returns the box as slices of an array that holds the outer box."""
-    return tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(box, outer, strict=True))
 
 
 def _runs(where: tuple[slice, ...], dims: tuple[int, ...], itemsize: int) -> list[tuple[int, int]]:

@@ -78,7 +78,7 @@ class Target:
                     continue
                 file.write(bytes(-file.tell() % _ALIGNED))
                 local = tiles[device][number]
-                data = _dense(local[tuple(slice(0, b - a) for a, b in box)])
+                data = dense_bytes(local[tuple(slice(0, b - a) for a, b in box)])
                 found.append(SavedTile(number, box, self._tiles_file, file.tell(), _write(file, data)))
             os.fsync(file.fileno())
         return found
@@ -120,7 +120,7 @@ class Target:
         return note
 
 
-def _dense(array: Array) -> memoryview:
+def dense_bytes(array: Array) -> memoryview:
     """Returns the bytes of an array in row-major order; a view if they lie so."""
     return memoryview(cast(Any, np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
 

@@ -1,4 +1,5 @@
-"""Rehearses failures: a rank dies, stops or becomes slow at a collective that a test or a user chooses.
+"""Rehearses failures: a rank or its host dies, or a rank stops or becomes slow, at a collective that a test or a user
+chooses.
 
 The collectives of a rank are counted from 0 as they start, over all steps of a run, so that a rehearsal fails at the
 same point each time.
@@ -6,6 +7,7 @@ same point each time.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -13,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..ranks.processes import children
 from .collective import GridCollective, Operands
 
-KINDS = ("kill", "stop", "slow")
+KILL, STOP, SLOW, DROP_HOST = KINDS = ("kill", "stop", "slow", "drop-host")
 SLOW_SECONDS = 0.05  # that each collective of a slow rank takes longer
 
 
@@ -41,10 +44,22 @@ class Fault:
 
     def strike(self, collective: int) -> None:
         """Fails, if the rank has come to the collective."""
-        if collective == self.collective and self.kind != "slow":
-            os.kill(os.getpid(), signal.SIGKILL if self.kind == "kill" else signal.SIGSTOP)
-        elif collective >= self.collective and self.kind == "slow":
+        if self.kind == SLOW and collective >= self.collective:
             time.sleep(SLOW_SECONDS)
+        elif self.kind == DROP_HOST and collective == self.collective:
+            drop_host()
+        elif collective == self.collective:
+            os.kill(os.getpid(), signal.SIGSTOP if self.kind == STOP else signal.SIGKILL)
+
+
+def drop_host() -> None:
+    """Kills the daemon of the launcher on this host and all of its ranks, as when the host is lost. Where the launcher
+    runs here, it is itself the daemon.
+    """
+    daemon = os.getppid()
+    for process in [daemon, *(child for child in children(daemon) if child != os.getpid()), os.getpid()]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
 
 
 class RehearsedFabric:

@@ -34,6 +34,7 @@ from .cores import core_count
 from .failed import EXIT_RANK_FAILED
 from .leftovers import remove_leftovers
 from .library import EXIT_MPI_MISSING, ONE_SIDED, MpiMissing, load_mpi
+from .processes import status
 
 EXPECTED_RANKS = "HLOOM_EXPECTED_RANKS"
 MPIEXEC = "HLOOM_MPIEXEC"
@@ -46,6 +47,7 @@ _TOLERANT = ("--with-ft", "ulfm")  # of Open MPI 5: ranks that are left are told
 _GRACE_SECONDS = 10.0  # for the job to end after a signal
 _LAST_WORDS_SECONDS = 1.0  # for other ranks to fail as well
 _PARENT_SECONDS = 0.5  # between checks that the parent is alive
+_NEWS_SECONDS = 2.0  # for MPI to know which rank is lost, where another one has acted on it already
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 _LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
@@ -117,11 +119,17 @@ def launch(
         if left:
             environment[_LEFT] = str(Path(folder, "left"))
             Path(environment[_LEFT]).write_bytes(left)
+        started = time.time()
         code, stopped_by = _run(command, environment)
+        remove_leftovers(since=started)
         if stopped_by:
             return 128 + stopped_by
         verdicts = _verdicts(folder)
-        return _outcome(0 if survives and verdicts else code, verdicts)
+        if survives and verdicts:
+            code = 0
+        elif len(list(Path(folder).glob("process*"))) > len(verdicts):
+            code = code or EXIT_RANK_FAILED  # mpiexec gives 0 where it has lost the daemon of a host
+        return _outcome(code, verdicts)
 
 
 def _tolerates_faults(mpiexec: str) -> bool:
@@ -279,10 +287,12 @@ def survivors(comm: Any) -> Any:
     lost; None if it knows of none, or if the job does not go on without them. All that are left must call it.
     """
     global _lost
-    mpi = load_mpi()
+    mpi, end = load_mpi(), time.monotonic() + _NEWS_SECONDS
     try:
-        if not comm.Get_failed().Get_size():
-            return None
+        while not (comm.Get_failed().Get_size() or comm.Is_revoked()):
+            if time.monotonic() > end:
+                return None
+            time.sleep(0.01)
         with contextlib.suppress(mpi.Exception):
             comm.Revoke()
         _lost = True
@@ -303,11 +313,8 @@ def process_state(rank: int) -> str:
     note = Path(os.environ.get(_VERDICTS, ""), f"process{rank}")
     if not note.is_file():
         return ""
-    try:
-        state = Path(f"/proc/{int(note.read_text())}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return ": its process is gone"
-    return ": its process is stopped" if state in "Tt" else ""
+    found = status(int(note.read_text()))
+    return ": its process is gone" if not found else ": its process is stopped" if found in "Tt" else ""
 
 
 def _follow_parent(parent: int) -> None:

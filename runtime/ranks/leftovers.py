@@ -1,8 +1,8 @@
 """Removes segments of shared memory that MPI jobs left behind when they were killed.
 
-Open MPI gives each rank a file in /dev/shm, which its mpiexec removes at an orderly end, but not after SIGKILL. The
-next start removes those that are this user's, of this host, older than a job takes to open them, and open in no
-process.
+Open MPI gives each rank a file in /dev/shm, which its mpiexec removes at an orderly end, but not after SIGKILL. Whoever
+started the job, or the next start, removes those that are this user's, of this host, and open in no process. Files that
+are younger than a job takes to open them may be of a job that starts, unless they are as old as the job that has ended.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ from pathlib import Path
 _FOLDER = Path("/dev/shm")
 _NAMES = ("sm_segment.", "vader_segment.")  # of Open MPI 5 and 4, followed by host and user
 _OPENED_SECONDS = 60.0  # after this time the ranks of a job have opened the segments
+_MAPPED_SECONDS = 0.5  # after this time a rank has mapped its own
 
 
-def remove_leftovers(folder: Path = _FOLDER, processes: Path = Path("/proc")) -> list[Path]:
-    """Removes the files in the folder that ended jobs of this user on this host have left, and returns their paths."""
-    old = _old_segments(folder)
+def remove_leftovers(
+    folder: Path = _FOLDER, processes: Path = Path("/proc"), since: float = float("inf")
+) -> list[Path]:
+    """Removes the files in the folder that ended jobs of this user on this host have left, and returns their paths.
+    `since` is when a job began that has ended, in seconds since the epoch.
+    """
+    old = _old_segments(folder, since)
     if not old or not (processes / "self" / "maps").exists():
         return []
     used = _open_files(processes)
@@ -33,14 +38,15 @@ def remove_leftovers(folder: Path = _FOLDER, processes: Path = Path("/proc")) ->
     return removed
 
 
-def _old_segments(folder: Path) -> list[Path]:
+def _old_segments(folder: Path, since: float) -> list[Path]:
     host, user, now = socket.gethostname(), os.geteuid(), time.time()
     found: list[Path] = []
     for name in _NAMES:
         for path in folder.glob(f"{name}{host}.*"):
             with contextlib.suppress(OSError):
                 status = path.lstat()
-                if status.st_uid == user and now - status.st_mtime > _OPENED_SECONDS:
+                age = _OPENED_SECONDS if status.st_mtime < since else _MAPPED_SECONDS
+                if status.st_uid == user and now - status.st_mtime > age:
                     found.append(path)
     return found
 

@@ -14,12 +14,12 @@ import contextlib
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ...ir.graph.instruction import Instruction
 from ...ir.shown import visible
 from .failed import Comm, RankFailed, first_report
+from .processes import KNOWN, status
 
 SILENT_SECONDS = 3600.0
 ANSWER_SECONDS = 3.0  # after which a rank counts as silent
@@ -178,10 +178,7 @@ class Monitor:
     def _process(self, rank: int) -> str:
         """Returns the state that the operating system reports of a rank on this host that does not answer."""
         host, process = self.watch.peers[rank]
-        if host != self.watch.peers[self.comm.rank][0] or not Path("/proc/self/stat").exists():
+        if host != self.watch.peers[self.comm.rank][0] or not KNOWN:
             return ""
-        try:
-            state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except OSError:
-            return ", its process is gone"
-        return ", its process is stopped" if state in "Tt" else ""
+        found = status(process)
+        return ", its process is gone" if not found else ", its process is stopped" if found in "Tt" else ""

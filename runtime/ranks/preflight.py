@@ -61,7 +61,9 @@ class PreflightVerdict:
     def faults(self, reports: Sequence[RankReport], deadline: float) -> list[str]:
         """Returns a message for each rank and link that is not well, given the seconds of a wait."""
         known = {report.rank: f"rank {report.rank} (host {report.host})" for report in reports}
-        texts = [f"rank {r} does not answer within {deadline:g} s{process_state(r)}" for r in self.silent]
+        # Where a link is cut that has no way round, each side says this of the other.
+        says = f", says rank {reports[0].rank} (host {reports[0].host})"
+        texts = [f"rank {r} does not answer within {deadline:g} s{process_state(r) or says}" for r in self.silent]
         texts += [f"{known.get(a, f'rank {a}')} and {known.get(b, f'rank {b}')} do not hear each other within "
                   f"{deadline:g} s: the link is cut" for a, b in self.cut]  # fmt: skip
         texts += [f"{known[r]} is slow: it computes or copies {factor:.1f} times as long as the median, more than "
@@ -94,8 +96,8 @@ def examine(mpi: Any, comm: Any, host: str, deadline: float) -> list[RankReport]
     token = np.array([rank], np.int64)
     tokens = {other: np.full(1, -1, np.int64) for other in others}
     start = time.monotonic()
-    came = _exchange(comm, {o: [token, mpi.INT64_T] for o in others}, {o: [t, mpi.INT64_T] for o, t in tokens.items()},
-                     _PING, deadline)  # fmt: skip
+    came = _exchange(mpi, comm, {o: [token, mpi.INT64_T] for o in others},
+                     {o: [t, mpi.INT64_T] for o, t in tokens.items()}, _PING, deadline)  # fmt: skip
     ping = max(came.values(), default=0.0) * 1e3
     product, copy = _timed_work()
     mine = RankReport(rank, host, frozenset(came), ping, product, copy)
@@ -105,23 +107,27 @@ def examine(mpi: Any, comm: Any, host: str, deadline: float) -> list[RankReport]
     row[4 + comm.size :] = [*host.encode()[:64].ljust(64, b"\0")]
     rows = {other: np.zeros_like(row) for other in others}
     left = max(0.0, start + 2 * deadline - time.monotonic())
-    came = _exchange(comm, {o: [row, mpi.DOUBLE] for o in others}, {o: [r, mpi.DOUBLE] for o, r in rows.items()},
-                     _ROW, left)  # fmt: skip
+    came = _exchange(mpi, comm, {o: [row, mpi.DOUBLE] for o in others},
+                     {o: [r, mpi.DOUBLE] for o, r in rows.items()}, _ROW, left)  # fmt: skip
     return [mine, *(_report(rows[other], comm.size) for other in sorted(came))]
 
 
-def _exchange(comm: Any, sent: dict[int, Any], room: dict[int, Any], tag: int, deadline: float) -> dict[int, float]:
+def _exchange(
+    mpi: Any, comm: Any, sent: dict[int, Any], room: dict[int, Any], tag: int, deadline: float
+) -> dict[int, float]:
     """Sends to all other ranks and receives from them; returns the seconds after which each has come."""
     start = time.monotonic()
     open_ = {other: comm.Irecv(room[other], other, tag) for other in room}
-    _kept.extend([open_, [comm.Isend(data, other, tag) for other, data in sent.items()], room, sent])
+    _kept.extend([dict(open_), [comm.Isend(data, other, tag) for other, data in sent.items()], room, sent])
     came: dict[int, float] = {}
-    while len(came) < len(open_):
-        for other, request in open_.items():
-            if other not in came and request.Test():
-                came[other] = time.monotonic() - start
-        if time.monotonic() - start > deadline:
-            break
+    while open_ and time.monotonic() - start < deadline:
+        for other, request in list(open_.items()):
+            try:
+                if request.Test():
+                    came[other] = time.monotonic() - start
+                    del open_[other]
+            except mpi.Exception:  # of a link that refuses to connect
+                del open_[other]
         time.sleep(_PAUSE)
     return came
 

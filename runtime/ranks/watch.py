@@ -47,7 +47,7 @@ class RankWatch:
     """
 
     def __init__(self, mpi: Any, comm: Comm, timeout: float | None = None, within: RankWatch | None = None) -> None:
-        self.mpi = mpi
+        self.mpi, self.within = mpi, within
         self.timeout = deadline(timeout)
         start = "the start of the program"
         if within is None:
@@ -153,14 +153,24 @@ class RankWatch:
                 time.sleep(0.001)  # a first message to a rank may have to open a connection
 
     def lost(self, error: Exception) -> RankFailed:
-        """Returns the failure that an error of MPI means: another rank is gone."""
+        """Returns the failure that an error of MPI means: another rank is gone. Ends the waits of all ranks that are
+        left, as the loss of a rank does not end those in which it has no part.
+        """
         gone: list[int] = []
+        self.revoke()
         with contextlib.suppress(Exception):  # only an MPI with fault tolerance knows which rank
             failed = self.comm.Get_failed()
             gone = failed.Translate_ranks(None, self.comm.Get_group())
         if not gone:
             return RankFailed(f"another rank was lost at {self.place}: {error}", None)
         return RankFailed(f"{self.name(gone[0])} was lost at {self.place}", gone[0], self.peers[gone[0]][0])
+
+    def revoke(self) -> None:
+        """Ends the waits of all ranks on this watch and those that it is within, where MPI can do that."""
+        with contextlib.suppress(Exception):
+            self.comm.Revoke()
+        if self.within is not None:
+            self.within.revoke()
 
     def _listen(self) -> None:
         self._inbox = bytearray(8 * LONGEST_MESSAGE)

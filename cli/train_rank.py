@@ -1,0 +1,137 @@
+"""Runs a rank of `hloom train`, which goes on when other ranks are lost: `--on-failure fold` and `shrink`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+
+from ..driver.devices import Ranks
+from ..driver.training.cadence import Cadence
+from ..driver.training.loop import CheckpointPlan, Trainer, state_count
+from ..driver.training.recovery import FOLD, SHRINK, smaller_mesh
+from ..driver.training.snapshots import StepMemory
+from ..driver.training.step_inputs import StepInputs
+from ..ir.types.literal import Array
+from ..passes.annotating.strategy import named_meshes
+from ..runtime.checkpoint.layout import StateLayout
+from ..runtime.ranks.crew import Crew
+from ..runtime.ranks.failed import RankFailed
+from ..runtime.ranks.launch import world
+from ..runtime.ranks.library import load_mpi
+from ..runtime.ranks.stopped import StoppedRanks
+from ..runtime.ranks.watch import RankWatch
+from .exit_codes import EXIT_OK
+from .job import Job, job_on_ranks
+from .streams import tell
+
+Held = tuple[int, list[list[Array]]]  # a step, and the state of each device
+
+
+Train = Callable[[argparse.Namespace, Job, Trainer, str], int]  # runs a trainer; the text says where
+
+
+class TrainingRank:
+    """A rank of a training job: one that trains, or one that stands by."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        everyone = world(args.ranks + args.spares if args.ranks is not None else None)
+        active = everyone.size - args.spares
+        self.args, self.job = args, job_on_ranks(args, everyone, with_inputs=False, active=active)
+        self.crew = Crew(everyone, active, args.timeout)
+        self.number = args.start  # of this start of the job; going on with fewer ranks is one
+        self.goes_on = args.on_failure in (FOLD, SHRINK)
+        self.memory = StepMemory(self._layout(), args.snapshots) if self.goes_on and args.snapshots else None
+        if args.on_failure:
+            StoppedRanks(everyone.rank, self.crew.peers)
+
+    def run(self, train: Train) -> int:
+        """Trains by `train`, again where ranks are lost, and returns the exit code. Raises RankFailed if the job cannot
+        go on.
+        """
+        lost: RankFailed | None = None
+        while True:
+            try:
+                held = self._close_up() if lost is not None else None
+                if not self.crew.is_active:
+                    self.crew.stand_by()
+                    return EXIT_OK
+                self._train(train, held, lost)
+                self.crew.dismiss()
+                return EXIT_OK
+            except RankFailed as error:
+                if self.memory is not None:
+                    self.memory.settle()
+                if not self.goes_on or error.reported or not self.crew.lose():
+                    raise
+                lost, self.number = error, self.number + 1
+
+    def _layout(self) -> StateLayout:
+        local = self.job.program.local
+        return StateLayout.of(local, state_count(local, self.args.state))
+
+    def _close_up(self) -> Held | None:
+        """Makes the job one of the ranks that are left, and returns the newest state that they have in memory."""
+        crew, args = self.crew, self.args
+        active = min(crew.left, crew.active)
+        if args.on_failure == SHRINK and active < crew.active:
+            mesh = mesh_of(args, self.job)
+            if mesh:
+                sizes = smaller_mesh(mesh, math.prod(mesh.values()) * active // crew.active)
+                args = argparse.Namespace(**{**vars(args), "mesh": sizes})
+                active = min(active, math.prod(sizes.values()))
+        crew.close_up(active)
+        if args is not self.args:
+            self.job = job_on_ranks(args, crew.everyone, with_inputs=False, anew=True, active=active)
+            self.args = args
+        if self.memory is None:
+            return None
+        watch = RankWatch(load_mpi(), crew.everyone, args.timeout)
+        try:
+            held = self.memory.recovered(self._layout(), watch, active)
+        except RankFailed:
+            watch.stop()
+            raise
+        watch.close()
+        return held
+
+    def _train(self, train: Train, held: Held | None, lost: RankFailed | None) -> None:
+        args, job, comm = self.args, self.job, self.crew.comm
+        with Ranks(comm, args.timeout, job.program.backend, args.collectives) as ranks:
+            count = state_count(job.program.local, args.state)
+            inputs = StepInputs(job.program.module, count, args.inputs, args.seed)
+            with ranks.program(job.program.local) as running:
+                running.rehearse([fault for fault in args.fault if fault.start == self.number])
+                plan = plan_of(args, len({host for host, _ in running.watch.peers}))
+                trainer = Trainer(running, inputs, count, plan, comm, running.watch, warn, self.memory, held)
+                if lost is not None:
+                    trainer.begun = lambda: tell(f"hloom: {self._said(trainer, lost)}")
+                train(args, job, trainer, f"{job.program.devices} devices on {comm.size} MPI ranks")
+
+    def _said(self, trainer: Trainer, lost: RankFailed) -> str:
+        sizes: dict[str, int] = (self.args.on_failure == SHRINK and self.args.mesh) or {}
+        mesh = " and a mesh of " + ",".join(f"{axis}={size}" for axis, size in sizes.items()) if sizes else ""
+        spares = self.crew.left - self.crew.active
+        waiting = f", {spares} more stand by" if spares else ""
+        others = [name for name in self.crew.lost if not str(lost).startswith(name)]
+        known = [*([] if lost.rank is None else [str(lost)]), *(f"{name} was lost" for name in others)]
+        return (f"{'; '.join(known)}: the job goes on at step {trainer.step}, on {self.crew.active} ranks{mesh}, with "
+                f"the state in {trainer.begun_with}{waiting}")  # fmt: skip
+
+
+def mesh_of(args: argparse.Namespace, job: Job) -> dict[str, int]:
+    """Returns the sizes of the axes that the program is divided along; none if it names no mesh."""
+    named = named_meshes(job.program.module)
+    return args.mesh or (dict(named[0].axes) if named else {})
+
+
+def plan_of(args: argparse.Namespace, hosts: int = 1) -> CheckpointPlan | None:
+    """Returns where checkpoints go and when; None if there are none."""
+    if args.checkpoint is None:
+        return None
+    return CheckpointPlan(args.checkpoint, Cadence.parse(args.every, hosts), args.keep)
+
+
+def warn(text: str) -> None:
+    """Tells a warning."""
+    tell(f"hloom: warning: {text}")
