@@ -1,6 +1,7 @@
 """Times of a cluster's ops under each of its divisions, as the timeline has them: `launch + max(work, memory)` per op.
 
 Values that a compiler fuses lie in no memory, and attention is one kernel where the machine has one (`cost.seconds`).
+What joins the kernel of a product is taken to be hidden beneath its work.
 """
 
 from __future__ import annotations
@@ -14,11 +15,10 @@ import numpy.typing as npt
 from ...cost.attention import KnownAttention
 from ...cost.machine import SECOND, Machine
 from ...cost.products import ProductSizes
+from ...cost.seconds import Clock
 from ...cost.uses import algebra, overwritten
 from ...cost.work import is_contraction
-from ...ir.analysis.stored import Stored
 from ...ir.graph.algebra import Algebra
-from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import PassesOn, memory
 from ..op_sharding.anywhere import is_structure
 from ..op_sharding.divisions import Divisions
@@ -34,7 +34,7 @@ class Times:
     def __init__(self, divisions: Divisions, machine: Machine) -> None:
         self._divisions, self._machine = divisions, machine
         self._sizes = np.array(divisions.sizes, np.float64)
-        self._stored = Stored() if machine.fuses else None
+        self._clock = Clock(machine, 1)
         self._attention = KnownAttention(machine)
 
     def computing(self, cluster: OpCluster, rows: Rows) -> Floats:
@@ -65,9 +65,10 @@ class Times:
 
     def _member(self, member: ClusterMember, cluster: OpCluster, rows: Rows) -> Floats:
         instruction = member.relation.instruction
-        if is_structure(instruction) or memory(instruction.op).is_view or instruction.op.interface(PassesOn):
+        is_idle = is_structure(instruction) or memory(instruction.op).is_view or instruction.op.interface(PassesOn)
+        if is_idle or self._clock.is_joined(instruction):
             return np.zeros(len(rows))
-        size, is_stored = self._touched(member, cluster, rows), self._is_stored(instruction)
+        size, is_stored = self._touched(member, cluster, rows), self._clock.is_stored(instruction)
         times: Floats = np.array([self._machine.memory(float(s)) for s in size])
         if is_contraction(instruction):
             times = np.maximum(times, np.array([self._product(member, tuple(map(int, row))) for row in rows]))
@@ -86,10 +87,10 @@ class Times:
         total = np.zeros(len(rows))
         if count == len(instruction.operands):
             for number, operand in enumerate(instruction.operands):
-                if number not in kept and self._is_stored(operand):
+                if number not in kept and self._clock.is_stored(operand):
                     moved = algebra(instruction) is Algebra.MOVE
                     total += np.minimum(held[number], written) if moved else held[number]
-        if self._is_stored(instruction):
+        if self._clock.is_stored(instruction):
             others = [held[n] for n in range(count) if n not in kept]
             total += np.minimum(written, sum(others, np.zeros(len(rows)))) if len(others) < count else written
         return total
@@ -108,6 +109,3 @@ class Times:
         if share is not None:
             return share * self._machine.work(found.multiply_adds, element) / self._machine.attention
         return self._machine.product(found, element)
-
-    def _is_stored(self, value: Instruction) -> bool:
-        return (self._stored is None or self._stored(value)) and value not in self._attention.of(value.parent).inside
