@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...cost.attention import OutsideOfAttention
+from ...cost.machine import Machine
+from ...cost.seconds import Clock
 from ...cost.work import is_contraction
 from ...ir.graph.instruction import Instruction
 from ..propagation.values import Leaf
@@ -38,22 +40,28 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Values of this many bytes that stand alike in their class and have equal readers; there are `count` of them."""
+    """Values of this many bytes that stand alike in their class and have equal readers; there are `count` of them.
+    `classes` are those concerned.
+    """
 
     stand: Stand
     size: int
     readers: tuple[Reader, ...]
     count: int
+    classes: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        found = dict.fromkeys((self.stand.cluster, *(reader.stand.cluster for reader in self.readers)))
+        object.__setattr__(self, "classes", tuple(found))
 
 
 class Classes:
-    """The classes of a program. `fixed` are divisions that parameters must have. Class n has `counts[n]` clusters, of
-    which `examples[n]` is one. `moments` are those at which most memory is in use, without values inside of `kernels`.
+    """The classes of a program on machines that have the kernels of this one. `fixed` are divisions that parameters
+    must have. Class n has `counts[n]` clusters, of which `examples[n]` is one. `moments` are those at which most memory
+    is in use; the `clock` knows which values lie in memory.
     """
 
-    def __init__(
-        self, clusters: Clusters, fixed: Fixed | None = None, kernels: OutsideOfAttention | None = None
-    ) -> None:
+    def __init__(self, clusters: Clusters, machine: Machine, fixed: Fixed | None = None) -> None:
         self.clusters, self.fixed = clusters, fixed or {}
         self._early, self._late = _flags(clusters)
         self._found = found = self._readers()
@@ -65,7 +73,8 @@ class Classes:
         self.examples = [examples[n] for n in range(len(examples))]
         self.counts = [members[n] for n in range(len(examples))]
         self.reads = self._reads(found)
-        self.moments = busiest(clusters, self.kept, kernels)
+        self.moments = busiest(clusters, self.kept, OutsideOfAttention.on(machine))
+        self.clock = Clock(machine, 1)
 
     def stand(self, leaf: Leaf) -> Stand:
         """Returns how a value stands in its class."""

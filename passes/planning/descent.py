@@ -37,8 +37,11 @@ def combined(model: Model, axes: Sequence[Axis]) -> Choice:
     """
     found: Choice = {}
     for number, of_class in enumerate(model.classes):
-        wanted = tuple(axis[number] for axis in axes)
-        found[number] = next((of_class.row_of[w] for w in _less(wanted) if w in of_class.row_of), 0)
+        wanted = tuple([axis[number] for axis in axes])
+        row = of_class.row_of.get(wanted)
+        if row is None:
+            row = next((of_class.row_of[w] for w in _less(wanted) if w in of_class.row_of), 0)
+        found[number] = row
     return found
 
 
@@ -71,13 +74,13 @@ class _Descent:
         self.divisions = {n: self.classes[n].division(row) for n, row in choice.items()}
         self.touching: list[list[int]] = [[] for _ in self.classes]
         for place, reads in enumerate(self.reads):
-            for number in {reads.stand.cluster, *(reader.stand.cluster for reader in reads.readers)}:
+            for number in reads.classes:
                 self.touching[number].append(place)
-        self.of_reads = [costs.read(reads, self.divisions) for reads in self.reads]
+        of_reads = [costs.read(place, self.divisions) for place in range(len(self.reads))]
         self.computing = sum(float(self.classes[n].computing[row]) for n, row in choice.items())
         exchanging = sum(float(self.classes[n].exchanging[row]) for n, row in choice.items())
-        self.waiting = exchanging + sum(waits for waits, _ in self.of_reads)
-        self.hiding = sum(hides for _, hides in self.of_reads)
+        self.waiting = exchanging + sum(waits for waits, _ in of_reads)
+        self.hiding = sum(hides for _, hides in of_reads)
         self.held: Floats = np.array([sum(float(of[choice[n]]) for n, of in m.items()) for m in costs.moments])
 
     def run(self) -> Choice:
@@ -89,9 +92,7 @@ class _Descent:
             waiting.discard(number)
             if self._visit(number):
                 for place in self.touching[number]:
-                    reads = self.reads[place]
-                    near = {reads.stand.cluster, *(reader.stand.cluster for reader in reads.readers)}
-                    for other in sorted(near - waiting - {number}):
+                    for other in sorted({*self.reads[place].classes} - waiting - {number}):
                         queue.append(other)
                         waiting.add(other)
         return self.choice
@@ -120,8 +121,6 @@ class _Descent:
             if change is not None:
                 self.held[place] += change[row]
         self.choice[number], self.divisions[number] = row, of_class.division(row)
-        for place in self.touching[number]:
-            self.of_reads[place] = self.costs.read(self.reads[place], self.divisions)
         return True
 
     def _moved(self, number: int, row: int) -> tuple[float, float]:
@@ -130,7 +129,7 @@ class _Descent:
         before = divisions[number]
         divisions[number] = self.classes[number].division(row)
         for place in self.touching[number]:
-            waits, hides = self.costs.read(self.reads[place], divisions)
+            waits, hides = self.costs.read(place, divisions)
             waiting, hiding = waiting + waits, hiding + hides
         divisions[number] = before
         return waiting, hiding

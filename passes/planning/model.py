@@ -48,7 +48,7 @@ class Model:
         self.of, self.divisions = of, divisions
         self.machine = divisions.decider.machine
         self.table = table(divisions.axes, self.machine)
-        self.times = Times(divisions, self.machine)
+        self.times = Times(divisions, self.machine, of.clock)
         self.classes = [self._costed(*one) for one in zip(of.examples, of.counts, strict=True)]
 
     def division_of(self, leaf: Leaf, choice: Choice) -> Division:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
 from ...cost.presets import as_machine
 from ...ir.brief import brief
@@ -223,7 +222,7 @@ class _OnMesh:
         parameters = clusters.module.entry.parameters
         fixed = {clusters.graph.leaves[parameters[k.parameter]][0]: k.division for k in kept}
         axes = [mesh.digits(AxisRef(name)) for name, _ in mesh.axes]
-        classes = Classes(clusters, fixed, OutsideOfAttention.on(context.machine))
+        classes = Classes(clusters, context.machine, fixed)
         self.model = Model(classes, Divisions(context.decider(mesh.size), axes))
         self.costs = Costs(self.model)
         self.proposals: list[Named] = []

@@ -97,6 +97,7 @@ class Costs:
     assumed: Assumed = Assumed()
     moments: list[dict[int, Floats]] = field(init=False)
     _moves: dict[tuple[Division, Division, int, bool], float] = field(init=False, default_factory=dict[Any, float])
+    _read: dict[tuple[Any, ...], tuple[float, float]] = field(init=False, default_factory=dict[Any, Any])
 
     def __post_init__(self) -> None:
         self.moments = []
@@ -111,7 +112,7 @@ class Costs:
     def under(self, assumed: Assumed) -> Costs:
         """Returns the costs under another assumption."""
         other = object.__new__(Costs)
-        other.model, other.assumed, other.moments, other._moves = self.model, assumed, self.moments, {}
+        other.model, other.assumed, other.moments, other._moves, other._read = self.model, assumed, self.moments, {}, {}
         return other
 
     def move(self, source: Division, target: Division, size: int, hides: bool) -> float:
@@ -133,17 +134,26 @@ class Costs:
         computing = sum(classes[n].computing[row] for n, row in choice.items())
         waiting = sum(classes[n].exchanging[row] for n, row in choice.items())
         hiding = 0.0
-        for reads in self.model.of.reads:
-            waits, hides = self.read(reads, divisions)
+        for number in range(len(self.model.of.reads)):
+            waits, hides = self.read(number, divisions)
             waiting, hiding = waiting + waits, hiding + hides
         held = (sum(float(of[choice[n]]) for n, of in moment.items()) for moment in self.moments)
         seconds = max(computing + waiting + self.exposed * hiding, waiting + hiding)
         return PlanValue(float(seconds), float(computing), float(waiting), float(hiding), max(held, default=0.0))
 
-    def read(self, reads: Reads, divisions: Mapping[int, Division]) -> tuple[float, float]:
-        """Returns the seconds in which a value is brought to its readers: those that computation waits for, and those
-        that may hide. A copy in one division is made once.
+    def read(self, number: int, divisions: Mapping[int, Division]) -> tuple[float, float]:
+        """Returns the seconds in which the values of some reads, by their number, are brought to their readers: those
+        that computation waits for, and those that may hide.
         """
+        reads = self.model.of.reads[number]
+        key = (number, *[divisions[n] for n in reads.classes])
+        found = self._read.get(key)
+        if found is None:
+            found = self._read[key] = self._brought(reads, divisions)
+        return found
+
+    def _brought(self, reads: Reads, divisions: Mapping[int, Division]) -> tuple[float, float]:
+        """Returns these seconds; a copy in one division is made once."""
         source = reads.stand.division(divisions[reads.stand.cluster])
         once: dict[Division, tuple[float, bool]] = {}
         for reader in reads.readers:

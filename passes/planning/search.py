@@ -47,9 +47,7 @@ def search(costs: Costs, limit: float = math.inf, seconds: float = 30.0, joint: 
     begun, lists, bound, columns = time.monotonic(), list[list[Proposal]](), 0.0, 0
     for number, assumed in enumerate(ASSUMED):
         under = costs.under(assumed)
-        stages = _Stages(under, limit, begun + seconds * (number + 1) / (len(ASSUMED) + (1 if joint else 0)))
-        stages.run()
-        lists.append(stages.ranked())
+        lists.append(by_axes(under, limit, begun + seconds * (number + 1) / (len(ASSUMED) + (1 if joint else 0))))
     if joint:
         left = begun + seconds - time.monotonic()
         base = costs.under(ASSUMED[0])
@@ -63,6 +61,13 @@ def search(costs: Costs, limit: float = math.inf, seconds: float = 30.0, joint: 
     turns = (found[n] for n in range(max(map(len, lists), default=0)) for found in lists if n < len(found))
     once = {tuple(sorted(p.choice.items())): p for p in reversed(list(turns))}
     return Found(tuple(reversed(once.values())), bound / (1 + SHARE), columns)
+
+
+def by_axes(costs: Costs, limit: float, deadline: float) -> list[Proposal]:
+    """Returns the choices of all stages but the joint one, best first."""
+    stages = _Stages(costs, limit, deadline)
+    stages.run()
+    return stages.ranked()
 
 
 class _Stages:

@@ -21,7 +21,9 @@ from ...cost.work import is_contraction
 from ...ir.graph.algebra import Algebra
 from ...ir.graph.interfaces import PassesOn, memory
 from ..op_sharding.anywhere import is_structure
+from ..op_sharding.assignment import is_independent
 from ..op_sharding.divisions import Divisions
+from ..resharding.table import WHOLE
 from .clusters import ClusterMember, OpCluster, stand_of
 
 Floats = npt.NDArray[np.float64]
@@ -29,12 +31,13 @@ Rows = npt.NDArray[np.int64]  # divisions: one row each, one column per axis
 
 
 class Times:
-    """Times the clusters of one program on axes of these sizes. Times are seconds of all runs."""
+    """Times the clusters of one program on axes of these sizes, given the clock of the undivided program. Times are
+    seconds of all runs.
+    """
 
-    def __init__(self, divisions: Divisions, machine: Machine) -> None:
-        self._divisions, self._machine = divisions, machine
+    def __init__(self, divisions: Divisions, machine: Machine, clock: Clock) -> None:
+        self._divisions, self._machine, self._clock = divisions, machine, clock
         self._sizes = np.array(divisions.sizes, np.float64)
-        self._clock = Clock(machine, 1)
         self._attention = KnownAttention(machine)
 
     def computing(self, cluster: OpCluster, rows: Rows) -> Floats:
@@ -50,13 +53,25 @@ class Times:
         for member in cluster.members:
             relation = member.relation
             assert relation.call is not None
-            back = {own: f for f, own in enumerate(member.factors)}
             op = relation.instruction.op
+            if self._is_plain(member):  # each axis by itself decides
+                barred = [own for f, own in enumerate(member.factors) if not is_independent(relation.rule, f)]
+                total[np.isin(rows, barred).any(axis=1)] = np.inf
+                continue
+            back = {own: f for f, own in enumerate(member.factors)}
             seconds = [
-                self._divisions.exchanged(op, relation.call, tuple(back.get(int(f), -1) for f in row)) for row in rows
+                self._divisions.exchanged(op, relation.call, tuple(back.get(f, WHOLE) for f in row))
+                for row in rows.tolist()
             ]
             total += member.runs * np.array(seconds)
         return total
+
+    def _is_plain(self, member: ClusterMember) -> bool:
+        """Whether every even division of an op's independent factors is legal, and exchanges nothing."""
+        relation = member.relation
+        assert relation.call is not None
+        form = self._divisions.decider.forms.of(relation.instruction.opcode, relation.call.attributes)
+        return not relation.rule.compound and (form is None or form.exchanged is None)
 
     def share(self, places: Sequence[int], rows: Rows) -> Floats:
         """Returns the part of a value that a device holds, given the place of an axis on each factor."""

@@ -62,7 +62,7 @@ def compare(seed: int, most: int = 3) -> tuple[float, float]:
     module = graph(seed, most)
     context = PassContext(machine=MACHINE)
     divisions = Divisions(context.decider(4), [MESH.digits(AxisRef("data"))])
-    model = Model(Classes(Clusters(prepared(module), context.forms)), divisions)
+    model = Model(Classes(Clusters(prepared(module), context.forms), context.machine), divisions)
     costs = Costs(model)
     rows = [range(len(c.rows)) for c in model.classes]
     choices = [dict(enumerate(choice)) for choice in itertools.product(*rows)]

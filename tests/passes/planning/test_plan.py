@@ -115,7 +115,7 @@ def columns(layers: int, devices: int) -> int:
     module = hloom.parse("HloModule m\nENTRY e {\n" + "\n".join(lines) + "\n}\n")
     context, mesh = PassContext(machine=SLOW), hloom.Mesh.of(a=devices)
     divisions = Divisions(context.decider(devices), [mesh.digits(AxisRef("a"))])
-    return solve(Costs(Model(Classes(Clusters(prepared(module), context.forms)), divisions))).columns
+    return solve(Costs(Model(Classes(Clusters(prepared(module), context.forms), context.machine), divisions))).columns
 
 
 def test_the_size_of_the_program_grows_neither_with_layers_nor_with_devices() -> None:
