@@ -91,6 +91,8 @@ if TYPE_CHECKING:
     from .passes.pipelines import PIPELINE as PIPELINE
     from .passes.planning.plan import Plan as Plan
     from .passes.planning.plan import plan as plan
+    from .passes.planning.sweep import Sweep as Sweep
+    from .passes.planning.sweep import sweep as sweep
     from .passes.resharding.transfers import reshard_plan as reshard_plan
     from .passes.result import Partitioned as Partitioned
     from .passes.spmd.emit.local_op import LocalOp as LocalOp
@@ -178,6 +180,8 @@ _PLACES = {
     "PassContext": "passes.base:PassContext",
     "Plan": "passes.planning.plan:Plan",
     "plan": "passes.planning.plan:plan",
+    "Sweep": "passes.planning.sweep:Sweep",
+    "sweep": "passes.planning.sweep:sweep",
     "LocalForm": "passes.op_sharding.assignment:LocalForm",
     "LocalForms": "passes.op_sharding.forms:LocalForms",
     "PIPELINE": "passes.pipelines:PIPELINE",

@@ -232,7 +232,8 @@ def remarks(default: str = FEW) -> tuple[Argument, ...]:
 
 
 PROGRAM = (
-    argument("file", metavar="FILE", help="HLO, as text or serialized, or StableHLO; - is standard input"),
+    argument("file", metavar="FILE",
+             help="HLO, as text or serialized, StableHLO, or FILE.py:FUNCTION of JAX; - is standard input"),
     argument("--import", dest="imports", metavar="FILE.py", action="append", default=[],
              help="run this Python file first, for its custom-calls and rules"),
 )  # fmt: skip

@@ -7,7 +7,6 @@ import argparse
 import os
 from pathlib import Path
 
-from ..frontends.extras import imported
 from ..frontends.jax.user_file import from_file
 from .exit_codes import EXIT_OK
 from .messages import tell_found
@@ -22,7 +21,6 @@ def from_jax_command(args: argparse.Namespace) -> int:
     if args.devices is not None:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}={args.devices}".strip()
         os.environ["JAX_PLATFORMS"] = "cpu"
-    imported("jax", "to read programs from JAX")
     with working(f"running {path}"):
         module = from_file(path, name)
     tell_found(args, module.warnings, quiet=False)

@@ -6,7 +6,7 @@ import argparse
 import math
 from collections.abc import Callable
 
-from ..driver.devices import Ranks
+from ..driver.ranks import Ranks
 from ..driver.training.cadence import Cadence
 from ..driver.training.loop import CheckpointPlan, Trainer, state_count
 from ..driver.training.recovery import FOLD, SHRINK, smaller_mesh

@@ -130,6 +130,10 @@ class Clock:
         found = self._around(value).stored.get(value)
         return self._is_written(value) if found is None else found
 
+    def is_joined(self, instruction: Instruction) -> bool:
+        """Whether an op runs in the kernel of a product, and takes no time of its own."""
+        return instruction in self._around(instruction).hosts
+
     def together(self, value: Instruction) -> Collection[Instruction]:
         """Returns the values of the kernel that makes a value; of its own if none are fused."""
         return (value,) if self._stored is None else self._stored.together(value)

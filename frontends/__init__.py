@@ -39,10 +39,17 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Modu
 def load(path: str | Path, *, verify: bool = True) -> Module:
     """Reads the module in a file: HLO text, a serialized HloModuleProto, HloProto or HloSnapshot; or, with the extra
     `xla`, StableHLO as text, MLIR bytecode, a portable artifact or what `jax.export` serializes. `-` is standard input.
+    `FILE.py:FUNCTION` runs a Python file: its function returns `(f, args)`, or `f` traced or lowered, and the module is
+    the program that JAX makes of `f`.
 
     Files named `*.pb` are read as serialized HLO; otherwise the contents decide. Raises CompileError, also if the file
     cannot be read. `verify=False` skips the checks of shapes and shardings.
     """
+    file, _, function = str(path).rpartition(":")
+    if file.endswith(".py") and function.isidentifier():
+        from .jax.user_file import from_file
+
+        return from_file(file, function)
     name, data = _contents(path)
     is_named = name.endswith(".pb")
     if is_named or may_be_proto(data):

@@ -79,6 +79,7 @@ def test_names() -> None:
         "builder", "InternalError", "Algebra", "jax", "Attributes", "ShapeError", "compile", "Program", "NativeMemory",
         "Movement", "Memory", "Along", "RowMajor", "forecast", "StepForecast",
         "pipeline_schedule", "PipelineSchedule", "checkpoint", "train", "Trained", "strip_annotations", "plan", "Plan",
+        "sweep", "Sweep",
         "page", "Page",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted

@@ -103,6 +103,9 @@ USES: dict[str, str] = {
     "plan": "try:\n    assert it(hloom.parse(text), 'h100', mesh='4').peak > 0\n"
             "except hloom.CompileError as e:\n    assert 'HiGHS' in str(e)",
     "Plan": "assert it.__doc__",
+    "sweep": "try:\n    assert it(hloom.parse(text), ['h100'], devices=[4], best=1).best.judged.fits\n"
+             "except hloom.CompileError as e:\n    assert 'HiGHS' in str(e)",
+    "Sweep": "assert it.__doc__",
     "strip_annotations": "m = hloom.parse(text)\nit(m)\nassert m.num_partitions == 1",
     "load_strategy": "try:\n    it('examples/none.toml')\nexcept hloom.CompileError:\n    pass",
     "partition": "assert it(hloom.parse(text), forms=hloom.local_forms()).num_partitions == 4",

@@ -78,7 +78,8 @@ ROOMS: dict[str, set[str]] = {
     "passes/annotating": {"passes/base"},
     "passes/propagation": {"passes/base", "passes/op_sharding", "passes/resharding"},
     "passes/planning": {
-        "passes", "passes/annotating", "passes/base", "passes/op_sharding", "passes/propagation", "passes/resharding",
+        "passes", "passes/annotating", "passes/base", "passes/cleanup", "passes/op_sharding", "passes/propagation",
+        "passes/resharding",
     },
     "passes/spmd/checks": {"passes/op_sharding"},
     "passes/spmd/emit": {

@@ -22,7 +22,7 @@ PACKAGES = (hloom, hloom.jax, hloom.runtime, builder)
 NO_VALUES = {
     "Op", "Attributes", "Pass", "Machine", "KernelProvider", "LocalOp", "Array", "Hook", "Compiled", "Lowered",
     "Program", "Memory", "Movement",
-    "Transformed", "Plan", "JaxPlan",
+    "Transformed", "Plan", "JaxPlan", "Sweep",
 }  # fmt: skip
 Member = (property, cached_property, classmethod, staticmethod, FunctionType)
 WAYS: tuple[Callable[[Any], Any], ...] = (copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value)))

@@ -13,14 +13,16 @@ from typing import Any, NoReturn, cast
 from ...ir.diagnostics import CompileError, fail
 from ...ir.graph.module import Module
 from ...ir.graph.stack_frames import SourceSpan
+from ..extras import imported
 from ..user_lines import UserLines
-from .lower import from_jax
+from .lower import PURPOSE, from_jax
 
 
 def from_file(path: str, name: str) -> Module:
     """Returns the program that a function of a Python file gives: a function and its arguments, or what JAX has traced
     or lowered. Raises CompileError with the user's own line for errors in the file.
     """
+    imported("jax", PURPOSE)
     with _users_code(path):
         names = runpy.run_path(path)
         function = names.get(name)
@@ -77,4 +79,4 @@ def _fail(path: str, error: BaseException) -> NoReturn:
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     few = "devices" in message and isinstance(error, ValueError)
     fail(f"{type(error).__name__}: {message}", UserLines().location(span),
-         help="--devices N gives JAX N virtual devices; an AbstractMesh needs none" if few else None)
+         help="an AbstractMesh needs no devices; hloom from-jax --devices N gives JAX N virtual ones" if few else None)

@@ -6,18 +6,18 @@ renews a parameter lies in its memory. Of a partial sum the reduced copy counts,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from ...cost.attention import OutsideOfAttention
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import memory
 from ...ir.graph.op import Role
 from ..propagation.values import Leaf
-from ..resharding.table import PARTIAL
-from .clusters import Stand
-from .model import Model
+from .clusters import Clusters, Stand
 
 _MOMENTS = 6
 _SMALL = 1 << 12  # bytes of values that do not count
@@ -37,9 +37,13 @@ class Held:
         return self.leaf.shape.byte_size
 
 
-def busiest(model: Model) -> list[list[Held]]:
-    """Returns the values alive at some moments, far from one another, the one with most bytes first."""
-    held, end = _held(model)
+def busiest(
+    clusters: Clusters, kept: Callable[[Leaf], Stand], kernels: OutsideOfAttention | None = None
+) -> list[list[Held]]:
+    """Returns the values alive at some moments, far from one another, the one with most bytes first. `kept` tells how
+    the copy of a value that lives on stands in its class; values inside of `kernels` are in no memory.
+    """
+    held, end = _held(clusters, kept, kernels)
     change = np.zeros(end + 2)
     for value in held:
         change[value.first] += value.size
@@ -54,12 +58,13 @@ def busiest(model: Model) -> list[list[Held]]:
     return [[v for v in held if v.first <= moment <= v.last] for moment in chosen]
 
 
-def _held(model: Model) -> tuple[list[Held], int]:
-    clusters = model.clusters
+def _held(
+    clusters: Clusters, kept: Callable[[Leaf], Stand], kernels: OutsideOfAttention | None
+) -> tuple[list[Held], int]:
     position: dict[Instruction, int] = {}
     _visit(clusters.module.entry, position)
     end, entry = len(position), clusters.module.entry
-    shown = _views(model)
+    shown = _views(clusters)
     spans: dict[Leaf, tuple[int, int]] = {}
     for leaf in clusters.home:
         if clusters.is_free(leaf) or leaf.instruction not in position:
@@ -76,7 +81,8 @@ def _held(model: Model) -> tuple[list[Held], int]:
     for leaf, (first, last) in spans.items():
         if leaf in renewing or leaf not in clusters.home or leaf.shape.byte_size < _SMALL:
             continue
-        found.append(Held(leaf, _kept(model, leaf), first, last))
+        if kernels is None or kernels.is_stored(leaf.instruction):
+            found.append(Held(leaf, kept(leaf), first, last))
     return found, end
 
 
@@ -88,20 +94,11 @@ def _visit(computation: Computation, position: dict[Instruction, int]) -> None:
         position[instruction] = len(position)
 
 
-def _views(model: Model) -> dict[Leaf, Leaf]:
+def _views(clusters: Clusters) -> dict[Leaf, Leaf]:
     """Returns the value that each view shows."""
     found: dict[Leaf, Leaf] = {}
-    for instruction, leaves in model.clusters.graph.leaves.items():
+    for instruction, leaves in clusters.graph.leaves.items():
         if memory(instruction.op).is_view and len(leaves) == 1 and instruction.operands:
-            source = model.clusters.graph.leaves[instruction.operands[0]][0]
+            source = clusters.graph.leaves[instruction.operands[0]][0]
             found[leaves[0]] = found.get(source, source)
     return found
-
-
-def _kept(model: Model, leaf: Leaf) -> Stand:
-    """Returns the stand of the copy that lives on."""
-    stand = model.stand(leaf)
-    if PARTIAL in stand.places:
-        reads = model.readers_of(leaf)
-        return reads[0].stand if reads else stand
-    return stand

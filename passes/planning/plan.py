@@ -20,20 +20,20 @@ from ...ir.brief import brief
 from ...ir.checked_call import checked
 from ...ir.diagnostics import fail
 from ...ir.gc_pause import paused_collector
-from ...ir.graph.module import Module, Stage, clone_module
+from ...ir.graph.module import Module, Stage
 from ...ir.in_notebooks import InNotebooks
 from ...ir.sharding.mesh import AxisRef, Mesh
-from .. import pipelines
-from ..annotating.strip import strip_annotations
-from ..base import PassContext, run_pipeline
+from ..base import PassContext
 from ..op_sharding.divisions import Divisions
 from ..resharding.table import WHOLE, Division
+from .classes import Classes
 from .clusters import Clusters
 from .fewest import FewSettings, fewest
 from .judge import Judged, judge
 from .kept import Kept, kept_in
 from .meshes import annotated_mesh, meshes_of
 from .model import Choice, Model
+from .prepared import prepared
 from .program import Costs, PlanValue, solve, solver
 from .search import search
 from .written import annotated
@@ -41,7 +41,6 @@ from .written import annotated
 _MOST = 6  # proposals that are judged
 _SOLVING = 0.5  # share of the time for the solver
 _FEW = 3  # candidates that are judged whatever time it takes
-PREPARE = tuple(p for p in pipelines.PROPAGATE if p.name not in ("propagate", "device-orders"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +159,8 @@ class _Planning:
         self.candidates: list[PlanCandidate] = []
 
     def run(self, meshes: Sequence[Mesh], keep: Sequence[str]) -> Plan:
-        prepared = clone_module(self.module)
-        strip_annotations(prepared)
-        run_pipeline(PREPARE, prepared, PassContext(num_devices=1, default_devices=1))
         context = PassContext(machine=self.machine.of_devices(meshes[0].size))
-        clusters = Clusters(prepared, context.forms)
+        clusters = Clusters(prepared(self.module), context.forms)
         tried = [_OnMesh(clusters, context, mesh, kept_in(self.module, keep, mesh), self.limit) for mesh in meshes]
         share = self.seconds * _SOLVING / len(tried)
         for one in tried:
@@ -227,7 +223,8 @@ class _OnMesh:
         parameters = clusters.module.entry.parameters
         fixed = {clusters.graph.leaves[parameters[k.parameter]][0]: k.division for k in kept}
         axes = [mesh.digits(AxisRef(name)) for name, _ in mesh.axes]
-        self.model = Model(clusters, Divisions(context.decider(mesh.size), axes), fixed)
+        classes = Classes(clusters, context.machine, fixed)
+        self.model = Model(classes, Divisions(context.decider(mesh.size), axes))
         self.costs = Costs(self.model)
         self.proposals: list[Named] = []
         self.bound = 0.0
@@ -244,8 +241,8 @@ class _OnMesh:
 
     def presets(self) -> Iterator[Named]:
         """Yields the best choices with all weights whole, and with all divided by all axes together."""
-        clusters, classes = self.model.clusters, self.model.classes
-        weights = {self.model.class_of[clusters.home[leaf][0].number] for leaf in clusters.renewed.values()}
+        clusters, classes = self.model.of.clusters, self.model.classes
+        weights = {self.model.of.of[clusters.home[leaf][0].number] for leaf in clusters.renewed.values()}
         if not weights:
             return
         for name, divides in (("all data parallel", False), ("all sharded", True)):
@@ -266,9 +263,9 @@ class _OnMesh:
         if choice is None:
             return
         base, found = self.costs.value(choice), list[Regret]()
-        for parameter in self.model.clusters.module.entry.parameters:
-            leaf = self.model.clusters.graph.leaves[parameter][0]
-            number = self.model.class_of[self.model.clusters.home[leaf][0].number]
+        for parameter in self.model.of.clusters.module.entry.parameters:
+            leaf = self.model.of.clusters.graph.leaves[parameter][0]
+            number = self.model.of.of[self.model.of.clusters.home[leaf][0].number]
             of_class = self.model.classes[number]
             if of_class.example.leaf is not leaf or len(of_class.rows) < 2:
                 continue

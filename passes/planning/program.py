@@ -22,14 +22,15 @@ import numpy.typing as npt
 
 from ...ir.diagnostics import fail
 from ..resharding.table import Division
-from .model import Choice, Model, Reads
-from .moments import busiest
+from .classes import Reads
+from .model import Choice, Model
 from .times import Floats
 
 SHARE = 0.05  # of C + K + H in the objective
 _GAP = 5e-4  # relative, at which a solution counts as optimal
 _BEYOND = 1e3  # price of memory beyond the limit, in limits, where a stage may exceed it
 _TIE = 1e-3  # of the objective: of equals the one with less memory
+OVER = 1e3  # price of memory beyond the limit, relative
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class PlanValue:
     @property
     def objective(self) -> float:
         return self.seconds + SHARE * (self.computing + self.waiting + self.hiding)
+
+    def price(self, limit: float) -> float:
+        """Returns the objective, more for memory beyond the limit."""
+        return self.objective * (1.0 + OVER * max(0.0, self.memory / limit - 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +97,11 @@ class Costs:
     assumed: Assumed = Assumed()
     moments: list[dict[int, Floats]] = field(init=False)
     _moves: dict[tuple[Division, Division, int, bool], float] = field(init=False, default_factory=dict[Any, float])
+    _read: dict[tuple[Any, ...], tuple[float, float]] = field(init=False, default_factory=dict[Any, Any])
 
     def __post_init__(self) -> None:
         self.moments = []
-        for held in busiest(self.model):
+        for held in self.model.of.moments:
             found: dict[int, Floats] = {}
             for value in held:
                 number = value.stand.cluster
@@ -106,7 +112,7 @@ class Costs:
     def under(self, assumed: Assumed) -> Costs:
         """Returns the costs under another assumption."""
         other = object.__new__(Costs)
-        other.model, other.assumed, other.moments, other._moves = self.model, assumed, self.moments, {}
+        other.model, other.assumed, other.moments, other._moves, other._read = self.model, assumed, self.moments, {}, {}
         return other
 
     def move(self, source: Division, target: Division, size: int, hides: bool) -> float:
@@ -128,19 +134,43 @@ class Costs:
         computing = sum(classes[n].computing[row] for n, row in choice.items())
         waiting = sum(classes[n].exchanging[row] for n, row in choice.items())
         hiding = 0.0
-        for reads in self.model.reads:
-            source = reads.stand.division(divisions[reads.stand.cluster])
-            once: dict[Division, tuple[float, bool]] = {}
-            for reader in reads.readers:
-                target = reader.stand.division(divisions[reader.stand.cluster])
-                cost = reads.count * reader.runs * self.move(source, target, reads.size, reader.hides)
-                before = once.get(target, (0.0, True))
-                once[target] = max(cost, before[0]), reader.hides and before[1]
-            for cost, hides in once.values():
-                hiding, waiting = (hiding + cost, waiting) if hides else (hiding, waiting + cost)
+        for number in range(len(self.model.of.reads)):
+            waits, hides = self.read(number, divisions)
+            waiting, hiding = waiting + waits, hiding + hides
         held = (sum(float(of[choice[n]]) for n, of in moment.items()) for moment in self.moments)
         seconds = max(computing + waiting + self.exposed * hiding, waiting + hiding)
         return PlanValue(float(seconds), float(computing), float(waiting), float(hiding), max(held, default=0.0))
+
+    def read(self, number: int, divisions: Mapping[int, Division]) -> tuple[float, float]:
+        """Returns the seconds in which the values of some reads, by their number, are brought to their readers: those
+        that computation waits for, and those that may hide.
+        """
+        reads = self.model.of.reads[number]
+        key = (number, *[divisions[n] for n in reads.classes])
+        found = self._read.get(key)
+        if found is None:
+            found = self._read[key] = self._brought(reads, divisions)
+        return found
+
+    def _brought(self, reads: Reads, divisions: Mapping[int, Division]) -> tuple[float, float]:
+        """Returns these seconds; a copy in one division is made once."""
+        source = reads.stand.division(divisions[reads.stand.cluster])
+        once: dict[Division, tuple[float, bool]] = {}
+        for reader in reads.readers:
+            target = reader.stand.division(divisions[reader.stand.cluster])
+            if target != source:
+                cost = reads.count * reader.runs * self.move(source, target, reads.size, reader.hides)
+                before = once.get(target, (0.0, True))
+                once[target] = max(cost, before[0]), reader.hides and before[1]
+        waiting = hiding = 0.0
+        for cost, hides in once.values():
+            waiting, hiding = (waiting, hiding + cost) if hides else (waiting + cost, hiding)
+        return waiting, hiding
+
+    @property
+    def least(self) -> float:
+        """The bytes that no choice goes below."""
+        return max((sum(float(of.min()) for of in moment.values()) for moment in self.moments), default=0.0)
 
     @property
     def exposed(self) -> float:
@@ -192,7 +222,7 @@ def solve(
             column = builder.column(float(of_class.computing[row]), float(of_class.exchanging[row]))
             builder.entry(one, column, 1.0)
     count = len(builder.costs)
-    for reads in costs.model.reads:
+    for reads in costs.model.of.reads:
         _add_reads(builder, costs, reads, rows, first, most)
     spent = np.array(builder.costs).T
     columns, scale = len(builder.costs), 1.0 / max(spent[0].max(initial=0.0), 1e-15)

@@ -20,7 +20,6 @@ from .model import Choice, Model
 from .program import SHARE, Allowed, Assumed, Costs, PlanValue, Solution, solve
 
 ASSUMED = (Assumed(0.0, 8.0), Assumed(0.4, 4.0), Assumed(1.0, 1.0))
-_OVER = 1e3  # price of memory beyond the limit, relative
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +47,27 @@ def search(costs: Costs, limit: float = math.inf, seconds: float = 30.0, joint: 
     begun, lists, bound, columns = time.monotonic(), list[list[Proposal]](), 0.0, 0
     for number, assumed in enumerate(ASSUMED):
         under = costs.under(assumed)
-        stages = _Stages(under, limit, begun + seconds * (number + 1) / (len(ASSUMED) + (1 if joint else 0)))
-        stages.run()
-        lists.append(stages.ranked())
+        lists.append(by_axes(under, limit, begun + seconds * (number + 1) / (len(ASSUMED) + (1 if joint else 0))))
     if joint:
         left = begun + seconds - time.monotonic()
         base = costs.under(ASSUMED[0])
         choices = (p.choice for found in lists for p in found)
-        best = min(choices, key=lambda c: _price(base.value(c), limit), default=None)
+        best = min(choices, key=lambda c: base.value(c).price(limit), default=None)
         solution = _jointly(base, best, limit, max(left, 1.0))
         bound, columns = max(solution.bound, 0.0), solution.columns
         if solution.choice is not None:
             lists[0].insert(0, Proposal("all axes jointly", solution.choice, base.value(solution.choice)))
-            lists[0].sort(key=lambda p: _price(p.value, limit))
+            lists[0].sort(key=lambda p: p.value.price(limit))
     turns = (found[n] for n in range(max(map(len, lists), default=0)) for found in lists if n < len(found))
     once = {tuple(sorted(p.choice.items())): p for p in reversed(list(turns))}
     return Found(tuple(reversed(once.values())), bound / (1 + SHARE), columns)
+
+
+def by_axes(costs: Costs, limit: float, deadline: float) -> list[Proposal]:
+    """Returns the choices of all stages but the joint one, best first."""
+    stages = _Stages(costs, limit, deadline)
+    stages.run()
+    return stages.ranked()
 
 
 class _Stages:
@@ -74,7 +78,7 @@ class _Stages:
         self.found: list[Proposal] = []
 
     def ranked(self) -> list[Proposal]:
-        return sorted(self.found, key=lambda p: _price(p.value, self.limit))
+        return sorted(self.found, key=lambda p: p.value.price(self.limit))
 
     def run(self) -> None:
         axes = range(len(self.costs.model.divisions.sizes))
@@ -139,6 +143,3 @@ def _jointly(costs: Costs, best: Choice | None, limit: float, seconds: float) ->
         return solve(costs, limit=limit, seconds=seconds, start=best)
     return solve(costs, allowed, limit=limit, seconds=seconds, most=slack + 1e-15, start=best)
 
-
-def _price(value: PlanValue, limit: float) -> float:
-    return value.objective * (1.0 + _OVER * max(0.0, value.memory / limit - 1.0))

@@ -1,6 +1,7 @@
 """Times of a cluster's ops under each of its divisions, as the timeline has them: `launch + max(work, memory)` per op.
 
 Values that a compiler fuses lie in no memory, and attention is one kernel where the machine has one (`cost.seconds`).
+What joins the kernel of a product is taken to be hidden beneath its work.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ import numpy.typing as npt
 from ...cost.attention import KnownAttention
 from ...cost.machine import SECOND, Machine
 from ...cost.products import ProductSizes
+from ...cost.seconds import Clock
 from ...cost.uses import algebra, overwritten
 from ...cost.work import is_contraction
-from ...ir.analysis.stored import Stored
 from ...ir.graph.algebra import Algebra
-from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import PassesOn, memory
 from ..op_sharding.anywhere import is_structure
+from ..op_sharding.assignment import is_independent
 from ..op_sharding.divisions import Divisions
+from ..resharding.table import WHOLE
 from .clusters import ClusterMember, OpCluster, stand_of
 
 Floats = npt.NDArray[np.float64]
@@ -29,12 +31,13 @@ Rows = npt.NDArray[np.int64]  # divisions: one row each, one column per axis
 
 
 class Times:
-    """Times the clusters of one program on axes of these sizes. Times are seconds of all runs."""
+    """Times the clusters of one program on axes of these sizes, given the clock of the undivided program. Times are
+    seconds of all runs.
+    """
 
-    def __init__(self, divisions: Divisions, machine: Machine) -> None:
-        self._divisions, self._machine = divisions, machine
+    def __init__(self, divisions: Divisions, machine: Machine, clock: Clock) -> None:
+        self._divisions, self._machine, self._clock = divisions, machine, clock
         self._sizes = np.array(divisions.sizes, np.float64)
-        self._stored = Stored() if machine.fuses else None
         self._attention = KnownAttention(machine)
 
     def computing(self, cluster: OpCluster, rows: Rows) -> Floats:
@@ -50,13 +53,25 @@ class Times:
         for member in cluster.members:
             relation = member.relation
             assert relation.call is not None
-            back = {own: f for f, own in enumerate(member.factors)}
             op = relation.instruction.op
+            if self._is_plain(member):  # each axis by itself decides
+                barred = [own for f, own in enumerate(member.factors) if not is_independent(relation.rule, f)]
+                total[np.isin(rows, barred).any(axis=1)] = np.inf
+                continue
+            back = {own: f for f, own in enumerate(member.factors)}
             seconds = [
-                self._divisions.exchanged(op, relation.call, tuple(back.get(int(f), -1) for f in row)) for row in rows
+                self._divisions.exchanged(op, relation.call, tuple(back.get(f, WHOLE) for f in row))
+                for row in rows.tolist()
             ]
             total += member.runs * np.array(seconds)
         return total
+
+    def _is_plain(self, member: ClusterMember) -> bool:
+        """Whether every even division of an op's independent factors is legal, and exchanges nothing."""
+        relation = member.relation
+        assert relation.call is not None
+        form = self._divisions.decider.forms.of(relation.instruction.opcode, relation.call.attributes)
+        return not relation.rule.compound and (form is None or form.exchanged is None)
 
     def share(self, places: Sequence[int], rows: Rows) -> Floats:
         """Returns the part of a value that a device holds, given the place of an axis on each factor."""
@@ -65,9 +80,10 @@ class Times:
 
     def _member(self, member: ClusterMember, cluster: OpCluster, rows: Rows) -> Floats:
         instruction = member.relation.instruction
-        if is_structure(instruction) or memory(instruction.op).is_view or instruction.op.interface(PassesOn):
+        is_idle = is_structure(instruction) or memory(instruction.op).is_view or instruction.op.interface(PassesOn)
+        if is_idle or self._clock.is_joined(instruction):
             return np.zeros(len(rows))
-        size, is_stored = self._touched(member, cluster, rows), self._is_stored(instruction)
+        size, is_stored = self._touched(member, cluster, rows), self._clock.is_stored(instruction)
         times: Floats = np.array([self._machine.memory(float(s)) for s in size])
         if is_contraction(instruction):
             times = np.maximum(times, np.array([self._product(member, tuple(map(int, row))) for row in rows]))
@@ -86,10 +102,10 @@ class Times:
         total = np.zeros(len(rows))
         if count == len(instruction.operands):
             for number, operand in enumerate(instruction.operands):
-                if number not in kept and self._is_stored(operand):
+                if number not in kept and self._clock.is_stored(operand):
                     moved = algebra(instruction) is Algebra.MOVE
                     total += np.minimum(held[number], written) if moved else held[number]
-        if self._is_stored(instruction):
+        if self._clock.is_stored(instruction):
             others = [held[n] for n in range(count) if n not in kept]
             total += np.minimum(written, sum(others, np.zeros(len(rows)))) if len(others) < count else written
         return total
@@ -108,6 +124,3 @@ class Times:
         if share is not None:
             return share * self._machine.work(found.multiply_adds, element) / self._machine.attention
         return self._machine.product(found, element)
-
-    def _is_stored(self, value: Instruction) -> bool:
-        return (self._stored is None or self._stored(value)) and value not in self._attention.of(value.parent).inside

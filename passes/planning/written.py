@@ -34,7 +34,7 @@ def kept_division(model: Model, choice: Choice, leaf: Leaf) -> Division:
     division = model.division_of(leaf, choice)
     if PARTIAL not in division:
         return division
-    readers = model.readers_of(leaf)
+    readers = model.of.readers_of(leaf)
     if readers:
         stand = readers[0].stand
         return stand.division(model.classes[stand.cluster].division(choice[stand.cluster]))
@@ -45,7 +45,7 @@ def annotated(model: Model, choice: Choice, mesh: Mesh, inner: bool = True) -> M
     """Returns a copy of the model's program with the choice as annotations: of parameters and results, and unless
     `inner` is False of all other values.
     """
-    clusters, copies = model.clusters, dict[Instruction, Instruction]()
+    clusters, copies = model.of.clusters, dict[Instruction, Instruction]()
     module = clone_module(clusters.module, copies)
     entry = clusters.module.entry
     for instruction, leaves in clusters.graph.leaves.items():
@@ -65,7 +65,7 @@ def annotated(model: Model, choice: Choice, mesh: Mesh, inner: bool = True) -> M
 
 
 def _of_results(model: Model, choice: Choice, mesh: Mesh) -> Sharding | TupleSharding:
-    clusters, root = model.clusters, model.clusters.module.entry.root
+    clusters, root = model.of.clusters, model.of.clusters.module.entry.root
     found: list[Sharding] = []
     for leaf in clusters.results:
         known = leaf in clusters.home and leaf.shape.is_array
@@ -96,9 +96,9 @@ def _pin(model: Model, choice: Choice, mesh: Mesh, copies: dict[Instruction, Ins
 
 def _pins(model: Model, choice: Choice) -> Iterator[tuple[Instruction, int, Leaf, Division]]:
     """Yields the operands of contractions that are read in another division than they are kept in."""
-    clusters = model.clusters
+    clusters = model.of.clusters
     for cluster in clusters.all:
-        number = model.class_of[cluster.number]
+        number = model.of.of[cluster.number]
         row = model.classes[number].division(choice[number])
         for member in cluster.members:
             relation = member.relation

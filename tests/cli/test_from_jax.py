@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hloom import load
+from hloom import load, parse
 from support.command_line import EXAMPLES, hloom, process
 
 pytest.importorskip("jax")
@@ -62,10 +62,21 @@ def test_what_a_function_may_return(name: str, folder: Path) -> None:
     assert "sine" in done.out
 
 
+def test_other_commands_take_functions(folder: Path) -> None:
+    done = hloom("show", "programs.py:pair", cwd=folder)
+    assert (done.code, done.err) == (0, "")
+    written = hloom("from-jax", "programs.py:pair", cwd=folder).out
+    assert done.out.partition("\n\n")[0] == written.partition("\n\n")[0]
+    assert load(folder / "programs.py:pair").entry.root.shape == parse(written).entry.root.shape
+    wrong = hloom("forecast", "programs.py:none", "--machine", "h100", cwd=folder)
+    assert wrong.code == 65
+    assert "programs.py has no function 'none'" in wrong.err
+
+
 MISTAKES = {
     "programs.py:wrong_shape": ("programs.py:5:12: error: TypeError: dot_general requires contracting dimensions",
                                 "5 |     return jnp.sin(x) @ jnp.ones((3, 5))"),
-    "programs.py:big_mesh": ("programs.py:14:24: error: ValueError: ", "help: --devices N gives JAX"),
+    "programs.py:big_mesh": ("programs.py:14:24: error: ValueError: ", "hloom from-jax --devices N gives JAX N"),
     "programs.py:leaves": ("programs.py:13:", "error: SystemExit: 3"),
     "programs.py:number": ("returns an object of type int", "help: return (f, args), where"),
     "programs.py:no_arguments": ("returns an object of type tuple: function, int", "where args is a tuple"),

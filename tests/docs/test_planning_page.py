@@ -23,7 +23,7 @@ def test_commands(tmp_path: Path) -> None:
     pytest.importorskip("highspy")
     (tmp_path / "examples").symlink_to(EXAMPLES)
     lines = [shlex.split(line)[1:] for block in blocks("sh") for line in block.splitlines()]
-    assert [line[0] for line in lines] == ["from-jax", "plan", "run", "prove", "forecast"]
+    assert [line[0] for line in lines] == ["plan", "run", "prove", "forecast"]
     for line in lines:
         if line[0] != "run":
             done = hloom(*line, cwd=tmp_path)

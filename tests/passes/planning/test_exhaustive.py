@@ -9,14 +9,15 @@ import hloom
 import pytest
 from hloom.cost.links import parse_links
 from hloom.cost.machine import Cluster
-from hloom.ir.graph.module import clone_module
 from hloom.ir.sharding.mesh import AxisRef, Mesh
-from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.base import PassContext
 from hloom.passes.op_sharding.divisions import Divisions
+from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.judge import judge
 from hloom.passes.planning.model import Model
-from hloom.passes.planning.plan import PREPARE, plan
+from hloom.passes.planning.plan import plan
+from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import Costs, solve
 from hloom.passes.planning.written import annotated
 
@@ -59,9 +60,9 @@ def graph(seed: int, most: int = 3) -> hloom.Module:
 def compare(seed: int, most: int = 3) -> tuple[float, float]:
     """Returns the forecast of the plan, and the best of all choices."""
     module = graph(seed, most)
-    prepared, context = clone_module(module), PassContext(machine=MACHINE)
-    run_pipeline(PREPARE, prepared, PassContext(num_devices=1))
-    model = Model(Clusters(prepared, context.forms), Divisions(context.decider(4), [MESH.digits(AxisRef("data"))]))
+    context = PassContext(machine=MACHINE)
+    divisions = Divisions(context.decider(4), [MESH.digits(AxisRef("data"))])
+    model = Model(Classes(Clusters(prepared(module), context.forms), context.machine), divisions)
     costs = Costs(model)
     rows = [range(len(c.rows)) for c in model.classes]
     choices = [dict(enumerate(choice)) for choice in itertools.product(*rows)]

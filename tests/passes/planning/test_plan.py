@@ -10,11 +10,12 @@ import pytest
 from hloom.cost.links import parse_links
 from hloom.cost.machine import Cluster
 from hloom.ir.sharding.mesh import AxisRef
-from hloom.passes.base import PassContext, run_pipeline
+from hloom.passes.base import PassContext
 from hloom.passes.op_sharding.divisions import Divisions
+from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.model import Model
-from hloom.passes.planning.plan import PREPARE
+from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import Costs, solve
 from hloom.runtime.inputs.inputs import inputs_for_module
 
@@ -112,10 +113,9 @@ def columns(layers: int, devices: int) -> int:
         lines.append(f"x{n + 1} = f32[1024,512] tanh(h{n})")
     lines[-1] = "ROOT " + lines[-1]
     module = hloom.parse("HloModule m\nENTRY e {\n" + "\n".join(lines) + "\n}\n")
-    run_pipeline(PREPARE, module, PassContext(num_devices=1))
     context, mesh = PassContext(machine=SLOW), hloom.Mesh.of(a=devices)
     divisions = Divisions(context.decider(devices), [mesh.digits(AxisRef("a"))])
-    return solve(Costs(Model(Clusters(module, context.forms), divisions))).columns
+    return solve(Costs(Model(Classes(Clusters(prepared(module), context.forms), context.machine), divisions))).columns
 
 
 def test_the_size_of_the_program_grows_neither_with_layers_nor_with_devices() -> None:

@@ -1,0 +1,225 @@
+"""Compares meshes and machines for one program: the graph and its classes are found once, so that a mesh takes little.
+
+For each mesh of each machine a search (`descent`) finds a choice in the model. The few that look best are partitioned
+and scheduled, and the forecast ranks them. A mesh takes a fraction of a second, where a plan takes a minute.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...cost.machine import Machine
+from ...cost.presets import as_machine, machine_name
+from ...ir.brief import brief
+from ...ir.checked_call import checked
+from ...ir.diagnostics import fail
+from ...ir.gc_pause import paused_collector
+from ...ir.graph.module import Module, Stage
+from ...ir.sharding.digit import merge
+from ...ir.sharding.mesh import AxisRef, Mesh
+from ..base import PassContext
+from ..op_sharding.divisions import Divisions
+from ..resharding.table import WHOLE
+from .classes import Classes
+from .clusters import Clusters
+from .descent import Axis, axis_of, quick
+from .judge import Judged, judge
+from .kept import Kept, kept_in
+from .meshes import all_meshes, meshes_of
+from .model import Choice, Model
+from .moves import QuickTable
+from .prepared import prepared
+from .program import Assumed, Costs, PlanValue, solve, solver
+from .search import ASSUMED, by_axes
+from .written import annotated
+
+_SECONDS = 2.0  # of an integer program on one axis
+_LEARNING, _MOST_LEARNING = 0.3, 6.0  # the share of the time, and the seconds for a machine, to learn from two axes
+_LEARNED = (Assumed(0.0, 8.0), Assumed(1.0, 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """A mesh of a machine. `value` is the value of its best choice in the model; `judged` is the forecast of the
+    annotated `module`, for the few that were scheduled.
+    """
+
+    machine: str
+    mesh: Mesh
+    value: PlanValue
+    fits: bool
+    judged: Judged | None = None
+    module: Module | None = field(default=None, repr=False)
+
+    @property
+    def seconds(self) -> float:
+        """The forecast if there is one, else the time in the model."""
+        return self.judged.seconds if self.judged is not None else self.value.seconds
+
+    @property
+    def rank(self) -> tuple[bool, bool, float, float]:
+        fits = self.judged.fits if self.judged is not None else self.fits
+        return not fits, self.judged is None, self.seconds, self.value.memory
+
+
+@brief
+@dataclass(frozen=True)
+class Sweep:
+    """The points: first those with a forecast, then the others by their time in the model, last those that do not fit.
+    `spent` are the seconds that it took, `left_out` the number of meshes for which the time was too short.
+    """
+
+    points: tuple[SweepPoint, ...]
+    spent: float
+    left_out: int = 0
+
+    @property
+    def best(self) -> SweepPoint:
+        """The first point."""
+        return self.points[0]
+
+
+@checked
+def sweep(
+    module: Module, machines: Sequence[Machine | str], *, devices: Sequence[int] = (), meshes: str = "all",
+    memory: int = 0, keep: Sequence[str] = (), best: int = 5, seconds: float = 60.0,
+) -> Sweep:
+    """Compares meshes and machines for a GLOBAL module, which is left as it is.
+
+    `meshes` is `all`, every mesh of one or two axes of these `devices`, in both orders, or meshes as for `plan`, such
+    as `8x16;x=4,y=32`. `keep` lists shardings of parameters that must stay, `memory` limits a device (0: as its machine
+    does). The `best` ones get a forecast, at least the first, and others while there is time. It takes about this many
+    `seconds`, more if a single forecast does.
+
+    Raises CompileError if there is no solver (`pip install 'hloom[plan]'`), and for constraints that cannot be met.
+    """
+    solver()
+    if module.stage is not Stage.GLOBAL:
+        fail(f"a sweep is of a program that is not sharded yet, {module.name} is {module.stage.value}")
+    found = [(_name(one), as_machine(one)) for one in machines]
+    if not found:
+        fail("a sweep needs a machine")
+    with paused_collector():
+        return _Sweeping(module, dict(found), memory, keep, seconds).run(_meshes(meshes, devices, module), best)
+
+
+def _meaning(model: Model, choice: Choice) -> object:
+    """Returns the digits of the device number that divide each class: those of another mesh may be the same."""
+    found: list[object] = []
+    for number, of_class in enumerate(model.classes):
+        places = of_class.division(choice[number])
+        digits = [(place, axis) for place, axis in zip(places, model.divisions.axes) if place != WHOLE]
+        kept = dict.fromkeys(place for place, _ in digits)
+        found.append(frozenset((place, merge(d for p, axis in digits if p == place for d in axis)) for place in kept))
+    return tuple(found)
+
+
+def _squareness(mesh: Mesh) -> tuple[int, int]:
+    return min(size for _, size in mesh.axes), mesh.size
+
+
+def _name(machine: Machine | str) -> str:
+    return machine if isinstance(machine, str) and machine else machine_name(as_machine(machine))
+
+
+def _meshes(said: str, devices: Sequence[int], module: Module) -> list[Mesh]:
+    if said == "all":
+        counts = devices or [mesh.size for mesh in meshes_of(None, None, module)]
+        return [mesh for count in counts for mesh in all_meshes(count)]
+    return [mesh for one in said.split(";") for mesh in meshes_of(one, None, module)]
+
+
+class _Sweeping:
+    def __init__(
+        self, module: Module, machines: Mapping[str, Machine], memory: int, keep: Sequence[str], seconds: float
+    ) -> None:
+        self.module, self.machines, self.memory, self.keep, self.seconds = module, machines, memory, keep, seconds
+        self.begun = time.monotonic()
+        self.base = PassContext()
+        self.clusters = Clusters(prepared(module), self.base.forms)
+        self._classes: dict[object, Classes] = {}
+        self.known: list[Axis] = []
+
+    def run(self, meshes: Sequence[Mesh], best: int) -> Sweep:
+        every = [(name, mesh) for mesh in meshes for name in self.machines]
+        self._learn(meshes)
+        points: list[tuple[SweepPoint, Model, Choice]] = []
+        for name, mesh in every:
+            if points and time.monotonic() - self.begun > self.seconds:
+                break
+            points.append(self._point(name, mesh))
+        points.sort(key=lambda point: point[0].rank)
+        ranked = sorted(self._judged(points, best), key=lambda point: point.rank)
+        return Sweep(tuple(ranked), time.monotonic() - self.begun, len(every) - len(points))
+
+    def _judged(self, points: Sequence[tuple[SweepPoint, Model, Choice]], best: int) -> Iterator[SweepPoint]:
+        """Yields the points, with forecasts of the best different programs."""
+        known: dict[object, SweepPoint] = {}
+        for point, model, choice in points:
+            key = point.machine, point.mesh.size, _meaning(model, choice)
+            in_time = not known or time.monotonic() - self.begun < self.seconds
+            if key not in known and len(known) < best and in_time:
+                known[key] = self._judge(point, model, choice)
+            found = known.get(key)
+            yield point if found is None else replace(found, mesh=point.mesh, value=point.value)
+
+    def _limit(self, name: str) -> float:
+        return float(self.memory) if self.memory else self.machines[name].capacity
+
+    def _context(self, name: str, count: int) -> PassContext:
+        return replace(self.base, machine=self.machines[name].of_devices(count))
+
+    def _classes_of(self, name: str, kept: Sequence[Kept]) -> Classes:
+        """Returns the classes of the program, found once for all meshes on which the same must stay."""
+        machine = self.machines[name]
+        kernels = bool(machine.attention), machine.epilogues, machine.fuses
+        key = kernels, tuple((k.parameter, k.division) for k in kept)
+        if key not in self._classes:
+            parameters = self.clusters.module.entry.parameters
+            fixed = {self.clusters.graph.leaves[parameters[k.parameter]][0]: k.division for k in kept}
+            self._classes[key] = Classes(self.clusters, machine, fixed)
+        return self._classes[key]
+
+    def _costs(self, name: str, mesh: Mesh, kept: Sequence[Kept]) -> Costs:
+        axes = [mesh.digits(AxisRef(axis)) for axis, _ in mesh.axes]
+        decider = self._context(name, mesh.size).decider(mesh.size)
+        return Costs(Model(self._classes_of(name, kept), Divisions(decider, axes), QuickTable), ASSUMED[1])
+
+    def _learn(self, meshes: Sequence[Mesh]) -> None:
+        """Finds divisions by integer programs: on meshes of one axis, and on one of two axes for each machine."""
+        sizes = sorted({size for mesh in meshes for _, size in mesh.axes if size > 1})
+        for size in dict.fromkeys((sizes[0], sizes[-1])) if sizes else ():
+            costs = self._costs(next(iter(self.machines)), Mesh.of(data=size), ())
+            for assumed in _LEARNED:
+                under = costs.under(assumed)
+                for limit in (math.inf, max(costs.least, 1.0)):
+                    self._keep(costs, solve(under, seconds=_SECONDS, limit=limit, soft=True).choice)
+        square = max((mesh for mesh in meshes if len(mesh.axes) > 1), key=_squareness, default=None)
+        for name in self.machines:
+            left = self.begun + self.seconds * _LEARNING - time.monotonic()
+            if square is None or left < _SECONDS:
+                return
+            costs = self._costs(name, square, kept_in(self.module, self.keep, square))
+            for found in by_axes(costs, self._limit(name), time.monotonic() + min(left, _MOST_LEARNING))[:2]:
+                self._keep(costs, found.choice)
+
+    def _keep(self, costs: Costs, choice: Choice | None) -> None:
+        axes = range(len(costs.model.divisions.sizes)) if choice is not None else ()
+        for axis in (axis_of(costs.model, choice or {}, number) for number in axes):
+            if axis not in self.known:
+                self.known.append(axis)
+
+    def _point(self, name: str, mesh: Mesh) -> tuple[SweepPoint, Model, Choice]:
+        costs, limit = self._costs(name, mesh, kept_in(self.module, self.keep, mesh)), self._limit(name)
+        choice = quick(costs, self.known, limit)
+        value = costs.value(choice)
+        return SweepPoint(name, mesh, value, value.memory <= limit), costs.model, choice
+
+    def _judge(self, point: SweepPoint, model: Model, choice: Choice) -> SweepPoint:
+        """Returns a point with the forecast of its choice."""
+        module = annotated(model, choice, point.mesh)
+        context = self._context(point.machine, point.mesh.size)
+        return replace(point, judged=judge(module, context, point.mesh.size, self.memory), module=module)

@@ -1,0 +1,51 @@
+"""`hloom sweep`: the table, JSON, the program that it writes, and errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support.command_line import NAMED, hloom
+
+
+@pytest.fixture(autouse=True)
+def _needs_the_solver() -> None:
+    pytest.importorskip("highspy")
+
+
+def test_a_table_a_plot_and_the_best_program(tmp_path: Path) -> None:
+    out = tmp_path / "best.hlo"
+    done = hloom("sweep", NAMED, "--machine", "cpu-cluster", "--machine", "h100", "--devices", "2,4", "--best", "1",
+                 "--rows", "3", "-o", out, cwd=tmp_path)  # fmt: skip
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0].startswith("mlp: 6 meshes in ")
+    assert ".. 3 more" in lines
+    assert lines[-1].endswith("#")
+    assert hloom("run", out, "--check", cwd=tmp_path).code == 0
+
+
+def test_json_has_the_points_best_first(tmp_path: Path) -> None:
+    done = hloom("sweep", NAMED, "--machine", "h100", "--meshes", "4x2;8", "--set", "x=data,", "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    points = json.loads(done.out)["points"]
+    assert {tuple(p["mesh"].values()) for p in points} == {(4, 2), (8,)}
+    assert [p["seconds"] for p in points] == sorted(p["seconds"] for p in points)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--meshes", "8by4"), "'8by4' is no mesh"),
+        (("--devices", "0"), "'0' is not a number of at least 1"),
+        (("--set", "none=x,"), "'none' fits no value"),
+        (("--set", "x=three,"), "the mesh has no axis 'three'"),
+        (("--machine", "abacus"), "abacus"),
+    ],
+)
+def test_errors_are_named(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
+    done = hloom("sweep", NAMED, *arguments, cwd=tmp_path)
+    assert done.code in (2, 65)
+    assert message in done.err
+    assert "Traceback" not in done.err
