@@ -30,6 +30,7 @@ from .cleanup.sink_broadcasts import SinkBroadcasts
 from .cleanup.slice_of_pad import SliceOfPad
 from .cleanup.synchronous import Synchronous
 from .cleanup.uniform_precision import UniformPrecision
+from .cleanup.unit_transposes import UnitTransposes
 from .fusion.fuse import FusionPass
 from .propagation.device_orders import DeviceOrders
 from .propagation.one_device import OneDevice
@@ -41,6 +42,7 @@ from .schedule.flat_parameters import FlatParameters
 from .schedule.in_pieces import InPieces
 from .schedule.memory_order import MemoryOrder
 from .schedule.rematerialize import Rematerialize
+from .schedule.rewrites.accumulate_in_place import AccumulateInPlace
 from .schedule.rewrites.carry_reduce_scatters import CarryReduceScatters
 from .schedule.rewrites.common_gathers import CommonGathers
 from .schedule.rewrites.hierarchical import HierarchicalCollectives
@@ -64,7 +66,7 @@ PASSES: dict[str, type[Pass]] = {
         CombineCollectives, FusionPass, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces,
         CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers,
         ScheduleCollectives, Bucket, Overlap, MemoryOrder, Rematerialize, FlatParameters,
-        InPieces, ReduceIn,
+        InPieces, ReduceIn, AccumulateInPlace, UnitTransposes,
     )
 }
 
@@ -89,7 +91,7 @@ ORDER: tuple[OrderRule, ...] = (
         for rewrite in (
             "all-reduce-to-reduce-scatter", "reassociate-all-reduces", "common-gathers", "sink-all-reduces",
             "hoist-gathers", "prefetch-gathers", "carry-reduce-scatters", "hierarchical-collectives", "in-pieces",
-            "reduce-in",
+            "reduce-in", "accumulate-in-place",
         )
     ),
     *(OrderRule(combining, "flat-parameters", "parameters are joined by the buckets that gather them")

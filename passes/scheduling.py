@@ -7,8 +7,10 @@ from dataclasses import replace
 from ..ir.graph.module import Module
 from .base import Pass, PassContext, run_pipeline
 from .cleanup.equal_computations import EqualComputations
+from .cleanup.unit_transposes import UnitTransposes
 from .schedule.fastest import Fastest
 from .schedule.flat_parameters import FlatParameters
+from .schedule.rewrites.accumulate_in_place import AccumulateInPlace
 from .schedule.rewrites.common_gathers import CommonGathers
 from .schedule.rewrites.reassociate import ReassociateAllReduces
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
@@ -17,6 +19,8 @@ from .schedule.sizes import Bytes
 
 SCHEDULE: tuple[Pass, ...] = (
     EqualComputations(),  # collectives with equal reducers can share a message
+    AccumulateInPlace(),  # before sums over devices leave loops, which then know the part
+    UnitTransposes(),  # which are views
     AllReduceToReduceScatter(),  # these three send less, whatever the order is
     ReassociateAllReduces(),
     CommonGathers(),

@@ -6,16 +6,15 @@
 A loop over micro-batches reduces its gradients once in place of once per trip. The result is the same sum in another
 order, given that
 
-- the sum is added to an element of the state, or written into a part of one, and becomes the same element of the next
-  state; between lie only moves, and conversions of floats to a wider type;
+- the sum is added to an element of the state or to a part of one, or written into a part, and becomes the same element
+  of the next state; between lie only moves, and conversions of floats to a wider type;
 - nothing else reads that element: neither the body nor the condition;
 - places in it, and predicates that choose whether to add, are the same on all devices of a group;
 - an element that is only written into begins with zeros.
 
-An all-reduce never sinks through a scatter, whose indices may differ from device to device. Parts that are written into
-an array (the gradients of stacked layers) are reduced together: the bytes are the same, but the overlap with the body
-is lost. So an all-reduce sinks only where that saves `least_gain` of its time in the loop, or in the loops around it as
-well, if it can sink out of these, too.
+Parts that are written into an array (the gradients of stacked layers) are reduced together: the bytes are the same, but
+the overlap with the body is lost. So an all-reduce sinks only where that saves `least_gain` of its time in the loop, or
+in the loops around it as well, if it can sink out of these, too.
 """
 
 from __future__ import annotations
@@ -34,6 +33,7 @@ from ....ir.ops.comparison import Select
 from ....ir.ops.control import WhileAttributes
 from ....ir.ops.conversion import Copy
 from ....ir.ops.elementwise import ADD
+from ....ir.ops.scatter import Scatter, ScatterAttributes
 from ....ir.ops.shaping import Transpose
 from ....ir.ops.slicing import DynamicSlice, DynamicUpdateSlice
 from ....ir.ops.structure import moved_constant
@@ -228,6 +228,8 @@ class _Walk:
             return self._added(user, value)
         if isinstance(user.op, DynamicUpdateSlice):
             return self._written(user, value)
+        if isinstance(user.op, Scatter) and self.free:
+            return self._scattered(user, value)
         if isinstance(user.op, Select) and not self.free and self.part is None:
             return self._chosen(user, value)
         return f"{user.opcode} {user.name} lies between"
@@ -259,6 +261,17 @@ class _Walk:
         self.base, self.part, self.free = base, None, False
         self.found.reads.append(user)
         self.found.uniform += starts
+        return None
+
+    def _scattered(self, user: Instruction, value: Instruction) -> str | None:
+        array, indices, *updates = user.operands
+        adds = reduction_monoid(user.attributes_as(ScatterAttributes).to_apply) is Monoid.ADD
+        base = self._element(array)
+        if updates != [value] or not adds or base < 0:
+            return f"{user.opcode} {user.name} does not add it to an element of the state"
+        self.base, self.free = base, False
+        self.found.reads.append(user)
+        self.found.uniform.append(indices)
         return None
 
     def _chosen(self, user: Instruction, value: Instruction) -> str | None:

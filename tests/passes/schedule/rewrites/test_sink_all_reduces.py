@@ -88,6 +88,10 @@ INTO_PARTS = STACKED.replace("  q =", """  old = f32[1,5,3] dynamic-slice(w, IND
   new = f32[5,3] add(r, old2)
   back_in = f32[1,5,3] reshape(new)
   q =""").replace("(w, u,", "(w, back_in,").replace("  u = f32[1,5,3] reshape(r)\n", "")  # fmt: skip
+INTO_ROWS = """  t = f32[5,3] transpose(x), dimensions={1,0}
+""" + reduce("r", "t", "f32[5,3]") + """  at = s32[1] reshape(INDEX)
+  q = f32[5,5,3] scatter(w, at, r), update_window_dims={0,1}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=0, to_apply=add"""
 FORWARDS = ("INDEX", "i")
 BACKWARDS = ("INDEX", "back")
 BACK = "  four = s32[] constant(4)\n  back = s32[] subtract(four, i)\n"
@@ -100,8 +104,11 @@ BACK = "  four = s32[] constant(4)\n  back = s32[] subtract(four, i)\n"
         program(INTO_PARTS.replace(*FORWARDS), "a, v, q", stack="w"),
         program(BACK + INTO_PARTS.replace(*BACKWARDS), "a, v, q"),
         program(BACK + INTO_PARTS.replace("INDEX", "zero"), "a, v, q", stack="w"),
+        program(INTO_ROWS.replace(*FORWARDS), "a, v, q", stack="w"),
+        program(INTO_ROWS.replace("INDEX", "zero"), "a, v, q"),
     ],
-    ids=["added", "to zeros", "moved", "narrow", "chosen", "into parts", "backwards", "into one part"],
+    ids=["added", "to zeros", "moved", "narrow", "chosen", "into parts", "backwards", "into one part", "scattered",
+         "scattered into one part"],
 )  # fmt: skip
 def test_runs_after_the_loop(text: str) -> None:
     module, remarks = rewritten(text, PASS + "{least-gain=0}")
@@ -151,11 +158,6 @@ ENTRY e {
     assert differences(text, module) == ""
 
 
-SCATTERED = """  idx = s32[2,1] constant({{0},{1}})
-  y = f32[2,3] slice(g), slice={[0:2],[0:3]}
-""" + reduce("r", "y", "f32[2,3]") + """
-  b = f32[6,3] scatter(a, idx, r), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0},
-    index_vector_dim=1, to_apply=add"""
 READS = UP_TO_FIVE.replace("ROOT c", "c") + """
   a = f32[6,3] get-tuple-element(s), index=1
   nil = f32[] constant(0)
@@ -169,7 +171,9 @@ ON_THIS_DEVICE = "  p = u32[] partition-id()\n  d = s32[] convert(p)\n"
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (program(GRADIENT + SCATTERED), "scatter b lies between"),
+        (program(ON_THIS_DEVICE + INTO_ROWS.replace("INDEX", "d"), "a, v, q"), "may differ between devices"),
+        (program(INTO_ROWS.replace(*FORWARDS).replace("dim=0, to_apply=add", "dim=0, to_apply=most"), "a, v, q"),
+         "scatter q does not add it"),
         (program(ADDED, condition=READS), "the condition reads"),
         (program(ADDED + "\n  x2 = f32[5,3] slice(b), slice={[0:5],[0:3]}\n  v2 = f32[3,5] transpose(x2), "
                  "dimensions={1,0}", "b, v2, w"), "several instructions read it"),
@@ -188,8 +192,8 @@ ON_THIS_DEVICE = "  p = u32[] partition-id()\n  d = s32[] convert(p)\n"
          "to another place"),
         (program(CHOSEN.replace("select(many_ok, c, a)", "select(many_ok, c, g)")), "chooses something else"),
     ],
-    ids=["scatter", "condition", "result read", "element read", "product", "no element", "negative", "maximum",
-         "narrower", "start", "place", "predicate", "other part", "other choice"],
+    ids=["scatter", "scattered maximum", "condition", "result read", "element read", "product", "no element",
+         "negative", "maximum", "narrower", "start", "place", "predicate", "other part", "other choice"],
 )  # fmt: skip
 def test_stays_in_the_loop(text: str, why: str) -> None:
     module, remarks = rewritten(text, PASS + "{least-gain=0}")
