@@ -1,4 +1,4 @@
-"""Adds to parts of what a loop accumulates, in place of whole arrays that are zero but for the part.
+"""Lets a loop add to parts of its sums in place. Before, it added whole arrays that were zero but for the part.
 
     before:  body:  z = f32[32,64] scatter(zeros, i, u)       after:  body:  b = f32[32,64] scatter(a, i, u)
                     b = f32[32,64] add(a, z)                  -- a is an element of the state, and b the next one
@@ -41,7 +41,7 @@ from .loops import body_of
 
 @dataclass(frozen=True)
 class AccumulateInPlace(Rewrite):
-    """Lets loops add to parts of what they accumulate."""
+    """Lets loops add to parts of their sums."""
 
     name: ClassVar[str] = "accumulate-in-place"
 
@@ -60,7 +60,7 @@ class AccumulateInPlace(Rewrite):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """An addition to an accumulator: `sum` adds to its operand `place` what `writer`, a scatter or a
+    """An addition to an accumulator: `sum` adds to its operand `place` the part that `writer`, a scatter or a
     dynamic-update-slice, writes among zeros. Dimension d of the sum is dimension `order[d]` of the writer's array.
     """
 
@@ -153,7 +153,7 @@ def _parts(loop: Instruction, number: int) -> Iterator[_Part]:
 
 
 def _written(value: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
-    """Returns what writes a part among zeros, and the order of its dimensions in the value; None for other values."""
+    """Returns the writer of a part among zeros, and the order of its dimensions in the value; None for other values."""
     order = tuple(range(value.shape.rank))
     while only_user(value) is not None and isinstance(value.op, Transpose | Convert | Copy):
         if isinstance(value.op, Transpose):
