@@ -24,6 +24,7 @@ from support.xla_partitioner import XlaPartitioner
 TRAIN = EXAMPLES / "mlp_train.hlo"
 
 
+@pytest.mark.slow
 def test_the_page_sets_both_side_by_side(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     done = command("report", NAMED, "--xla", "-o", "r.html", cwd=tmp_path)
