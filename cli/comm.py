@@ -49,7 +49,7 @@ def comm(args: argparse.Namespace) -> int:
         say(collectives_table(found, args.all), end="\n\n")
     say(f"{module.name}: {module.devices} device{'s' * (module.devices != 1)}; {summary(found)}")
     if work:
-        say(f"\n{work_table(work)}\n\n{module.name}: {work_summary(work)}")
+        say(f"\n{work_table(work, args.all)}\n\n{module.name}: {work_summary(work)}")
     if certificate.seconds:
         say(f"\nreshardings, each once; {times_text(certificate)}")
     if turned is not None:

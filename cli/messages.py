@@ -16,12 +16,12 @@ from .streams import message_width, tell, wrapped
 
 FEW, ALL, NONE = "few", "all", "none"
 SHOWN = (FEW, ALL, NONE)
-_MOST = 3
+_MOST, _MOST_ON_SCREEN = 3, 1  # remarks: on a terminal the results stay on the screen
 
 
-def chosen(found: Sequence[Diagnostic], shown: str) -> tuple[list[Diagnostic], int]:
+def chosen(found: Sequence[Diagnostic], shown: str, most: int = _MOST) -> tuple[list[Diagnostic], int]:
     """Returns the diagnostics to show, and how many remarks are left out: of equal ones the first with their number,
-    and of remarks, unless all are `shown`, the few that cost most.
+    and of remarks, unless all are `shown`, the `most` that cost most.
     """
     if shown == ALL:
         return list(found), 0
@@ -31,8 +31,8 @@ def chosen(found: Sequence[Diagnostic], shown: str) -> tuple[list[Diagnostic], i
     others = [group for group in groups if group[0].severity is not Severity.REMARK]
     remarks = [group for group in groups if group[0].severity is Severity.REMARK]
     remarks.sort(key=lambda group: -sum(d.cost for d in group))
-    left_out = sum(map(len, remarks[_MOST:]))
-    return [_folded(group) for group in (*others, *remarks[:_MOST])], left_out
+    left_out = sum(map(len, remarks[most:]))
+    return [_folded(group) for group in (*others, *remarks[:most])], left_out
 
 
 def _folded(group: Sequence[Diagnostic]) -> Diagnostic:
@@ -48,24 +48,19 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=1))
 
 
-def show_diagnostics(diagnostics: Iterable[Diagnostic], shown: str = ALL) -> None:
-    """Prints diagnostics on standard error. On a terminal, remarks after the first have their message alone, unless all
-    are `shown`: the results stay on the screen.
-    """
-    width, told = message_width(), False
+def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
+    """Prints diagnostics on standard error."""
+    width = message_width()
     for diagnostic in diagnostics:
-        text, is_remark = diagnostic.render(width), diagnostic.severity is Severity.REMARK
-        if sys.stderr.isatty():
-            text = wrapped(text.partition("\n")[0] if is_remark and told and shown != ALL else text, width)
-        tell(text)
-        told |= is_remark
+        text = diagnostic.render(width)
+        tell(wrapped(text, width) if sys.stderr.isatty() else text)
 
 
 def tell_noted(args: argparse.Namespace) -> None:
     """Prints the diagnostics that a command has noted, those that `--remarks` asks for."""
-    asked = getattr(args, "remarks", ALL)
-    shown, left_out = chosen(vars(args).pop(_NOTED, []), asked)
-    show_diagnostics(shown, asked)
+    most = _MOST_ON_SCREEN if sys.stderr.isatty() else _MOST
+    shown, left_out = chosen(vars(args).pop(_NOTED, []), getattr(args, "remarks", ALL), most)
+    show_diagnostics(shown)
     if left_out:
         tell(f"hloom: {left_out} more remark{'s' * (left_out > 1)}: --remarks all")
 

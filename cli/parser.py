@@ -7,7 +7,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")  # of a line of shell
 
@@ -73,6 +73,12 @@ class Parser(argparse.ArgumentParser):
         if later and not self.commands:
             self.usage = " ".join((f"{self.prog} [OPTION ..]", *filter(None, map(_used, self._actions))))
         return self
+
+    def error(self, message: str) -> NoReturn:
+        """Reports wrong usage, where help is, and exits."""
+        self.print_usage(sys.stderr)
+        listed = "commands" if self.commands else "options"
+        self.exit(2, f"{self.prog}: error: {message}\n  help: {self.prog} --help lists the {listed}\n")
 
     def print_help(self, file: Any = None) -> None:
         """Prints the help, and fails if it cannot be written, which argparse itself would ignore."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..ir.diagnostics import fail
-from ..report.data.plan import Reported, described, reported
+from ..report.data.plan import Reported, described, on_mesh, reported
 from ..report.data.record import report_data
 from ..report.html.page import page
 from ..report.measured import compare, load_trace
@@ -61,6 +61,7 @@ def _plans(args: argparse.Namespace, path: str | None) -> Iterator[Reported]:
         from ..driver.by_xla import partition_by_xla
 
         with working("partitioning by XLA"):
-            local = partition_by_xla(module, found.solved.module)
+            divided = partition_by_xla(module, found.solved.module)
             label = f"{label} by {_THEIRS}" if path else _THEIRS
-            yield described(module, local, None, context_for(args), label, memory)
+            theirs = described(module, divided.local, None, context_for(args), label, memory)
+        yield replace(theirs, shardings=on_mesh(divided.shardings, found.solved.mesh))

@@ -15,6 +15,7 @@ from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.sharding import Sharding
 from ..ir.tools.names import suggestions
 from ..passes.resharding.certificate import reshard
+from ..report.collectives import numberless
 from ..report.columns import columns
 from ..report.explain import explain, without
 from ..report.minimal import MinimalAnnotations, minimal_annotations
@@ -28,7 +29,7 @@ from ..report.sharding_text import (
     rules_of,
     values_table,
 )
-from ..report.shardings import ShardingRow, Solved, solved
+from ..report.shardings import Dispute, ShardingRow, Solved, solved
 from ..report.work import times_text
 from .common import context_for, report
 from .exit_codes import EXIT_OK
@@ -102,13 +103,17 @@ def _as_json(found: Solved, rows: Sequence[ShardingRow], shown: Sequence[Shardin
 
 
 def _conflicts(found: Solved) -> None:
-    disputes = sorted(found.disputes(), key=lambda d: -d.received)
-    if disputes:
+    """Prints the conflicts that cost most; those that differ in numbers of names only are one line, the first."""
+    groups: dict[str, list[Dispute]] = {}
+    for dispute in found.disputes():
+        groups.setdefault(f"{numberless(str(dispute))} {dispute.received}", []).append(dispute)
+    ordered = sorted(groups.values(), key=lambda group: -sum(d.received for d in group))
+    if ordered:
         say("\nconflicts, with the bytes that each device receives for what was given up:")
-    for dispute in disputes[:_MOST_CONFLICTS]:
-        say(f"  {dispute}")
-    if len(disputes) > _MOST_CONFLICTS:
-        say(f"  .. and {len(disputes) - _MOST_CONFLICTS} smaller ones (--json lists all)")
+    for group in ordered[:_MOST_CONFLICTS]:
+        say(f"  {group[0]}" + (f" (+{len(group) - 1})" if len(group) > 1 else ""))
+    if len(ordered) > _MOST_CONFLICTS:
+        say(f"  .. and {sum(map(len, ordered[_MOST_CONFLICTS:]))} smaller ones (--json lists all)")
 
 
 def explain_command(args: argparse.Namespace) -> int:

@@ -16,8 +16,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -46,9 +46,19 @@ _TAG = re.compile(r"hloom\.(\d+)")
 _CLEAN = (CommonSubexpressions(), LoopInvariants(), DeadCodeElimination(), AllReduceToReduceScatter())
 
 
-def partition_by_xla(module: Module, sharded: Module) -> Module:
-    """Returns the program of each device as XLA divides a GLOBAL module; `sharded` is the same with the shardings of
-    Hloom's propagation. Raises CompileError if jax is missing, or XLA does not divide the program.
+@dataclass(frozen=True, slots=True)
+class DividedByXla:
+    """The program of each device as XLA divides it, and the shardings that its propagation has found, by the names of
+    the arrays that it still has.
+    """
+
+    local: Module
+    shardings: Mapping[str, Sharding]
+
+
+def partition_by_xla(module: Module, sharded: Module) -> DividedByXla:
+    """Divides a GLOBAL module as XLA does; `sharded` is the same with the shardings of Hloom's propagation. Raises
+    CompileError if jax is missing, or XLA does not divide the program.
     """
     if find_spec("jaxlib") is None:
         fail("jax is missing, whose XLA is to divide the program", help="pip install 'hloom[xla]'")
@@ -58,11 +68,33 @@ def partition_by_xla(module: Module, sharded: Module) -> Module:
     for number, instruction in enumerate(known):
         instruction.metadata = Metadata.named(f"hloom.{number}")
     frames, given.stack_frames = given.stack_frames, ""
-    local = parse(_divided(given.to_text(), given.num_partitions, module.name), f"{module.name} by XLA", verify=False)
+    before, local = (parse(text, f"{module.name} by XLA", verify=False)
+                     for text in _divided(given.to_text(), given.num_partitions, module.name))  # fmt: skip
     for instruction, metadata in zip(known, paths, strict=True):
         instruction.metadata = metadata
-    local.name, local.stage, local.stack_frames = module.name, Stage.LOCAL, frames
-    local.is_scheduled = False
+    local.name, local.stack_frames = module.name, frames
+    _restore(local, sharded, known)
+    return DividedByXla(local, dict(_shardings(before, known)))
+
+
+def _divided(text: str, devices: int, name: str) -> tuple[str, str]:
+    """Returns XLA's program before and after its partitioner. Raises CompileError."""
+    with TemporaryDirectory() as folder:
+        flags = (f"--xla_force_host_platform_device_count={devices}", f"--xla_dump_to={folder}",
+                 "--xla_dump_hlo_as_text", f"--xla_dump_hlo_pass_re={PASS}")  # fmt: skip
+        environment = {**os.environ, "XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        command = [sys.executable, "-P", str(_CHILD), str(devices)]
+        done = subprocess.run(command, input=text, env=environment, capture_output=True, text=True, check=False)
+        found = [list(Path(folder).glob(f"*{side}_{PASS}.*txt")) for side in ("before", "after")]
+        if list(map(len, found)) != [1, 1]:
+            lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+            fail(f"XLA does not divide {name}: {lines[-1].strip()}")
+        return found[0][0].read_text(), found[1][0].read_text()
+
+
+def _restore(local: Module, sharded: Module, known: Sequence[Instruction]) -> None:
+    """Makes XLA's program one of Hloom's: each instruction has the metadata of the one that it was made for."""
+    local.stage, local.is_scheduled = Stage.LOCAL, False
     numbers = {i: number for computation in local for i in computation if (number := _number(i)) is not None}
     for instruction, number in numbers.items():
         if instruction.op.is_collective:
@@ -72,22 +104,16 @@ def partition_by_xla(module: Module, sharded: Module) -> Module:
     for ours, theirs in ends:
         theirs.sharding = ours.sharding
     run_pipeline(_CLEAN, local, PassContext())
-    return local
 
 
-def _divided(text: str, devices: int, name: str) -> str:
-    """Returns XLA's program after its partitioner. Raises CompileError."""
-    with TemporaryDirectory() as folder:
-        flags = (f"--xla_force_host_platform_device_count={devices}", f"--xla_dump_to={folder}",
-                 "--xla_dump_hlo_as_text", f"--xla_dump_hlo_pass_re={PASS}")  # fmt: skip
-        environment = {**os.environ, "XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        command = [sys.executable, "-P", str(_CHILD), str(devices)]
-        done = subprocess.run(command, input=text, env=environment, capture_output=True, text=True, check=False)
-        found = list(Path(folder).glob(f"*after_{PASS}.*.txt"))
-        if len(found) != 1:
-            lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
-            fail(f"XLA does not divide {name}: {lines[-1].strip()}")
-        return found[0].read_text()
+def _shardings(before: Module, known: Sequence[Instruction]) -> Iterator[tuple[str, Sharding]]:
+    """Yields the names of arrays with the shardings that they have before XLA's partitioner."""
+    for instruction in (i for computation in before for i in computation):
+        number = _number(instruction)
+        if number is not None and isinstance(instruction.sharding, Sharding):
+            made_for = known[number]
+            if made_for.opcode == instruction.opcode and made_for.shape.dims == instruction.shape.dims:
+                yield made_for.name, instruction.sharding
 
 
 def _number(instruction: Instruction) -> int | None:

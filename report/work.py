@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..cost.work import Contraction
 from ..passes.resharding.certificate import Certificate, ProgramCertificate
+from .collectives import numberless
 from .columns import columns
 
 
@@ -40,17 +41,29 @@ def share(part: float, whole: float) -> str:
     return f"{percent:.0f} %" if percent >= 1 else f"{percent:.1g} %"
 
 
-def work_table(found: Sequence[Contraction]) -> str:
+def work_table(found: Sequence[Contraction], every: bool = False) -> str:
     """Returns one line per contraction with more than a per cent of the work, most work first, and one for the others.
+
+    Unless `every` one is asked for, those that differ in numbers of names only are one line, the first, with their work
+    together.
     """
     total = sum(c.work for c in found)
-    ordered = sorted(found, key=lambda c: -c.work)
-    shown = [c for c in ordered if c.work >= _LEAST * total]
+    groups = [[c] for c in found] if every else _alike(found)
+    ordered = sorted(groups, key=lambda group: -sum(c.work for c in group))
+    shown = [group for group in ordered if sum(c.work for c in group) >= _LEAST * total]
     rows = [HEAD, *map(_row, shown)]
-    if rest := ordered[len(shown) :]:
+    if rest := [c for group in ordered[len(shown) :] for c in group]:
         repeated = share(sum(c.repeated_work for c in rest), sum(c.work for c in rest))
         rows.append((f"{len(rest)} smaller", amount(sum(c.work for c in rest)), "", repeated, ""))
     return columns(rows, RIGHT)
+
+
+def _alike(found: Sequence[Contraction]) -> list[list[Contraction]]:
+    groups: dict[tuple[object, ...], list[Contraction]] = {}
+    for c in found:
+        key = (c.opcode, c.multiply_adds, c.count, c.alike, c.exact, c.source, numberless(c.op_name))
+        groups.setdefault(key if c.source or c.op_name else (*key, c.name), []).append(c)
+    return list(groups.values())
 
 
 def work_summary(found: Sequence[Contraction]) -> str:
@@ -61,8 +74,9 @@ def work_summary(found: Sequence[Contraction]) -> str:
     return f"{bound}{amount(work)} multiply-adds per device{again}"
 
 
-def _row(c: Contraction) -> tuple[str, ...]:
+def _row(group: Sequence[Contraction]) -> tuple[str, ...]:
+    c, more = group[0], f" (+{len(group) - 1})" if len(group) > 1 else ""
     runs = str(c.count) if c.exact else f"{c.count} per trip"
     repeated = f"{share(c.repeated_work, c.work)} on {c.alike}" if c.alike > 1 else "-"
     source = " ".join(filter(None, (c.source, c.op_name)))
-    return f"{c.opcode} {c.name}", amount(c.work), runs, repeated, source
+    return f"{c.opcode} {c.name}{more}", amount(sum(c.work for c in group)), runs, repeated, source

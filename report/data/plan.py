@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...cost.machine import Machine
 from ...ir.brief import brief
 from ...ir.diagnostics import Diagnostic
 from ...ir.graph.module import Module, Stage, clone_module
+from ...ir.sharding.mesh import Mesh
+from ...ir.sharding.sharding import Sharding
 from ...ir.tools.spmd import is_per_device
 from ...passes.base import PassContext
 from ...passes.pipelines import partition, remarks
@@ -22,7 +25,8 @@ from ..shardings import Solved, solved
 @dataclass(frozen=True, slots=True)
 class Reported:
     """A program as a report shows it. `solved` is None for one that came with shardings of all values, or per device.
-    `label` tells strategies of one program apart, `measured` are the times of a run.
+    `label` tells strategies of one program apart, `measured` are the times of a run, and
+    `shardings` those of values by name where another partitioner has found them.
     """
 
     label: str
@@ -33,6 +37,7 @@ class Reported:
     machine: Machine
     found: tuple[Diagnostic, ...]
     measured: Agreement | None = None
+    shardings: Mapping[str, Sharding] | None = None
 
 
 def reported(whole: Module, context: PassContext, label: str = "", memory: int | None = None) -> Reported:
@@ -60,3 +65,12 @@ def described(
         schedule(local, context, memory)
     forecast = forecast_of(local, context.machine, whole)
     return Reported(label, whole, local, found, forecast, context.machine, tuple(remarks(context)))
+
+
+def on_mesh(found: Mapping[str, Sharding], mesh: Mesh) -> dict[str, Sharding]:
+    """Returns shardings with the axes of a mesh, where it has them."""
+    named: dict[str, Sharding] = {}
+    for name, sharding in found.items():
+        tiling = sharding.tiling(len(sharding.dims))
+        named[name] = Sharding.from_tiling(tiling, mesh) or sharding
+    return named

@@ -19,7 +19,7 @@ from ...ir.sharding.mesh import AxisRef
 from ..collectives import by_kind
 from ..measured import agreement_record
 from ..remarks import alike
-from ..shardings import Solved
+from ..shardings import Solved, short
 from .communication import collective_records, equal_rows
 from .graph import drawing
 from .graph_record import graph_record
@@ -65,6 +65,7 @@ def _plan(plan: Reported) -> Record:
         "timeline": time_record(schedule, by_name, numbers), "memory": memory_record(schedule), "values": values,
         "conflicts": _conflicts(plan.solved), "remarks": _remarks(plan, value_numbers),
         "measured": _measured(plan, by_name),
+        "shardings": {name: short(s) for name, s in plan.shardings.items()} if plan.shardings is not None else None,
     }  # fmt: skip
 
 

@@ -60,24 +60,28 @@ def _traffic(plans: Sequence[Record]) -> list[tuple[str, ...]]:
 
 
 def _shardings(plans: Sequence[Record]) -> list[tuple[str, ...]]:
-    """Returns the values whose shardings differ, annotated ones first."""
-    every = [plan["values"] for plan in plans]
-    if any(values is None for values in every):
+    """Returns the values that all plans have and whose shardings differ, annotated ones first."""
+    values = next((plan["values"] for plan in plans if plan["values"] is not None), None)
+    texts = [_texts(plan) for plan in plans]
+    if values is None or not all(texts):
         return []
-    texts = [
-        {name: values["shardings"][n]["text"] for name, n in zip(columns["name"], columns["sharding"], strict=True)}
-        for values in every for columns in (values["columns"],)
-    ]  # fmt: skip
-    annotated = [
-        {name for name, is_so in zip(columns["name"], columns["annotated"], strict=True) if is_so}
-        for values in every for columns in (values["columns"],)
-    ]  # fmt: skip
-    columns = every[0]["columns"]
-    rows: list[tuple[bool, tuple[str, ...]]] = []
-    for n, name in enumerate(columns["name"]):
+    columns, rows = values["columns"], list[tuple[bool, tuple[str, ...]]]()
+    annotated = {name for plan in plans if plan["values"] is not None for name in _annotated(plan["values"]["columns"])}
+    for name, shape in zip(columns["name"], columns["shape"], strict=True):
         found = [said.get(name, "") for said in texts]
-        if len(set(found)) > 1:
-            shape = every[0]["shapes"][columns["shape"][n]]["text"]
-            rows.append((not any(name in names for names in annotated), (name, shape, *found)))
+        if all(found) and len(set(found)) > 1:
+            rows.append((name not in annotated, (name, values["shapes"][shape]["text"], *found)))
     return [row for _, row in sorted(rows, key=lambda row: row[0])]
 
+
+def _texts(plan: Record) -> dict[str, str]:
+    """Returns the shardings of a plan's values by name."""
+    values = plan["values"]
+    if values is None:
+        return plan["shardings"] or {}
+    columns = values["columns"]
+    return {name: values["shardings"][n]["text"] for name, n in zip(columns["name"], columns["sharding"], strict=True)}
+
+
+def _annotated(columns: Record) -> list[str]:
+    return [name for name, is_so in zip(columns["name"], columns["annotated"], strict=True) if is_so]

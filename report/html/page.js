@@ -23,7 +23,7 @@ function scaled(number, units) {
   return `${+(number / size).toPrecision(3)} ${unit}`;
 }
 const sized = (n) => scaled(n, [["TB", 1e12], ["GB", 1e9], ["MB", 1e6], ["KB", 1e3], ["B", 1]]);
-const timed = (n) => scaled(n, [["s", 1], ["ms", 1e-3], ["us", 1e-6]]);
+const timed = (n) => scaled(n, [["s", 1], ["ms", 1e-3], ["us", 1e-6], ["ns", 1e-9]]);
 const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
 
 let data, plan, shown, number = 0;

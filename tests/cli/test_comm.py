@@ -148,6 +148,20 @@ ENTRY e {
         assert len(found["collectives"]) == count
 
 
+def test_work_of_equal_layers_is_one_line(tmp_path: Path) -> None:
+    """Each layer of a deep program is less than a per cent, all together are most of it."""
+    step = EXAMPLES / "transformer_train.hlo"
+    folded, every = (hloom("comm", step, "--remarks", "none", *more, cwd=tmp_path).out for more in ((), ("--all",)))
+    row = r"^(?:dot \S+(?: \(\+(\d+)\))?|(\d+) smaller) +([\d.]+) K "
+    tables = [re.findall(row, out, re.MULTILINE) for out in (folded, every)]
+    assert len(tables[0]) < len(tables[1])
+    assert {more for more, _, _ in tables[1]} == {""}
+    counts = [sum(int(more or 0) + int(smaller or 1) for more, smaller, _ in table) for table in tables]
+    sums = [sum(float(n) for *_, n in table) for table in tables]
+    assert counts[0] == counts[1]
+    assert sums[0] == pytest.approx(sums[1], rel=0.01)
+
+
 def test_work_and_what_devices_repeat(tmp_path: Path) -> None:
     """Every device sums up the whole product of its loop; five trips."""
     found = json.loads(hloom("comm", "--json", "-", cwd=tmp_path, text=LOOP).out)

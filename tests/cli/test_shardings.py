@@ -11,6 +11,7 @@ from hloom.__main__ import main
 from hloom.ir.diagnostics import CATEGORIES
 from hloom.passes.named import PASSES
 from support.command_line import EXAMPLES
+from support.command_line import hloom as command
 
 MLP = str(EXAMPLES / "mlp_named.hlo")
 PLAIN = """ENTRY e {
@@ -241,3 +242,17 @@ def test_an_error_in_code_of_the_user_is_theirs(plain: str, tmp_path: Path, caps
     code.write_text("import sys\nsys.exit(3)\n")
     assert main(["show", plain, "--import", str(code)]) == 65
     assert f"{code}:2: SystemExit: 3" in capsys.readouterr().err
+
+
+def test_conflicts_of_equal_layers_are_one_line(tmp_path: Path) -> None:
+    layer = """
+  a{n} = f32[8,8] parameter({p}), sharding={{mesh['x'=2], [{{'x'}}, {{}}]}}
+  b{n} = f32[8,8] parameter({q}), sharding={{mesh['x'=2], [{{}}, {{'x'}}]}}
+  y{n} = f32[8,8] add(a{n}, b{n})"""
+    body = "".join(layer.format(n=n, p=2 * n, q=2 * n + 1) for n in range(3))
+    root = "ROOT t = (f32[8,8], f32[8,8], f32[8,8]) tuple(y0, y1, y2)"
+    text = f"HloModule m, num_partitions=2\nENTRY e {{{body}\n  {root}\n}}"
+    done = command("shard", "-", cwd=tmp_path, text=text)
+    conflicts = done.out.partition("given up:\n")[2].partition("\n\n")[0].splitlines()
+    assert len(conflicts) == 3  # the three of a layer
+    assert all(line.endswith(" (+2)") for line in conflicts)

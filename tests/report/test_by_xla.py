@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import hloom
 import pytest
 from hloom.driver.by_xla import partition_by_xla, with_fixed_ends
+from hloom.passes.base import PassContext
+from hloom.report.data.plan import on_mesh, reported
+from hloom.report.data.record import report_data
+from hloom.report.html.page import page
+from hloom.report.shardings import short, solved
 from support.command_line import EXAMPLES, NAMED, ROOT
 from support.command_line import hloom as command
 from support.xla_partitioner import XlaPartitioner
@@ -18,12 +24,12 @@ from support.xla_partitioner import XlaPartitioner
 TRAIN = EXAMPLES / "mlp_train.hlo"
 
 
+@pytest.mark.slow
 def test_the_page_sets_both_side_by_side(tmp_path: Path) -> None:
     pytest.importorskip("jax")
     done = command("report", NAMED, "--xla", "-o", "r.html", cwd=tmp_path)
     assert done.code == 0, done.err
-    page = (tmp_path / "r.html").read_text()
-    head, _, compared = page.partition("<h2>Side by side</h2>")
+    head, _, compared = (tmp_path / "r.html").read_text().partition("<h2>Side by side</h2>")
     assert re.findall(r'class="plan js"[^>]*>(\w+)<', head) == ["Hloom", "XLA"]
     assert "<td>sent per device</td><td class=\"r\">100 B</td><td class=\"r\">100 B</td>" in compared
     assert "Collectives that differ" not in compared  # both send the result of dot y, and of reduce total
@@ -53,11 +59,26 @@ def test_bytes_are_those_of_another_dump(tmp_path: Path) -> None:
 def test_the_program_of_xla_computes_the_same() -> None:
     pytest.importorskip("jax")
     module = hloom.load(NAMED)
-    local = partition_by_xla(module, hloom.propagate(module))
+    divided = partition_by_xla(module, hloom.propagate(module))
+    local = divided.local
     verdict: Any = hloom.prove(module, local)
     assert verdict.outcome == "equal"
     assert [c.cause for c in hloom.collectives(local)] == ["result of dot y", "result of reduce total"]
     assert [c.groups for c in hloom.collectives(local)] == ["2 of 4 (y)", "4 of 2 (x)"]
+    mesh = hloom.Mesh.of(x=2, y=4)
+    found = {name: short(s) for name, s in on_mesh(divided.shardings, mesh).items()}
+    ours = {row.name: row.axes for row in solved(hloom.load(NAMED), PassContext()).rows()}
+    assert {"xw": "[x, y]", "h": "[x, y]"}.items() <= found.items()
+    assert {name: ours[name] for name in found} == found
+
+
+def test_shardings_that_differ_are_listed() -> None:
+    ours = reported(hloom.load(NAMED), PassContext(), "Hloom")
+    mesh = hloom.Mesh.of(x=2, y=4)
+    found = {"xw": hloom.Sharding.over(mesh, "x", "y"), "h": hloom.Sharding.over(mesh, "y", None)}
+    text = page(report_data("f", [ours, replace(ours, label="XLA", solved=None, shardings=found)]))
+    listed = text.partition("Shardings that differ")[2].partition("</table>")[0]
+    assert re.findall(r"<td>([^<]*)</td>", listed) == ["h", "f32[8,32]", "[x, y]", "[y, -]"]
 
 
 def test_without_jax(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

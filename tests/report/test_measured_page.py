@@ -55,3 +55,15 @@ def test_what_does_not_fit(trace: Path, tmp_path: Path) -> None:
     assert (done.code, "bad.json is not a trace" in done.err) == (65, True)
     done = command("report", NAMED, "--measured", trace, "--strategy", "a", "--strategy", "b", "-o", "r", cwd=tmp_path)
     assert done.code == 2
+
+
+def test_names_of_a_trace_stay_text(trace: Path, tmp_path: Path) -> None:
+    found = json.loads(trace.read_text())
+    first = next(e for e in found["traceEvents"] if e.get("cat") == "communication")
+    found["traceEvents"].append(first | {"name": "<img src=x onerror=alert(1)>"})
+    (tmp_path / "t.json").write_text(json.dumps(found))
+    done = command("report", TRAIN, "--measured", "t.json", "-o", "r.html", cwd=tmp_path)
+    assert done.code == 0, done.err
+    page = (tmp_path / "r.html").read_text()
+    assert "In the trace alone: &lt;img src=x onerror=alert(1)&gt;." in page
+    assert "<img" not in page

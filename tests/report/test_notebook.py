@@ -61,6 +61,7 @@ def test_timelines() -> None:
         assert float(width) == pytest.approx(max(1.0, 760 * c.seconds / found.seconds), abs=0.1)
 
 
+@pytest.mark.slow
 def test_plans() -> None:
     pytest.importorskip("highspy")
     plan = hloom.plan(hloom.load(EXAMPLES / "mlp_named.hlo"), "h100", seconds=1)
