@@ -282,9 +282,10 @@ def finish_rank(main: Callable[[], int]) -> int:
     return 0 if here else code
 
 
-def survivors(comm: Any) -> Any:
+def survivors(comm: Any, others: Sequence[Any] = ()) -> Any:
     """Returns a communicator of the ranks that are left, in their order, after MPI has reported that some of `comm` are
-    lost; None if it knows of none, or if the job does not go on without them. All that are left must call it.
+    lost; None if it knows of none, or if the job does not go on without them. All that are left must call it; those
+    that wait on `others` are told.
     """
     global _lost
     mpi, end = load_mpi(), time.monotonic() + _NEWS_SECONDS
@@ -293,8 +294,9 @@ def survivors(comm: Any) -> Any:
             if time.monotonic() > end:
                 return None
             time.sleep(0.01)
-        with contextlib.suppress(mpi.Exception):
-            comm.Revoke()
+        for waited in (comm, *others):
+            with contextlib.suppress(mpi.Exception):
+                waited.Revoke()
         _lost = True
         return comm.Shrink()
     except (mpi.Exception, NotImplementedError, AttributeError):  # an MPI without fault tolerance
