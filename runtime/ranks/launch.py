@@ -95,13 +95,15 @@ def find_mpiexec() -> str:
 
 
 def launch(
-    argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom"), left: bytes = b"", survives: bool = False
+    argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom"), left: bytes = b"", survives: bool = False,
+    orderly: Sequence[int] = (),
 ) -> int:
     """Runs `python -m hloom ARGV` on this many ranks and returns the exit code of the whole.
 
     0, 1, 2, 65 and the like: the program's own; 69: no MPI; 75: a rank died; 128 + n: stopped by signal n. Ranks on
     this host find what is `left` for them (`left_for_ranks`). With `survives` the job goes on when a rank dies, if MPI
-    can do that, and ends well if those that are left do.
+    can do that, and ends well if those that are left do. The first of the signals `orderly` comes to the ranks as
+    SIGUSR1, and they end when they are ready.
     """
     try:
         mpiexec = find_mpiexec()
@@ -120,7 +122,7 @@ def launch(
             environment[_LEFT] = str(Path(folder, "left"))
             Path(environment[_LEFT]).write_bytes(left)
         started = time.time()
-        code, stopped_by = _run(command, environment)
+        code, stopped_by = _run(command, environment, orderly)
         remove_leftovers(since=started)
         if stopped_by:
             return 128 + stopped_by
@@ -151,23 +153,29 @@ def _environment(ranks: int, folder: str) -> dict[str, str]:
     return environment
 
 
-def _run(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
+def _run(command: list[str], environment: dict[str, str], orderly: Sequence[int]) -> tuple[int, int]:
     """Returns the exit code of the command, and the signal that this process received and passed on (0: none)."""
     # A session of its own: mpiexec gets a Ctrl-C once, from this process, and the rest can be killed as a group.
     child = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_end_with_parent()
     )
     received: list[int] = []
+    ending: list[int] = []  # those of them that end the job at once
 
     def forward(number: int, _: FrameType | None) -> None:
+        is_first = number in orderly and not received
         received.append(number)
-        child.send_signal(number)
+        if is_first:
+            child.send_signal(signal.SIGUSR1)
+        else:
+            ending.append(number)
+            child.send_signal(signal.SIGTERM if number in orderly else number)
 
-    handled = (signal.SIGINT, signal.SIGTERM)
+    handled = {signal.SIGINT, signal.SIGTERM, *orderly}
     before = {number: signal.signal(number, forward) for number in handled}
     folder = Path(environment[_VERDICTS])
     try:
-        _wait_for_job(child, folder, received)
+        _wait_for_job(child, folder, ending)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -293,7 +301,9 @@ def survivors(comm: Any, others: Sequence[Any] = ()) -> Any:
         while not (comm.Get_failed().Get_size() or comm.Is_revoked()):
             if time.monotonic() > end:
                 return None
-            time.sleep(0.01)
+            with contextlib.suppress(mpi.Exception):
+                comm.Iprobe()  # news comes while MPI is called
+            time.sleep(0.001)
         for waited in (comm, *others):
             with contextlib.suppress(mpi.Exception):
                 waited.Revoke()
