@@ -219,10 +219,14 @@ def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
     """Kills the remaining processes of the job: none, after an orderly end. mpiexec may end before its ranks do."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    for file in folder.glob("process*"):
-        if not (folder / file.name.replace("process", "rank")).exists():
-            with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
-                os.kill(int(file.read_text()), signal.SIGKILL)
+    noted = [(int(file.read_text()), folder / file.name.replace("process", "rank")) for file in folder.glob("process*")]
+    for process, verdict in noted:
+        if not verdict.exists():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+    end = time.monotonic() + _LAST_WORDS_SECONDS
+    while any(status(process) not in ("", "Z") for process, _ in noted) and time.monotonic() < end:
+        time.sleep(0.01)  # until they have given their memory back
 
 
 def _verdicts(folder: str | Path) -> dict[int, int]:
