@@ -134,6 +134,14 @@ def positive_list(text: str) -> tuple[int, ...]:
     return tuple(map(positive, text.split(",")))
 
 
+def job_mix(text: str) -> tuple[tuple[int, int], ...]:
+    """Parses `1024:2,256:4`: the chips of a job and the number of such jobs."""
+    pairs = [part.split(":") for part in text.split(",")]
+    if any(len(pair) != 2 for pair in pairs):
+        raise argparse.ArgumentTypeError(f"'{text}' is not of the form CHIPS:JOBS,.., such as 1024:2,256:4")
+    return tuple((positive(chips), positive(jobs)) for chips, jobs in pairs)
+
+
 def shares(text: str) -> tuple[float, ...]:
     """Parses `0.99,0.999` into shares between 0 and 1."""
     found = tuple(map(_float, text.split(",")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import signal
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -14,12 +15,13 @@ from ..driver.training.loop import Trainer, state_count
 from ..driver.training.metrics import StepProgress, StepRecord
 from ..driver.training.recovery import DEADLINE, FOLD, SHRINK, JobStart, Recovery
 from ..driver.training.step_inputs import StepInputs
+from ..driver.training.stopping import ORDERLY, StopRequest
 from ..ir.types.literal import Array
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.checkpoint.step_folder import steps_in
 from ..runtime.inputs.inputs import InputSource
 from ..runtime.ranks.failed import EXIT_RANK_FAILED, deadline
-from ..runtime.ranks.launch import inside_launcher, launch
+from ..runtime.ranks.launch import inside_launcher, launch, started_by_hloom
 from ..runtime.ranks.mode import chosen_mode
 from .exit_codes import EXIT_OK
 from .job import Job, prepare
@@ -68,7 +70,7 @@ def _launched(args: argparse.Namespace, job: Job) -> int:
         if code:
             return code
     if args.on_failure is None:
-        return launch(args.argv, args.ranks, left=job.packed())
+        return launch(args.argv, args.ranks, left=job.packed(), orderly=ORDERLY)
 
     def start(now: JobStart) -> int:
         again, more = job, ["--ranks", str(now.ranks), "--start", str(now.number)]
@@ -77,7 +79,8 @@ def _launched(args: argparse.Namespace, job: Job) -> int:
             more += ["--mesh", sizes]
             again = prepare(argparse.Namespace(**{**vars(args), "mesh": dict(now.mesh)}), now.ranks, quiet=True)
         ranks = now.ranks + args.spares
-        code = launch([*args.argv, *more], ranks, left=again.packed(), survives=args.on_failure in (FOLD, SHRINK))
+        code = launch([*args.argv, *more], ranks, left=again.packed(), survives=args.on_failure in (FOLD, SHRINK),
+                      orderly=ORDERLY)  # fmt: skip
         done = max(steps_in(args.checkpoint), default=0) >= args.steps
         return EXIT_RANK_FAILED if code == EXIT_OK and not done else code  # mpiexec may not tell of a lost host
 
@@ -101,11 +104,16 @@ def _run(args: argparse.Namespace, job: Job, trainer: Trainer, where: str) -> in
     def initial() -> Sequence[Array]:
         return InputSource(job.program.module, args.initial, slice(0, trainer.count)).make(args.seed)
 
-    progress = StepProgress(args.steps)
-    records = trained(trainer, initial, args.steps, args.metrics, progress.show if not args.json else _silent)
+    progress, request = StepProgress(args.steps), StopRequest()
+    trainer.asked = lambda: request.signal
+    # What starts ranks passes SIGUSR1 on to them; SIGTERM is how it ends them.
+    with request.listening((signal.SIGUSR1,) if started_by_hloom() else ORDERLY):
+        records = trained(trainer, initial, args.steps, args.metrics, progress.show if not args.json else _silent)
     if trainer.is_first:
+        if trainer.is_stopping:
+            tell(f"hloom: a signal ended the run after step {trainer.step} of {args.steps}")
         _report(args, job, trainer, records, where)
-    return EXIT_OK
+    return 128 + request.signal if trainer.is_stopping and trainer.comm is None else EXIT_OK
 
 
 def _report(args: argparse.Namespace, job: Job, trainer: Trainer, records: list[StepRecord], where: str) -> None:
@@ -113,7 +121,7 @@ def _report(args: argparse.Namespace, job: Job, trainer: Trainer, records: list[
     first, last = (records[n].loss if records else None for n in (0, -1))
     if args.json:
         facts: dict[str, Any] = {"program": name, "devices": job.program.devices, "state": trainer.count}
-        facts |= {"first_step": args.steps - len(records), "steps": args.steps, "first_loss": first, "loss": last}
+        facts |= {"first_step": trainer.step - len(records), "steps": trainer.step, "first_loss": first, "loss": last}
         print_json(facts | {"median_seconds": None if math.isnan(median) else median})
         return
     if not records:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir.types.literal import Array
-from .pod import Pod
+from .pod import Mix, Pod, placed
 
 _HOURS = 24.0
 
@@ -37,6 +37,28 @@ class PodEvents:
         (x, y, z), (a, b, c) = self.pod.side, block
         whole = self.up.reshape(-1, x // a, a, y // b, b, z // c, c).all((2, 4, 6)).sum((1, 2, 3))
         return float((self.shares * whole).sum()) * cubes / self.pod.cubes
+
+
+    def switched_mix(self, mix: Mix) -> float:
+        """Returns the goodput of a mix of jobs, the largest first, on any cubes that are up."""
+        taken = np.array([placed(mix, cubes) for cubes in range(self.pod.cubes + 1)])
+        return float((self.shares * taken[self.up.sum(1)]).sum()) / self.pod.cubes
+
+    def static_mix(self, mix: Mix) -> float | None:
+        """Returns the goodput of a mix on aligned blocks, the largest jobs first, each on the first block that is up
+        and free; None if no blocks of some size fill the pod.
+        """
+        (x, y, z), free = self.pod.side, self.up.copy()
+        for size, count in sorted(mix, reverse=True):
+            block = self.pod.block(size)
+            if block is None:
+                return None
+            a, b, c = block
+            parts = free.reshape(-1, x // a, a, y // b, b, z // c, c)  # a view, so that taken cubes are marked
+            whole = parts.all((2, 4, 6))
+            first = whole.reshape(len(free), -1).cumsum(1).reshape(whole.shape) <= count
+            parts &= ~(whole & first)[:, :, None, :, None, :, None]
+        return float((self.shares * (self.up & ~free).sum(1)).sum()) / self.pod.cubes
 
 
 def simulate_pod(pod: Pod, host: float, repair_hours: float, days: float, seed: int = 0) -> PodEvents:

@@ -9,9 +9,10 @@ pod is cut into, and all cubes of the block have to be up. Both are exact sums, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+Mix = Sequence[tuple[int, int]]  # the cubes of a job, and the number of such jobs
 _HALVINGS = 60  # of the interval in which an availability is searched
 
 
@@ -43,11 +44,24 @@ class Pod:
         """Returns the goodput of slices that are aligned blocks; None if no blocks of this many cubes fill the pod."""
         return None if self.block(cubes) is None else self.cube_availability(host) ** cubes
 
+    def switched_mix(self, mix: Mix, host: float) -> float:
+        """Returns the goodput of a mix of jobs, the largest first, on any cubes of the pod."""
+        up = binomial(self.cubes, self.cube_availability(host))
+        return sum(chance * placed(mix, k) for k, chance in enumerate(up)) / self.cubes
+
     def block(self, cubes: int) -> tuple[int, int, int] | None:
         """Returns the extent of the aligned blocks of this many cubes that fill the pod, the most compact ones."""
         x, y, z = ([n for n in range(1, extent + 1) if extent % n == 0] for extent in self.side)
         fitting = [(a, b, c) for a in x for b in y for c in z if a * b * c == cubes]
         return min(fitting, key=lambda block: (sum(block), block), default=None)
+
+
+def placed(mix: Mix, cubes: int) -> int:
+    """Returns the cubes that the jobs of a mix take of so many, where the largest come first."""
+    left = cubes
+    for size, count in sorted(mix, reverse=True):
+        left -= min(count, left // size) * size
+    return cubes - left
 
 
 def binomial(count: int, chance: float) -> list[float]:

@@ -85,13 +85,15 @@ def trained(
     trainer: Trainer, initial: Callable[[], Sequence[Array]], steps: int, metrics: Path | None,
     show: Callable[[StepRecord], None] = lambda record: None,
 ) -> list[StepRecord]:  # fmt: skip
-    """Runs a trainer to the end and returns the records of the steps. `show` sees each on the first process."""
+    """Runs a trainer to the end, or until it is asked to stop, and returns the records of the steps. `show` sees each
+    on the first process.
+    """
     records: list[StepRecord] = []
     file: MetricsFile | None = None
     try:
         trainer.begin(initial)
         file = MetricsFile(metrics, trainer.step) if metrics is not None and trainer.is_first else None
-        while trainer.step < steps:
+        while trainer.step < steps and not trainer.is_stopping:
             records.append(trainer.run_step())
             if file is not None:
                 file.write(records[-1])

@@ -106,6 +106,8 @@ class Trainer:
         self.memory, self.held = memory, held
         self.begun: Callable[[], None] = lambda: None
         self.begun_with = ""  # the place of the state of the first step
+        self.asked: Callable[[], int] = lambda: 0  # whether to stop after a step; that of the first rank counts
+        self.is_stopping = False
         self.step = 0
         self.state: LocalArrays = []
         self.step_seconds: float | None = None
@@ -157,9 +159,15 @@ class Trainer:
     def run_step(self) -> StepRecord:
         """Runs the next step. Raises CompileError and RankFailed."""
         rest = self._split(self.inputs.at(self.step), slice(self.count, None))
+        stop, told = np.array([self.asked()], np.int64), list[Any]()
         start = time.perf_counter()
+        if self.watch is not None:
+            told = [self.watch.comm.Ibcast(stop, 0)]
         outputs = self.program.run([s + r for s, r in zip(self.state, rest, strict=True)])
         seconds = time.perf_counter() - start
+        if self.watch is not None:
+            self.watch.wait(told, "the end of the step")
+        self.is_stopping = bool(stop[0])
         self.state = [values[: self.count] for values in outputs]
         scalars = {
             name: value.item() if value.dtype.kind in "biuf" else float(value)

@@ -10,17 +10,20 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 import time
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
 
-from .failed import RankFailed, gather_texts
+from .failed import EXIT_RANK_FAILED, RankFailed, gather_texts
 from .launch import survivors
 from .library import load_mpi
 
 _DONE = 6  # tag
 _PAUSE = 0.01
+_LONGEST_SECONDS = 60.0  # for ranks to close up
 _WHERE = "the ranks that are left"
 
 
@@ -46,9 +49,8 @@ class Crew:
         """Leaves out the ranks that are lost. Returns False if MPI knows of none, or cannot go on without them. All
         that are left must call it, and then `close_up`.
         """
-        with contextlib.suppress(self.mpi.Exception, NotImplementedError):
-            self.comm.Revoke()  # which others may wait on
-        left = survivors(self.everyone)
+        with self._in_time():
+            left = survivors(self.everyone, [] if self.comm is self.everyone else [self.comm])
         if left is None:
             return False
         size, group = self.everyone.size, self.everyone.Get_group()
@@ -69,22 +71,34 @@ class Crew:
         order: list[int] = []
         ordered: Any = None
         comm: Any = None
-        try:
-            places = gather_texts(self.everyone, str(self._place), _WHERE, self.timeout)
-            order = closed_up([None if text == "None" else int(text) for text in places], self.active)
-            ordered = self.everyone.Split(0, order.index(self.everyone.rank))
-            comm = self._split(ordered, active)
-        except (self.mpi.Exception, RankFailed):
-            ordered = None
-        try:
-            agreed = self.everyone.Agree(int(ordered is not None))
-        except self.mpi.Exception:  # on all ranks
-            agreed = 0
+        with self._in_time():
+            try:
+                places = gather_texts(self.everyone, str(self._place), _WHERE, self.timeout)
+                order = closed_up([None if text == "None" else int(text) for text in places], self.active)
+                ordered = self.everyone.Split(0, order.index(self.everyone.rank))
+                comm = self._split(ordered, active)
+            except (self.mpi.Exception, RankFailed):
+                ordered = None
+            try:
+                agreed = self.everyone.Agree(int(ordered is not None))
+            except self.mpi.Exception:  # on all ranks
+                agreed = 0
         if not agreed:
             raise RankFailed(f"another rank was lost at {_WHERE}", None)
         self.peers = [self.peers[rank] for rank in order]
         self.everyone, self.comm, self.active = ordered, comm, active
         self._place = self.everyone.rank if self.is_active else None
+
+    @contextlib.contextmanager
+    def _in_time(self) -> Generator[None]:
+        """Ends this process, and the job with it, if calls of MPI that have no deadline of their own go past it."""
+        timer = threading.Timer(2 * (self.timeout or _LONGEST_SECONDS), os._exit, [EXIT_RANK_FAILED])
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     def _split(self, everyone: Any, active: int) -> Any:
         return everyone if active == everyone.size else everyone.Split(int(everyone.rank >= active))

@@ -95,13 +95,15 @@ def find_mpiexec() -> str:
 
 
 def launch(
-    argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom"), left: bytes = b"", survives: bool = False
+    argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom"), left: bytes = b"", survives: bool = False,
+    orderly: Sequence[int] = (),
 ) -> int:
     """Runs `python -m hloom ARGV` on this many ranks and returns the exit code of the whole.
 
     0, 1, 2, 65 and the like: the program's own; 69: no MPI; 75: a rank died; 128 + n: stopped by signal n. Ranks on
     this host find what is `left` for them (`left_for_ranks`). With `survives` the job goes on when a rank dies, if MPI
-    can do that, and ends well if those that are left do.
+    can do that, and ends well if those that are left do. The first of the signals `orderly` comes to the ranks as
+    SIGUSR1, and they end when they are ready.
     """
     try:
         mpiexec = find_mpiexec()
@@ -120,7 +122,7 @@ def launch(
             environment[_LEFT] = str(Path(folder, "left"))
             Path(environment[_LEFT]).write_bytes(left)
         started = time.time()
-        code, stopped_by = _run(command, environment)
+        code, stopped_by = _run(command, environment, orderly)
         remove_leftovers(since=started)
         if stopped_by:
             return 128 + stopped_by
@@ -151,23 +153,29 @@ def _environment(ranks: int, folder: str) -> dict[str, str]:
     return environment
 
 
-def _run(command: list[str], environment: dict[str, str]) -> tuple[int, int]:
+def _run(command: list[str], environment: dict[str, str], orderly: Sequence[int]) -> tuple[int, int]:
     """Returns the exit code of the command, and the signal that this process received and passed on (0: none)."""
     # A session of its own: mpiexec gets a Ctrl-C once, from this process, and the rest can be killed as a group.
     child = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_end_with_parent()
     )
     received: list[int] = []
+    ending: list[int] = []  # those of them that end the job at once
 
     def forward(number: int, _: FrameType | None) -> None:
+        is_first = number in orderly and not received
         received.append(number)
-        child.send_signal(number)
+        if is_first:
+            child.send_signal(signal.SIGUSR1)
+        else:
+            ending.append(number)
+            child.send_signal(signal.SIGTERM if number in orderly else number)
 
-    handled = (signal.SIGINT, signal.SIGTERM)
+    handled = {signal.SIGINT, signal.SIGTERM, *orderly}
     before = {number: signal.signal(number, forward) for number in handled}
     folder = Path(environment[_VERDICTS])
     try:
-        _wait_for_job(child, folder, received)
+        _wait_for_job(child, folder, ending)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -211,10 +219,14 @@ def _end(child: subprocess.Popen[bytes], folder: Path) -> None:
     """Kills the remaining processes of the job: none, after an orderly end. mpiexec may end before its ranks do."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    for file in folder.glob("process*"):
-        if not (folder / file.name.replace("process", "rank")).exists():
-            with contextlib.suppress(ProcessLookupError, PermissionError, ValueError):
-                os.kill(int(file.read_text()), signal.SIGKILL)
+    noted = [(int(file.read_text()), folder / file.name.replace("process", "rank")) for file in folder.glob("process*")]
+    for process, verdict in noted:
+        if not verdict.exists():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+    end = time.monotonic() + _LAST_WORDS_SECONDS
+    while any(status(process) not in ("", "Z") for process, _ in noted) and time.monotonic() < end:
+        time.sleep(0.01)  # until they have given their memory back
 
 
 def _verdicts(folder: str | Path) -> dict[int, int]:
@@ -282,9 +294,10 @@ def finish_rank(main: Callable[[], int]) -> int:
     return 0 if here else code
 
 
-def survivors(comm: Any) -> Any:
+def survivors(comm: Any, others: Sequence[Any] = ()) -> Any:
     """Returns a communicator of the ranks that are left, in their order, after MPI has reported that some of `comm` are
-    lost; None if it knows of none, or if the job does not go on without them. All that are left must call it.
+    lost; None if it knows of none, or if the job does not go on without them. All that are left must call it; those
+    that wait on `others` are told.
     """
     global _lost
     mpi, end = load_mpi(), time.monotonic() + _NEWS_SECONDS
@@ -292,9 +305,12 @@ def survivors(comm: Any) -> Any:
         while not (comm.Get_failed().Get_size() or comm.Is_revoked()):
             if time.monotonic() > end:
                 return None
-            time.sleep(0.01)
-        with contextlib.suppress(mpi.Exception):
-            comm.Revoke()
+            with contextlib.suppress(mpi.Exception):
+                comm.Iprobe()  # news comes while MPI is called
+            time.sleep(0.001)
+        for waited in (comm, *others):
+            with contextlib.suppress(mpi.Exception):
+                waited.Revoke()
         _lost = True
         return comm.Shrink()
     except (mpi.Exception, NotImplementedError, AttributeError):  # an MPI without fault tolerance

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
-from support.command_line import EXAMPLES, have_mpi, hloom, process
+from hloom.runtime.checkpoint.step_folder import steps_in
+from support.command_line import EXAMPLES, environment, have_mpi, hloom, process
+from support.processes import PATIENCE
 
 MLP = EXAMPLES / "mlp_train.hlo"
 
@@ -43,3 +49,29 @@ def test_the_same_losses_on_ranks_after_a_resume(tmp_path: Path) -> None:
 def test_wrong_arguments(arguments: tuple[str, ...], code: int, message: str, tmp_path: Path) -> None:
     done = hloom("train", MLP, *arguments, cwd=tmp_path)
     assert (done.code, message in done.err) == (code, True), done.err
+
+
+@pytest.mark.parametrize(
+    ("more", "sent"),
+    [
+        ((), signal.SIGTERM),
+        pytest.param(("--ranks", "2"), signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(("--ranks", "2", "--on-failure", "fold"), signal.SIGUSR1, marks=pytest.mark.slow),
+    ],
+)
+def test_a_signal_ends_a_run_after_its_step(more: tuple[str, ...], sent: signal.Signals, tmp_path: Path) -> None:
+    """The last step is in the checkpoint, and the same command goes on from there."""
+    fixed = ("train", str(MLP), "--checkpoint", "steps", "--metrics", "m.jsonl", "--every", "100000", *more)
+    job = subprocess.Popen([sys.executable, "-m", "hloom", *fixed, "--steps", "100000"], cwd=tmp_path,
+                           env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    end, metrics = time.monotonic() + PATIENCE, tmp_path / "m.jsonl"
+    while job.poll() is None and (not metrics.exists() or metrics.read_text().count("\n") < 3):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    job.send_signal(sent)
+    _, err = job.communicate(timeout=PATIENCE)
+    assert (job.returncode, "a signal ended the run after step " in err) == (128 + sent, True), err
+    done = len(losses(metrics))
+    assert steps_in(tmp_path / "steps") == [done]
+    assert hloom(*fixed, "--steps", str(done + 1), cwd=tmp_path).code == 0
+    assert len(losses(metrics)) == done + 1

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hloom.cost.goodput.detours import Detours, Torus, TorusTraffic, detours
 from hloom.cost.goodput.events import simulate_pod
-from hloom.cost.goodput.pod import Pod, at_least, efficiency, needed_availability
+from hloom.cost.goodput.pod import Pod, at_least, efficiency, needed_availability, placed
 from hloom.driver.training.cadence import daly_interval
-from support.command_line import hloom
+from support.command_line import EXAMPLES, hloom
 
 POD = Pod()
 # Per cent of chips in slices, for 99, 99.5 and 99.9 % of hosts: any cubes, and aligned blocks (None: none fit).
@@ -67,6 +70,52 @@ def test_efficiency_is_that_of_a_simulated_job(write: float, between: float) -> 
     assert efficiency(interval, write, restart, between) == pytest.approx(done / spent, abs=0.003)
 
 
+def test_a_mix_of_jobs() -> None:
+    """Exact where it is exact, as in simulated time; a mix of one size takes what slices of that size do."""
+    mix, events = [(16, 2), (4, 6), (1, 8)], simulate_pod(POD, 0.99, repair_hours=4, days=1500, seed=1)
+    assert events.switched_mix(mix) == pytest.approx(POD.switched_mix(mix, 0.99), abs=0.003)
+    assert POD.switched_mix([(16, 4)], 0.99) == pytest.approx(POD.switched(16, 0.99))
+    assert events.static_mix([(16, 4)]) == pytest.approx(events.static(16))
+    assert events.static_mix([(48, 1)]) is None
+    assert (events.static_mix(mix) or 0) < events.switched_mix(mix) < 64 / 64
+    assert placed([(4, 1), (16, 1)], 19) == 16
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 3), (2, 4, 3)])
+def test_detours(shape: tuple[int, ...]) -> None:
+    """Beside all shortest ways, one by one."""
+    torus = Torus(shape)
+    for missing in (None, len(shape) - 1):
+        links = torus.links(missing)
+        slots = range(2 * len(shape))
+        after = [[int(torus.neighbours[n, k]) for k in slots if links[n, k]] for n in range(torus.nodes)]
+        assert all(n in after[m] for n in range(torus.nodes) for m in after[n])
+        load: dict[tuple[int, int], float] = {}
+        hops = np.zeros((torus.nodes, torus.nodes), int)
+        for source in range(torus.nodes):
+            ways = {source: [[source]]}
+            while len(ways) < torus.nodes:
+                more: dict[int, list[list[int]]] = {}
+                for node, paths in ways.items():
+                    for other in after[node]:
+                        if other not in ways:
+                            more.setdefault(other, []).extend([*p, other] for p in paths)
+                ways |= more
+            for node, paths in ways.items():
+                hops[source, node] = len(paths[0]) - 1
+                for path in paths:
+                    for link in pairwise(path):
+                        load[link] = load.get(link, 0.0) + 1 / len(paths)
+        found = TorusTraffic.of(torus, missing)
+        assert (found.hops == hops).all()
+        assert found.busiest == pytest.approx(max(load.values()))
+
+
+def test_a_missing_link_of_a_ring() -> None:
+    assert detours(Torus((5,)), 0) == Detours(0, longer=0.3, most=3, all_to_all=0.5, ring=0.5)
+    assert TorusTraffic.of(Torus((4, 4, 4))).busiest == 32  # nodes times the extent, over 8
+
+
 def test_command(tmp_path: Path) -> None:
     done = hloom("goodput", "--slices", "1024", "--availability", "0.99", "--state", "1TB", "--json", cwd=tmp_path)
     (row,) = json.loads(done.out)["rows"]
@@ -74,7 +123,15 @@ def test_command(tmp_path: Path) -> None:
     assert row["goodput"] == pytest.approx(row["switched"] * row["worked"])
     shown = hloom("goodput", "--pod", "4x6x6", "--need", "130", "--slices", "64", cwd=tmp_path)
     assert "for 95% cubes have to be up for 93.47% of time" in shown.out
+    more = ("--mix", "1024:2,256:6", "--torus", "4x4x4", "--program", EXAMPLES / "mlp_train.hlo", "--machine", "tpu-v4")
+    shown = hloom("goodput", "--slices", "1024", "--availability", "0.99", *more, cwd=tmp_path)
+    assert shown.code == 0, shown.err
+    assert "the mix of jobs takes 82.6 with optical switches if 99.00% of hosts are up" in shown.out
+    assert "0.05% of pairs take up to 2 hops more, an all-to-all keeps 90% of its bandwidth" in shown.out
+    assert re.search(r"a checkpoint each 0\.\d+ s, or \d+ steps of", shown.out), shown.out
     wrong_ones = {
+        "--mix 1024": "not of the form CHIPS:JOBS", "--mix 100:1": "not a number of cubes",
+        "--torus 16x16x16": "at most 1024 nodes",
         "--slices 100": "not a number of cubes", "--need 65": "the pod has 64 cubes",
         "--availability 1.5": "not numbers between 0 and 1", "--pod 4x4": "not of the form 4x4x4",
     }  # fmt: skip
