@@ -37,7 +37,7 @@ from .search import ASSUMED, by_axes
 from .written import annotated
 
 _SECONDS = 2.0  # of an integer program on one axis
-_LEARNING, _MOST_LEARNING = 0.3, 6.0  # the share of the time, and the seconds for a machine, to learn from two axes
+_LEARNING, _MOST_LEARNING = 0.25, 4.0  # the share of the time, and the seconds for a machine, to learn from two axes
 _LEARNED = (Assumed(0.0, 8.0), Assumed(1.0, 1.0))
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
@@ -25,7 +25,7 @@ from ...cost.memory import live_memory, peak_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline_seconds
 from ...ir.brief import brief
-from ...ir.diagnostics import fail
+from ...ir.diagnostics import CompileError, Diagnostic, Severity, fail
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, refuse_starts
 from .bound import program_bound
@@ -49,6 +49,17 @@ ATTRIBUTE = "hloom.schedule"
 _NO_LIMIT = Bytes()
 _SHARES = 16  # the budget over what each search has when the budget of all is used up
 _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
+
+
+class DoesNotFit(CompileError):
+    """Reports a program that no schedule found brings into memory; `peak` are the fewest bytes that were reached."""
+
+    def __init__(self, diagnostic: Diagnostic, peak: int) -> None:
+        super().__init__([diagnostic])
+        self.peak = peak
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.diagnostics[0], self.peak)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,10 +306,9 @@ class _Choice:
     def _refuse(self, state: Candidate, limit: float) -> None:
         over, memory = state.peak - limit, live_memory(state.module, OutsideOfAttention.on(self.planning.machine))
         largest = ", ".join(f"{b.name} ({b.kind}, {sized(b.bytes)})" for b in memory.buffers[:5])
-        fail(
-            f"{self.module.name} needs {sized(state.peak)} on a device at {memory.at}, {sized(over)} more "
-            f"than the limit of {sized(limit)}", help=f"the largest buffers there: {largest}",
-        )  # fmt: skip
+        text = (f"{self.module.name} needs {sized(state.peak)} on a device at {memory.at}, {sized(over)} more "
+                f"than the limit of {sized(limit)}")  # fmt: skip
+        raise DoesNotFit(Diagnostic(Severity.ERROR, text, help=f"the largest buffers there: {largest}"), state.peak)
 
 
 def _list_schedules(
