@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -26,9 +26,13 @@ _MOST = 256  # combinations that are tried
 _ROUNDS = 12  # visits of a class, on average
 
 
-def axis_of(model: Model, choice: Choice, axis: int = 0) -> Axis:
-    """Returns the factor of each class that an axis divides in a choice."""
-    return tuple(int(of_class.rows[choice[n]][axis]) for n, of_class in enumerate(model.classes))
+def axes_of(model: Model, choices: Iterable[Choice]) -> list[Axis]:
+    """Returns the different divisions by single axes in some choices."""
+    found: dict[Axis, None] = {}
+    for choice in choices:
+        rows = [of_class.divisions[choice[n]] for n, of_class in enumerate(model.classes)]
+        found |= dict.fromkeys(zip(*rows))
+    return list(found)
 
 
 def combined(model: Model, axes: Sequence[Axis]) -> Choice:
@@ -55,7 +59,8 @@ def _less(wanted: Division) -> Iterator[Division]:
 def quick(costs: Costs, known: Sequence[Axis], limit: float, starts: int = 1) -> Choice:
     """Returns the best choice that is found from combinations of known divisions."""
     count = len(costs.model.divisions.sizes)
-    every = itertools.islice(itertools.product(known, repeat=count), _MOST)
+    whole: Axis = (WHOLE,) * len(costs.model.classes)
+    every = itertools.islice(itertools.product(known or [whole], repeat=count), _MOST)
     choices = [combined(costs.model, axes) for axes in every]
     order = np.argsort(_prices(costs, choices, limit), kind="stable")
     begin: list[Choice] = []

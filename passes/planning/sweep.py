@@ -25,7 +25,7 @@ from ..op_sharding.divisions import Divisions
 from ..resharding.table import WHOLE
 from .classes import Classes
 from .clusters import Clusters
-from .descent import Axis, axis_of, quick
+from .descent import Axis, axes_of, quick
 from .judge import Judged, judge
 from .kept import Kept, kept_in
 from .meshes import all_meshes, meshes_of
@@ -207,10 +207,8 @@ class _Sweeping:
                 self._keep(costs, found.choice)
 
     def _keep(self, costs: Costs, choice: Choice | None) -> None:
-        axes = range(len(costs.model.divisions.sizes)) if choice is not None else ()
-        for axis in (axis_of(costs.model, choice or {}, number) for number in axes):
-            if axis not in self.known:
-                self.known.append(axis)
+        found = axes_of(costs.model, [choice] if choice is not None else ())
+        self.known += [axis for axis in found if axis not in self.known]
 
     def _point(self, name: str, mesh: Mesh) -> tuple[SweepPoint, Model, Choice]:
         costs, limit = self._costs(name, mesh, kept_in(self.module, self.keep, mesh)), self._limit(name)

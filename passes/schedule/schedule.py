@@ -72,6 +72,7 @@ class Limits:
     better: float = 1 - 1e-3  # a new order must take less than this share of the time of the old one
     attempts: int = 4  # at plans within memory
     full: float = 0.95  # share of the limit from which on no plan for more memory is tried
+    aims: tuple[float, ...] = (1.0, 0.9, 0.0)  # shares of the limit to which values are rematerialized till one fits
     regathered: tuple[float, ...] = (0.5, 1.0)  # shares of the gathered bytes to gather again where memory is short
     lists: tuple[ListRule, ...] = RULES
     labelled: int = 100  # tensors of which layers suggest buckets; of more, limits of size do as well
@@ -179,8 +180,11 @@ class _Choice:
         if self.is_thorough and best.seconds * self.limits.worth > bound:
             best = self._listed(best, plans, limit)
         if self.is_tight and is_hard and self.is_thorough:
-            for new in self._computed_again(best.module, limit):
-                best = min(best, new, key=lambda state: state.rank(limit))
+            for share in self.limits.aims:
+                if best.peak <= limit and share < 1.0:
+                    break
+                for new in self._computed_again(best.module, limit, share * limit):
+                    best = min(best, new, key=lambda state: state.rank(limit))
         if best.peak > limit and is_hard:
             self._refuse(best, limit)
         for found in filter(None, plans.prepared.values()):
@@ -274,12 +278,14 @@ class _Choice:
             for module, name in memory_orders(self.module):
                 yield forecast(module, self.planning.machine, f"the order {name}")
 
-    def _computed_again(self, best: Module, limit: float) -> Iterator[Candidate]:
-        """Yields programs with rematerialized values: the best one so far, the old one, and a plan of that."""
+    def _computed_again(self, best: Module, limit: float, aim: float) -> Iterator[Candidate]:
+        """Yields programs with values rematerialized until the peak is at most `aim`: the best one so far, the old one,
+        and a plan of that.
+        """
         machine, barriers = self.planning.machine, self.planning.form is CombinedForm.XLA
         for base, plans in ((best, False), (self.module, False), (self.module, True)):
             module = clone_module(base)
-            count = rematerialize(module, Clock.of(module, machine), limit, barriers)
+            count = rematerialize(module, Clock.of(module, machine), aim, barriers)
             if not count:
                 continue
             new = self.planning.plan(module, limit) if plans else forecast(module, machine)

@@ -18,6 +18,7 @@ from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import Costs, solve
+from hloom.passes.schedule.schedule import DoesNotFit
 from hloom.runtime.inputs.inputs import inputs_for_module
 
 SLOW = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e8, points=1e9)  # dividing pays for small programs, too
@@ -95,7 +96,8 @@ def test_what_cannot_be_kept_is_named(keep: str, message: str) -> None:
 def test_memory_is_kept_or_the_least_is_told() -> None:
     with pytest.raises(hloom.CompileError, match="fits into 2 KB: the least that is found") as caught:
         hloom.plan(hloom.parse(STEP), SLOW, mesh="8", memory=2000, seconds=5)
-    least = caught.value.peak  # pyright: ignore
+    assert isinstance(caught.value, DoesNotFit)
+    least = caught.value.peak
     assert least > 2000
     found = hloom.plan(hloom.parse(STEP), SLOW, mesh="8", memory=int(1.03 * least), seconds=5)
     assert found.peak <= 1.03 * least
@@ -103,8 +105,12 @@ def test_memory_is_kept_or_the_least_is_told() -> None:
     assert hloom.prove(hloom.parse(STEP), local).is_equal
 
 
+def _times_eight(found: re.Match[str]) -> str:
+    return str(8 * int(found[0]))
+
+
 def test_plans_for_less_memory_are_slower_and_smaller() -> None:
-    large = re.sub(r"\d+(?=[,\]])", lambda found: f"{8 * int(found[0])}", STEP)
+    large = re.sub(r"\d+(?=[,\]])", _times_eight, STEP)
     whole = hloom.plan(hloom.parse(large), FAST, mesh="8", seconds=5)
     found = whole.pareto(count=3, seconds=10)
     assert found[0].judged == whole.best.judged
