@@ -30,8 +30,7 @@ def axes_of(model: Model, choices: Iterable[Choice]) -> list[Axis]:
     """Returns the different divisions by single axes in some choices."""
     found: dict[Axis, None] = {}
     for choice in choices:
-        rows = [of_class.divisions[choice[n]] for n, of_class in enumerate(model.classes)]
-        found |= dict.fromkeys(zip(*rows))
+        found |= dict.fromkeys(zip(*(of_class.divisions[choice[n]] for n, of_class in enumerate(model.classes))))
     return list(found)
 
 

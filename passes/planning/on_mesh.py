@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from ...ir.graph.module import Module
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ..base import PassContext
 from ..op_sharding.divisions import Divisions
-from ..resharding.table import WHOLE, Division
+from ..resharding.table import Division
 from .classes import Classes
 from .clusters import Clusters
-from .descent import descend
+from .descent import axes_of, descend
 from .judge import Judged, judge
 from .kept import Kept
 from .model import Choice, Model
 from .program import Costs, PlanValue, solve
-from .search import search
+from .search import ASSUMED, search
+from .usual import Usual
 from .written import annotated
 
-_SECONDS = 10.0  # of the integer program of a usual sharding
+_SECONDS = 10.0  # of an integer program
+_USUAL = 2  # combinations of usual shardings that are judged
+_LONGER = 1.5  # times the best proposal, from which on they are not
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,15 @@ class MeshPlan:
         classes = Classes(clusters, context.machine, fixed)
         self.model = Model(classes, Divisions(context.decider(mesh.size), axes))
         self.costs = Costs(self.model)
+        self.usual = Usual(self.costs.under(ASSUMED[1]))
         self.proposals: list[Named] = []
         self.bound = 0.0
 
     def search(self, seconds: float) -> None:
-        found = search(self.costs, self.limit, seconds)
+        begun = time.monotonic()
+        self.usual.search(seconds / 4)
+        known = axes_of(self.model, [choice for _, choice in self.usual.found])
+        found = search(self.costs, self.limit, seconds + begun - time.monotonic(), known)
         least = sum(float(c.computing.min()) for c in self.model.classes)
         self.bound = max(found.bound, least)
         self.proposals = [(p.stage, p.choice, p.value) for p in found.proposals]
@@ -104,24 +110,15 @@ class MeshPlan:
         judged = judge(module, context, self.mesh.size, limit)
         return PlanCandidate(name, self.mesh, module, judged, self.costs.value(choice), choice)
 
-    def presets(self) -> Iterator[Named]:
-        """Yields the best choices with all weights whole, and with all divided by all axes together."""
-        clusters, classes = self.model.of.clusters, self.model.classes
-        weights = {self.model.of.of[clusters.home[leaf][0].number] for leaf in clusters.renewed.values()}
-        if not weights:
-            return
-        for name, divides in (("all data parallel", False), ("all sharded", True)):
-            allowed: dict[int, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
-            for number, of_class in enumerate(classes):
-                rows = range(len(of_class.rows))
-                alike = [r for r in rows if len(set(of_class.division(r))) == 1]
-                if number in weights:
-                    wanted = [r for r in alike if (of_class.division(r)[0] != WHOLE) is divides]
-                    alike = wanted or alike
-                allowed[number] = np.array(alike or list(rows))
-            choice = solve(self.costs, allowed, seconds=_SECONDS).choice
-            if choice is not None:
-                yield name, choice, self.costs.value(choice)
+    def presets(self) -> list[Named]:
+        """Returns the usual shardings: all weights whole, all divided by all axes together, and the best combinations
+        of axes unless the model says that they take much longer than the proposals.
+        """
+        every = [(name, choice, self.costs.value(choice)) for name, choice in self.usual.found]
+        alike, mixed = ([named for named in every if (named[0][:4] == "all ") is is_alike] for is_alike in (True, False))
+        best = min((value.price(self.limit) for _, _, value in self.proposals), default=math.inf)
+        mixed = sorted(mixed, key=lambda named: named[2].price(self.limit))[:_USUAL]
+        return [*alike, *(named for named in mixed if named[2].price(self.limit) <= best * _LONGER)]
 
     def regrets(self, choice: Choice | None) -> Iterator[Regret]:
         """Yields the price of each sharding of a parameter against its best other one, highest first."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -204,6 +204,13 @@ class Costs:
         return max(self.assumed.exposed, 1.0 - self.model.machine.overlap)
 
 
+class Still(NamedTuple):
+    """Classes of values that are not moved along an axis."""
+
+    axis: int
+    classes: frozenset[int]
+
+
 Allowed = Mapping[int, npt.NDArray[np.int64]]  # the rows that each class may take
 
 
@@ -232,12 +239,12 @@ class _Builder:
 
 def solve(
     costs: Costs, allowed: Allowed | None = None, *, limit: float = math.inf, seconds: float = 60.0, soft: bool = False,
-    most: float = math.inf, start: Choice | None = None,
+    most: float = math.inf, start: Choice | None = None, still: Still | None = None,
 ) -> Solution:
     """Solves the program over the `allowed` rows (by default all) within this many seconds.
 
     `limit` is the memory in bytes; with `soft` more has a price. Moves that cost more than `most` seconds are left out.
-    `start` is a choice to begin with.
+    `start` is a choice to begin with. What is `still` is not moved.
     """
     highs = solver()
     rows = allowed or {n: np.arange(len(c.rows)) for n, c in enumerate(costs.model.classes)}
@@ -250,7 +257,7 @@ def solve(
             builder.entry(one, column, 1.0)
     count = len(builder.costs)
     for reads in costs.model.of.reads:
-        _add_reads(builder, costs, reads, rows, first, most)
+        _add_reads(builder, costs, reads, rows, first, most, still)
     spent = np.array(builder.costs).T
     columns, scale = len(builder.costs), 1.0 / max(spent[0].max(initial=0.0), 1e-15)
     for part in (spent[0] + spent[1] + costs.exposed * spent[2], spent[1] + spent[2]):
@@ -291,7 +298,8 @@ def solve(
 
 
 def _add_reads(
-    builder: _Builder, costs: Costs, reads: Reads, rows: Allowed, first: Mapping[int, int], most: float
+    builder: _Builder, costs: Costs, reads: Reads, rows: Allowed, first: Mapping[int, int], most: float,
+    still: Still | None,
 ) -> None:
     """Adds the flow of values between the divisions that they have and those that their readers want."""
     sources, from_rows = _divisions(costs, reads.stand.cluster, reads.stand.division, rows)
@@ -312,6 +320,9 @@ def _add_reads(
             builder.entry(coming[b], first[reader.stand.cluster] + place, -1.0)
         for (a, b), price in prices.items():
             if math.isinf(price) or (not reader.hides and price > most):
+                continue
+            if still is not None and sources[a][still.axis] != targets[b][still.axis] and \
+                    not still.classes.isdisjoint((reads.stand.cluster, reader.stand.cluster)):
                 continue
             spent = (0.0, 0.0, price) if reader.hides else (0.0, price, 0.0)
             if len(reads.readers) == 1 or not price:

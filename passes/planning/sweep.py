@@ -34,6 +34,7 @@ from .moves import QuickTable
 from .prepared import prepared
 from .program import Assumed, Costs, PlanValue, solve, solver
 from .search import ASSUMED, by_axes
+from .usual import Usual
 from .written import annotated
 
 _SECONDS = 2.0  # of an integer program on one axis
@@ -203,8 +204,12 @@ class _Sweeping:
             if square is None or left < _SECONDS:
                 return
             costs = self._costs(name, square, kept_in(self.module, self.keep, square))
-            for found in by_axes(costs, self._limit(name), time.monotonic() + min(left, _MOST_LEARNING))[:2]:
+            share, usual = min(left, _MOST_LEARNING) / 2, Usual(costs)
+            usual.search(share)
+            for found in by_axes(costs, self._limit(name), time.monotonic() + share)[:2]:
                 self._keep(costs, found.choice)
+            for _, choice in usual.found:
+                self._keep(costs, choice)
 
     def _keep(self, costs: Costs, choice: Choice | None) -> None:
         found = axes_of(costs.model, [choice] if choice is not None else ())
