@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from .. import frontends
 from ..cost.presets import parse_machine
 from ..passes.planning.fewest import FewSettings
+from ..passes.planning.on_mesh import PlanCandidate
 from ..passes.planning.plan import Plan, plan
-from ..report.plan import plan_text
+from ..report.plan import frontier_text, plan_text
 from .exit_codes import EXIT_OK
 from .messages import print_json, tell_found
 from .streams import say, working, write_file
@@ -31,26 +33,37 @@ def plan_command(args: argparse.Namespace) -> int:
         with working("leaving annotations out"):
             strategy = found.strategy(args.time)
         write_file(args.strategy_out, strategy.text())
+    frontier: Sequence[PlanCandidate] = ()
+    if args.pareto:
+        with working("planning for less memory"):
+            frontier = found.pareto(seconds=args.time)
     if args.json:
-        print_json(_json(module.name, args.machine, found, strategy))
+        print_json(_json(module.name, args.machine, found, strategy, frontier))
         return EXIT_OK
     say(f"{module.name}: {plan_text(found, args.machine or 'the default machine')}")
+    if args.pareto:
+        say(f"\n{frontier_text(frontier)}")
     if strategy is not None:
         say(f"\n{args.strategy_out}: {len(strategy.shardings)} annotations, which "
             + ("give" if strategy.reproduces else "alone do not give") + " this forecast")  # fmt: skip
     return EXIT_OK
 
 
-def _json(name: str, machine: str, found: Plan, strategy: FewSettings | None) -> dict[str, object]:
-    candidates = [
-        {"name": c.name, "mesh": dict(c.mesh.axes), "fits": c.judged.fits,
-         "seconds": c.judged.seconds if c.judged.fits else None, "exposed": c.judged.exposed, "peak": c.judged.peak,
-         "model": c.value.seconds if c.value is not None else None}
-        for c in found.candidates
-    ]  # fmt: skip
+def _json(
+    name: str, machine: str, found: Plan, strategy: FewSettings | None, frontier: Sequence[PlanCandidate]
+) -> dict[str, object]:
     few = None if strategy is None else {"shardings": dict(strategy.shardings), "reproduces": strategy.reproduces}
     return {
         "program": name, "machine": machine, "mesh": dict(found.mesh.axes), "seconds": found.seconds,
-        "peak": found.peak, "bound": found.bound, "gap": found.gap, "spent": found.spent, "candidates": candidates,
-        "regrets": [asdict(r) for r in found.regrets], "strategy": few,
+        "peak": found.peak, "bound": found.bound, "gap": found.gap, "spent": found.spent,
+        "candidates": list(map(_candidate, found.candidates)), "regrets": [asdict(r) for r in found.regrets],
+        "strategy": few, "pareto": list(map(_candidate, frontier)),
+    }  # fmt: skip
+
+
+def _candidate(one: PlanCandidate) -> dict[str, object]:
+    return {
+        "name": one.name, "mesh": dict(one.mesh.axes), "fits": one.judged.fits,
+        "seconds": one.judged.seconds if one.judged.fits else None, "exposed": one.judged.exposed,
+        "peak": one.judged.peak, "model": one.value.seconds if one.value is not None else None,
     }  # fmt: skip

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ..passes.planning.on_mesh import PlanCandidate
 from ..passes.planning.plan import Plan
 from ..passes.schedule.sizes import sized, timed
 from .columns import columns
@@ -43,6 +46,18 @@ def _candidates(plan: Plan) -> str:
             times = timed(judged.seconds), timed(judged.exposed), sized(judged.peak), ratio
         rows.append((candidate.name, mesh, *times, model))
     return columns(rows, [False, False, True, True, True, True, True])
+
+
+def frontier_text(frontier: Sequence[PlanCandidate]) -> str:
+    """Returns a table of plans for ever less memory, fastest first."""
+    first = frontier[0].judged
+    rows: list[tuple[str, ...]] = [("time", "ratio", "exposed", "peak", "share", "candidate")]
+    for one in frontier:
+        judged = one.judged
+        rows.append((timed(judged.seconds), f"{judged.seconds / first.seconds:.3f}", timed(judged.exposed),
+                     sized(judged.peak), f"{judged.peak / first.peak:.2f}", one.name))  # fmt: skip
+    table = columns(rows, [True, True, True, True, True, False])
+    return table if len(frontier) > 1 else f"{table}\nno plan for less memory is found"
 
 
 def _regrets(plan: Plan) -> str:

@@ -79,7 +79,7 @@ ROOMS: dict[str, set[str]] = {
     "passes/propagation": {"passes/base", "passes/op_sharding", "passes/resharding"},
     "passes/planning": {
         "passes", "passes/annotating", "passes/base", "passes/cleanup", "passes/op_sharding", "passes/propagation",
-        "passes/resharding",
+        "passes/resharding", "passes/schedule",
     },
     "passes/spmd/checks": {"passes/op_sharding"},
     "passes/spmd/emit": {

@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from ..resharding.table import WHOLE, Division
 from .model import Choice, Model
 from .program import OVER, SHARE, Costs
-from .times import Floats
+from .times import Floats, Rows
 
 Axis = tuple[int, ...]
 """For each class the factor that an axis divides, or WHOLE."""
@@ -26,9 +26,12 @@ _MOST = 256  # combinations that are tried
 _ROUNDS = 12  # visits of a class, on average
 
 
-def axis_of(model: Model, choice: Choice, axis: int = 0) -> Axis:
-    """Returns the factor of each class that an axis divides in a choice."""
-    return tuple(int(of_class.rows[choice[n]][axis]) for n, of_class in enumerate(model.classes))
+def axes_of(model: Model, choices: Iterable[Choice]) -> list[Axis]:
+    """Returns the different divisions by single axes in some choices."""
+    found: dict[Axis, None] = {}
+    for choice in choices:
+        found |= dict.fromkeys(zip(*(of_class.divisions[choice[n]] for n, of_class in enumerate(model.classes))))
+    return list(found)
 
 
 def combined(model: Model, axes: Sequence[Axis]) -> Choice:
@@ -52,14 +55,48 @@ def _less(wanted: Division) -> Iterator[Division]:
             yield tuple(WHOLE if axis in idle else place for axis, place in enumerate(wanted))
 
 
-def quick(costs: Costs, known: Sequence[Axis], limit: float, starts: int = 2) -> Choice:
+def quick(costs: Costs, known: Sequence[Axis], limit: float, starts: int = 1) -> Choice:
     """Returns the best choice that is found from combinations of known divisions."""
     count = len(costs.model.divisions.sizes)
-    every = itertools.islice(itertools.product(known, repeat=count), _MOST)
-    choices = {tuple(sorted(c.items())): c for c in (combined(costs.model, axes) for axes in every)}.values()
-    begin = sorted(choices, key=lambda choice: costs.value(choice).price(limit))[:starts]
+    whole: Axis = (WHOLE,) * len(costs.model.classes)
+    every = itertools.islice(itertools.product(known or [whole], repeat=count), _MOST)
+    choices = [combined(costs.model, axes) for axes in every]
+    order = np.argsort(_prices(costs, choices, limit), kind="stable")
+    begin: list[Choice] = []
+    for choice in (choices[int(n)] for n in order):
+        if choice not in begin and len(begin) < starts:
+            begin.append(choice)
     found = [descend(costs, choice, limit) for choice in begin]
     return min(found, key=lambda choice: costs.value(choice).price(limit))
+
+
+def _prices(costs: Costs, choices: Sequence[Choice], limit: float) -> Floats:
+    """Returns the price of each choice; reads that are equal in several are looked up once."""
+    classes = costs.model.classes
+    rows: Rows = np.array([list(choice.values()) for choice in choices], np.int64)
+    computing = sum((c.computing[rows[:, n]] for n, c in enumerate(classes)), np.zeros(len(rows)))
+    waiting = sum((c.exchanging[rows[:, n]] for n, c in enumerate(classes)), np.zeros(len(rows)))
+    hiding = np.zeros(len(rows))
+    for place, reads in enumerate(costs.model.of.reads):
+        code = np.zeros(len(rows), np.int64)
+        for number in reads.classes:
+            code = code * len(classes[number].rows) + rows[:, number]
+        _, first, same = np.unique(code, return_index=True, return_inverse=True)
+        times: list[tuple[float, float]] = []
+        for row in first:
+            times.append(costs.read(place, {n: classes[n].divisions[int(rows[row, n])] for n in reads.classes}))
+        waits, hides = np.array(times)[same].T
+        waiting, hiding = waiting + waits, hiding + hides
+    held = np.zeros(len(rows))
+    for moment in costs.moments:
+        held = np.maximum(held, sum((sizes[rows[:, n]] for n, sizes in moment.items()), np.zeros(len(rows))))
+    return _price(costs, computing, waiting, hiding, held, limit)
+
+
+def _price(costs: Costs, computing: Floats, waiting: Floats, hiding: Floats, held: Floats, limit: float) -> Floats:
+    seconds = np.maximum(computing + waiting + costs.exposed * hiding, waiting + hiding)
+    found = seconds + SHARE * (computing + waiting + hiding)
+    return np.asarray(found * (1.0 + OVER * np.maximum(0.0, held / limit - 1.0)), np.float64)
 
 
 def descend(costs: Costs, choice: Choice, limit: float = math.inf) -> Choice:
@@ -102,17 +139,15 @@ class _Descent:
         of_class, now = self.classes[number], self.choice[number]
         if len(of_class.rows) < 2:
             return False
-        moved = np.array([self._moved(number, row) for row in range(len(of_class.rows))])
+        moved = self._moved(number)
         computing = self.computing + of_class.computing - of_class.computing[now]
         waiting = self.waiting + of_class.exchanging - of_class.exchanging[now] + moved[:, 0] - moved[now, 0]
         hiding = self.hiding + moved[:, 1] - moved[now, 1]
-        seconds = np.maximum(computing + waiting + self.costs.exposed * hiding, waiting + hiding)
-        found = seconds + SHARE * (computing + waiting + hiding)
         changes = [m[number] - m[number][now] if number in m else None for m in self.costs.moments]
         held = np.zeros(len(of_class.rows))
         for base, change in zip(self.held, changes):
             held = np.maximum(held, base if change is None else base + change)
-        found = found * (1.0 + OVER * np.maximum(0.0, held / self.limit - 1.0))
+        found = _price(self.costs, computing, waiting, hiding, held, self.limit)
         row = int(np.argmin(found))
         if not found[row] < found[now] * (1 - _SAME):
             return False
@@ -123,13 +158,16 @@ class _Descent:
         self.choice[number], self.divisions[number] = row, of_class.division(row)
         return True
 
-    def _moved(self, number: int, row: int) -> tuple[float, float]:
-        """Returns the times of the reads of a class with another row."""
-        divisions, waiting, hiding = self.divisions, 0.0, 0.0
-        before = divisions[number]
-        divisions[number] = self.classes[number].division(row)
+    def _moved(self, number: int) -> Floats:
+        """Returns the times of the reads of a class with each of its rows: those waited for, and those that hide."""
+        before, of_class = self.divisions[number], self.classes[number]
+        found = np.zeros((len(of_class.rows), 2))
         for place in self.touching[number]:
-            waits, hides = self.costs.read(place, divisions)
-            waiting, hiding = waiting + waits, hiding + hides
-        divisions[number] = before
-        return waiting, hiding
+            rows, same = self.costs.different(place, number)
+            times: list[tuple[float, float]] = []
+            for row in rows:
+                self.divisions[number] = of_class.divisions[row]
+                times.append(self.costs.read(place, self.divisions))
+            found += np.array(times)[same]
+        self.divisions[number] = before
+        return found

@@ -12,12 +12,14 @@ from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.module import Module, clone_module
 from .. import pipelines, scheduling
 from ..base import PassContext
+from ..schedule.schedule import DoesNotFit
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
     """The forecast of a program on the machine: seconds of a step, those in which computation waits, and the largest
-    number of bytes on a device. Seconds are infinite if the program does not fit; then `error` tells why.
+    number of bytes on a device. Seconds are infinite if the program does not fit; then `error` tells why, and `peak`
+    are the fewest bytes that a schedule reached.
     """
 
     seconds: float
@@ -45,6 +47,7 @@ def judge(module: Module, context: PassContext, devices: int, limit: int = 0) ->
     try:
         scheduling.schedule(local, own, limit)
     except CompileError as error:
-        return Judged(math.inf, 0.0, live_memory(local, kernels).peak, str(error.diagnostics[0].message))
+        peak = error.peak if isinstance(error, DoesNotFit) else live_memory(local, kernels).peak
+        return Judged(math.inf, 0.0, peak, str(error.diagnostics[0].message))
     found = timeline(local, context.machine)
     return Judged(found.seconds, found.exposed, live_memory(local, kernels).peak)

@@ -7,69 +7,37 @@ tells.
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-
-import numpy as np
+from typing import NoReturn
 
 from ...cost.machine import Machine
 from ...cost.presets import as_machine
 from ...ir.brief import brief
 from ...ir.checked_call import checked
-from ...ir.diagnostics import fail
+from ...ir.diagnostics import Diagnostic, Severity, fail
 from ...ir.gc_pause import paused_collector
 from ...ir.graph.module import Module, Stage
 from ...ir.in_notebooks import InNotebooks
-from ...ir.sharding.mesh import AxisRef, Mesh
+from ...ir.sharding.mesh import Mesh
 from ..base import PassContext
-from ..op_sharding.divisions import Divisions
-from ..resharding.table import WHOLE, Division
-from .classes import Classes
+from ..schedule.schedule import DoesNotFit
+from ..schedule.sizes import sized
 from .clusters import Clusters
 from .fewest import FewSettings, fewest
-from .judge import Judged, judge
-from .kept import Kept, kept_in
+from .judge import judge
+from .kept import kept_in
 from .meshes import annotated_mesh, meshes_of
-from .model import Choice, Model
+from .on_mesh import MeshPlan, PlanCandidate, Regret
+from .pareto import frontier
 from .prepared import prepared
-from .program import Costs, PlanValue, solve, solver
-from .search import search
-from .written import annotated
+from .program import solver
 
 _MOST = 6  # proposals that are judged
 _SOLVING = 0.5  # share of the time for the solver
 _FEW = 3  # candidates that are judged whatever time it takes
-
-
-@dataclass(frozen=True, slots=True)
-class PlanCandidate:
-    """A sharding of the program: who proposed it, on which mesh, as an annotated program, and its forecast. `value` is
-    its value in the model and `choice` its choice, if it comes from the model. A candidate called `.., inside free` has
-    annotations of parameters and results alone.
-    """
-
-    name: str
-    mesh: Mesh
-    module: Module = field(repr=False)
-    judged: Judged
-    value: PlanValue | None = None
-    choice: Choice | None = field(default=None, repr=False)
-
-    @property
-    def rank(self) -> tuple[bool, float, int]:
-        return not self.judged.fits, self.judged.seconds, self.judged.peak
-
-
-@dataclass(frozen=True, slots=True)
-class Regret:
-    """A parameter's sharding against its best other one, all else equal: the seconds that the model adds."""
-
-    parameter: str
-    chosen: str
-    other: str
-    seconds: float
+_SHARES = (0.8, 0.5, 0.0)  # of the memory, for which plans are made in the model if none fits
 
 
 @brief
@@ -87,6 +55,7 @@ class Plan(InNotebooks):
     spent: float
     source: Module = field(repr=False)
     context: PassContext = field(repr=False)
+    on: MeshPlan = field(repr=False)
     memory: int = 0
 
     def strategy(self, seconds: float = 60.0) -> FewSettings:
@@ -96,6 +65,14 @@ class Plan(InNotebooks):
                 self.source, self.module, self.mesh, self.best.judged,
                 lambda module: judge(module, self.context, self.mesh.size, self.memory), seconds,
             )  # fmt: skip
+
+    def pareto(self, count: int = 5, seconds: float = 60.0) -> list[PlanCandidate]:
+        """Returns this plan, and plans on the same mesh for ever less memory, fastest first: none is slower and larger
+        than another. The limits, `count` with this plan's memory, begin with the least that is found, and end when
+        about this many seconds are over.
+        """
+        with paused_collector():
+            return frontier(self.on, self.best, self.context, count, seconds)
 
     @property
     def best(self) -> PlanCandidate:
@@ -161,33 +138,54 @@ class _Planning:
     def run(self, meshes: Sequence[Mesh], keep: Sequence[str]) -> Plan:
         context = PassContext(machine=self.machine.of_devices(meshes[0].size))
         clusters = Clusters(prepared(self.module), context.forms)
-        tried = [_OnMesh(clusters, context, mesh, kept_in(self.module, keep, mesh), self.limit) for mesh in meshes]
+        tried = [MeshPlan(clusters, context, mesh, kept_in(self.module, keep, mesh), self.limit) for mesh in meshes]
         share = self.seconds * _SOLVING / len(tried)
         for one in tried:
             one.search(share)
         self._judge(tried, context, bool(keep))
         if not self.candidates:
             fail(f"no sharding of {self.module.name} is found in {self.seconds:g} seconds")
+        on = min(tried, key=lambda one: one.least)
+        if not any(c.judged.fits for c in self.candidates):
+            self._shrink(on, context)
         ranked = sorted(self.candidates, key=lambda c: c.rank)
         if not ranked[0].judged.fits:
-            fail(f"no sharding of {self.module.name} fits: {ranked[0].judged.error}",
-                 help="the least that a candidate takes is shown; more devices divide it further")
-        on = next(one for one in tried if one.mesh.size == ranked[0].mesh.size)
+            self._refuse(ranked)
         on = next((one for one in tried if one.mesh == ranked[0].mesh), on)
         return Plan(
             tuple(ranked), tuple(on.regrets(ranked[0].choice)), on.bound, time.monotonic() - self.begun, self.module,
-            context, self.memory,
+            context, on, self.memory,
         )  # fmt: skip
+
+    def _shrink(self, on: MeshPlan, context: PassContext) -> None:
+        """Judges choices that take ever less memory in the model, until one fits."""
+        starts = [choice for _, choice, _ in on.proposals[:2]]
+        starts += [choice for choice in [on.least_memory()] if choice is not None]
+        for share in _SHARES if starts else ():
+            found = on.within(self.limit * share, starts)
+            self.candidates.append(on.candidate("for less memory", found, context, self.memory))
+            if self.candidates[-1].judged.fits:
+                return
+
+    def _refuse(self, ranked: Sequence[PlanCandidate]) -> NoReturn:
+        least = min((c for c in ranked if c.judged.peak), key=lambda c: c.judged.peak, default=ranked[0])
+        text = (f"no sharding of {self.module.name} fits into {sized(self.limit)}: the least that is found takes "
+                f"{sized(least.judged.peak)}, '{least.name}'")  # fmt: skip
+        raise DoesNotFit(
+            Diagnostic(Severity.ERROR, text, help=f"more devices divide it further; {least.judged.error}"),
+            least.judged.peak,
+        )
 
     @property
     def limit(self) -> float:
         return float(self.memory) if self.memory else self.machine.capacity
 
-    def _judge(self, tried: Sequence[_OnMesh], context: PassContext, is_bound: bool) -> None:
+    def _judge(self, tried: Sequence[MeshPlan], context: PassContext, is_bound: bool) -> None:
         """Judges the candidates, in turns of all meshes with the best of the model first, while there is time."""
         own = annotated_mesh(self.module)
         if not is_bound and own is not None and own.size == tried[0].mesh.size:
-            self._add("as annotated", own, self.module, None, context)
+            judged = judge(self.module, context, own.size, self.memory)
+            self.candidates.append(PlanCandidate("as annotated", own, self.module, judged))
         ordered = sorted(tried, key=lambda one: one.least)
         presets = [(one, found) for one in ordered[:1] for found in one.presets()]
         turns = [(one, one.proposals[n]) for n in range(_MOST) for one in ordered if n < len(one.proposals)]
@@ -196,90 +194,8 @@ class _Planning:
             *((found, True) for found in turns[:1]), *((found, False) for found in (*presets, *turns[:1])),
             *((found, True) for found in (*presets, *rest)), *((found, False) for found in rest),
         ]  # fmt: skip
-        for number, ((one, (name, choice, value)), inner) in enumerate(queue):
+        for number, ((one, (name, choice, _)), inner) in enumerate(queue):
             if number >= _FEW and time.monotonic() - self.begun > self.seconds:
                 return
-            module = annotated(one.model, choice, one.mesh, inner)
-            self._add(name if inner else f"{name}, inside free", one.mesh, module, value, context, choice)
-
-    def _add(
-        self, name: str, mesh: Mesh, module: Module, value: PlanValue | None, context: PassContext,
-        choice: Choice | None = None,
-    ) -> None:  # fmt: skip
-        judged = judge(module, context, mesh.size, self.memory)
-        self.candidates.append(PlanCandidate(name, mesh, module, judged, value, choice))
-
-
-Named = tuple[str, Choice, PlanValue]
-
-
-class _OnMesh:
-    """The planning of a program on one mesh."""
-
-    def __init__(
-        self, clusters: Clusters, context: PassContext, mesh: Mesh, kept: Sequence[Kept], limit: float
-    ) -> None:
-        self.mesh, self.limit = mesh, limit
-        parameters = clusters.module.entry.parameters
-        fixed = {clusters.graph.leaves[parameters[k.parameter]][0]: k.division for k in kept}
-        axes = [mesh.digits(AxisRef(name)) for name, _ in mesh.axes]
-        classes = Classes(clusters, context.machine, fixed)
-        self.model = Model(classes, Divisions(context.decider(mesh.size), axes))
-        self.costs = Costs(self.model)
-        self.proposals: list[Named] = []
-        self.bound = 0.0
-
-    def search(self, seconds: float) -> None:
-        found = search(self.costs, self.limit, seconds)
-        least = sum(float(c.computing.min()) for c in self.model.classes)
-        self.bound = max(found.bound, least)
-        self.proposals = [(p.stage, p.choice, p.value) for p in found.proposals]
-
-    @property
-    def least(self) -> float:
-        return min((value.seconds for _, _, value in self.proposals), default=math.inf)
-
-    def presets(self) -> Iterator[Named]:
-        """Yields the best choices with all weights whole, and with all divided by all axes together."""
-        clusters, classes = self.model.of.clusters, self.model.classes
-        weights = {self.model.of.of[clusters.home[leaf][0].number] for leaf in clusters.renewed.values()}
-        if not weights:
-            return
-        for name, divides in (("all data parallel", False), ("all sharded", True)):
-            allowed: dict[int, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
-            for number, of_class in enumerate(classes):
-                rows = range(len(of_class.rows))
-                alike = [r for r in rows if len(set(of_class.division(r))) == 1]
-                if number in weights:
-                    wanted = [r for r in alike if (of_class.division(r)[0] != WHOLE) is divides]
-                    alike = wanted or alike
-                allowed[number] = np.array(alike or list(rows))
-            choice = solve(self.costs, allowed, seconds=max(1.0, 10.0)).choice
-            if choice is not None:
-                yield name, choice, self.costs.value(choice)
-
-    def regrets(self, choice: Choice | None) -> Iterator[Regret]:
-        """Yields the price of each sharding of a parameter against its best other one, highest first."""
-        if choice is None:
-            return
-        base, found = self.costs.value(choice), list[Regret]()
-        for parameter in self.model.of.clusters.module.entry.parameters:
-            leaf = self.model.of.clusters.graph.leaves[parameter][0]
-            number = self.model.of.of[self.model.of.clusters.home[leaf][0].number]
-            of_class = self.model.classes[number]
-            if of_class.example.leaf is not leaf or len(of_class.rows) < 2:
-                continue
-            rows = (row for row in range(len(of_class.rows)) if row != choice[number])
-            value, row = min(((self.costs.value({**choice, number: r}), r) for r in rows), key=lambda o: o[0].objective)
-            chosen, other = (self._text(of_class.division(r), leaf.shape.rank) for r in (choice[number], row))
-            found.append(Regret(parameter.name, chosen, other, value.objective - base.objective))
-        yield from sorted(found, key=lambda r: -r.seconds)
-
-    def _text(self, division: Division, rank: int) -> str:
-        return division_text(division, rank, self.mesh)
-
-
-def division_text(division: Division, rank: int, mesh: Mesh) -> str:
-    """Returns a division as a strategy file writes it: `data+model,`."""
-    dims = ["+".join(n for (n, _), place in zip(mesh.axes, division) if place == dim) for dim in range(rank)]
-    return (dims[0] or "-") if rank == 1 else ",".join(dims)
+            label = name if inner else f"{name}, inside free"
+            self.candidates.append(one.candidate(label, choice, context, self.memory, inner))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -98,6 +98,8 @@ class Costs:
     moments: list[dict[int, Floats]] = field(init=False)
     _moves: dict[tuple[Division, Division, int, bool], float] = field(init=False, default_factory=dict[Any, float])
     _read: dict[tuple[Any, ...], tuple[float, float]] = field(init=False, default_factory=dict[Any, Any])
+    _different: dict[tuple[int, int], tuple[list[int], Any]] = field(init=False, default_factory=dict[Any, Any])
+    _stands: dict[int, list[tuple[int, dict[Division, Division]]]] = field(init=False, default_factory=dict[Any, Any])
 
     def __post_init__(self) -> None:
         self.moments = []
@@ -112,7 +114,8 @@ class Costs:
     def under(self, assumed: Assumed) -> Costs:
         """Returns the costs under another assumption."""
         other = object.__new__(Costs)
-        other.model, other.assumed, other.moments, other._moves, other._read = self.model, assumed, self.moments, {}, {}
+        other.model, other.assumed, other.moments = self.model, assumed, self.moments
+        other._moves, other._read, other._different, other._stands = {}, {}, self._different, self._stands
         return other
 
     def move(self, source: Division, target: Division, size: int, hides: bool) -> float:
@@ -145,19 +148,43 @@ class Costs:
         """Returns the seconds in which the values of some reads, by their number, are brought to their readers: those
         that computation waits for, and those that may hide.
         """
-        reads = self.model.of.reads[number]
-        key = (number, *[divisions[n] for n in reads.classes])
+        shown = [known[divisions[of]] for of, known in self._shown(number)]
+        key = (number, *shown)
         found = self._read.get(key)
         if found is None:
-            found = self._read[key] = self._brought(reads, divisions)
+            found = self._read[key] = self._brought(self.model.of.reads[number], shown)
         return found
 
-    def _brought(self, reads: Reads, divisions: Mapping[int, Division]) -> tuple[float, float]:
-        """Returns these seconds; a copy in one division is made once."""
-        source = reads.stand.division(divisions[reads.stand.cluster])
-        once: dict[Division, tuple[float, bool]] = {}
-        for reader in reads.readers:
-            target = reader.stand.division(divisions[reader.stand.cluster])
+    def different(self, number: int, of: int) -> tuple[list[int], npt.NDArray[np.int64]]:
+        """Returns rows of a class that differ to some reads, and for each of its rows the place of the one that does
+        not.
+        """
+        found = self._different.get((number, of))
+        if found is None:
+            shown = [known for cluster, known in self._shown(number) if cluster == of]
+            first: dict[Any, int] = {}
+            keys = [tuple([known[d] for known in shown]) for d in self.model.classes[of].divisions]
+            for row, key in enumerate(keys):
+                first.setdefault(key, row)
+            places = {key: place for place, key in enumerate(first)}
+            found = self._different[number, of] = list(first.values()), np.array([places[key] for key in keys])
+        return found
+
+    def _shown(self, number: int) -> list[tuple[int, dict[Division, Division]]]:
+        """Returns the classes of some reads, the source first, each with how its divisions divide the value."""
+        found = self._stands.get(number)
+        if found is None:
+            reads, classes = self.model.of.reads[number], self.model.classes
+            found = self._stands[number] = [
+                (stand.cluster, {d: stand.division(d) for d in classes[stand.cluster].divisions})
+                for stand in (reads.stand, *(reader.stand for reader in reads.readers))
+            ]
+        return found
+
+    def _brought(self, reads: Reads, shown: Sequence[Division]) -> tuple[float, float]:
+        """Returns these seconds, given the division of the source and of each reader; a copy is made once."""
+        source, once = shown[0], dict[Division, tuple[float, bool]]()
+        for reader, target in zip(reads.readers, shown[1:], strict=True):
             if target != source:
                 cost = reads.count * reader.runs * self.move(source, target, reads.size, reader.hides)
                 before = once.get(target, (0.0, True))
@@ -175,6 +202,13 @@ class Costs:
     @property
     def exposed(self) -> float:
         return max(self.assumed.exposed, 1.0 - self.model.machine.overlap)
+
+
+class Still(NamedTuple):
+    """Classes of values that are not moved along an axis."""
+
+    axis: int
+    classes: frozenset[int]
 
 
 Allowed = Mapping[int, npt.NDArray[np.int64]]  # the rows that each class may take
@@ -205,12 +239,12 @@ class _Builder:
 
 def solve(
     costs: Costs, allowed: Allowed | None = None, *, limit: float = math.inf, seconds: float = 60.0, soft: bool = False,
-    most: float = math.inf, start: Choice | None = None,
+    most: float = math.inf, start: Choice | None = None, still: Still | None = None,
 ) -> Solution:
     """Solves the program over the `allowed` rows (by default all) within this many seconds.
 
     `limit` is the memory in bytes; with `soft` more has a price. Moves that cost more than `most` seconds are left out.
-    `start` is a choice to begin with.
+    `start` is a choice to begin with. What is `still` is not moved.
     """
     highs = solver()
     rows = allowed or {n: np.arange(len(c.rows)) for n, c in enumerate(costs.model.classes)}
@@ -223,7 +257,7 @@ def solve(
             builder.entry(one, column, 1.0)
     count = len(builder.costs)
     for reads in costs.model.of.reads:
-        _add_reads(builder, costs, reads, rows, first, most)
+        _add_reads(builder, costs, reads, rows, first, most, still)
     spent = np.array(builder.costs).T
     columns, scale = len(builder.costs), 1.0 / max(spent[0].max(initial=0.0), 1e-15)
     for part in (spent[0] + spent[1] + costs.exposed * spent[2], spent[1] + spent[2]):
@@ -264,7 +298,8 @@ def solve(
 
 
 def _add_reads(
-    builder: _Builder, costs: Costs, reads: Reads, rows: Allowed, first: Mapping[int, int], most: float
+    builder: _Builder, costs: Costs, reads: Reads, rows: Allowed, first: Mapping[int, int], most: float,
+    still: Still | None,
 ) -> None:
     """Adds the flow of values between the divisions that they have and those that their readers want."""
     sources, from_rows = _divisions(costs, reads.stand.cluster, reads.stand.division, rows)
@@ -285,6 +320,9 @@ def _add_reads(
             builder.entry(coming[b], first[reader.stand.cluster] + place, -1.0)
         for (a, b), price in prices.items():
             if math.isinf(price) or (not reader.hides and price > most):
+                continue
+            if still is not None and sources[a][still.axis] != targets[b][still.axis] and \
+                    not still.classes.isdisjoint((reads.stand.cluster, reader.stand.cluster)):
                 continue
             spent = (0.0, 0.0, price) if reader.hides else (0.0, price, 0.0)
             if len(reads.readers) == 1 or not price:

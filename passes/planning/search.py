@@ -1,4 +1,5 @@
-"""Searches good choices of a model: all axes as one, then axis by axis in several orders, then all jointly.
+"""Searches good choices of a model: all axes as one, then axis by axis in several orders, then the divisions of all
+these axes combined and improved class by class, then all jointly.
 
 The first stages are small programs, whose best choice bounds the objective from above. The joint program leaves out
 every division and every move that costs more than the bound allows, which excludes no better plan, and begins with that
@@ -10,12 +11,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..resharding.table import WHOLE, Division
+from .descent import Axis, axes_of, quick
 from .model import Choice, Model
 from .program import SHARE, Allowed, Assumed, Costs, PlanValue, Solution, solve
 
@@ -42,12 +44,23 @@ class Found:
     columns: int
 
 
-def search(costs: Costs, limit: float = math.inf, seconds: float = 30.0, joint: bool = True) -> Found:
-    """Returns proposals under several assumptions on overlap, found within about this many seconds."""
+def search(
+    costs: Costs, limit: float = math.inf, seconds: float = 30.0, known: Sequence[Axis] = (), joint: bool = True
+) -> Found:
+    """Returns proposals under several assumptions on overlap, found within about this many seconds. `known` are
+    divisions by single axes that take part.
+    """
     begun, lists, bound, columns = time.monotonic(), list[list[Proposal]](), 0.0, 0
     for number, assumed in enumerate(ASSUMED):
         under = costs.under(assumed)
         lists.append(by_axes(under, limit, begun + seconds * (number + 1) / (len(ASSUMED) + (1 if joint else 0))))
+    found = axes_of(costs.model, [p.choice for found in lists for p in found])
+    every = list(dict.fromkeys([*known, *found]))
+    for number, assumed in enumerate(ASSUMED):
+        under = costs.under(assumed)
+        choice = quick(under, every, limit)
+        lists[number].append(Proposal("axes combined", choice, under.value(choice)))
+        lists[number].sort(key=lambda p: p.value.price(limit))
     if joint:
         left = begun + seconds - time.monotonic()
         base = costs.under(ASSUMED[0])

@@ -25,7 +25,7 @@ from ..op_sharding.divisions import Divisions
 from ..resharding.table import WHOLE
 from .classes import Classes
 from .clusters import Clusters
-from .descent import Axis, axis_of, quick
+from .descent import Axis, axes_of, quick
 from .judge import Judged, judge
 from .kept import Kept, kept_in
 from .meshes import all_meshes, meshes_of
@@ -34,10 +34,11 @@ from .moves import QuickTable
 from .prepared import prepared
 from .program import Assumed, Costs, PlanValue, solve, solver
 from .search import ASSUMED, by_axes
+from .usual import Usual
 from .written import annotated
 
 _SECONDS = 2.0  # of an integer program on one axis
-_LEARNING, _MOST_LEARNING = 0.3, 6.0  # the share of the time, and the seconds for a machine, to learn from two axes
+_LEARNING, _MOST_LEARNING = 0.25, 4.0  # the share of the time, and the seconds for a machine, to learn from two axes
 _LEARNED = (Assumed(0.0, 8.0), Assumed(1.0, 1.0))
 
 
@@ -203,14 +204,16 @@ class _Sweeping:
             if square is None or left < _SECONDS:
                 return
             costs = self._costs(name, square, kept_in(self.module, self.keep, square))
-            for found in by_axes(costs, self._limit(name), time.monotonic() + min(left, _MOST_LEARNING))[:2]:
+            share, usual = min(left, _MOST_LEARNING) / 2, Usual(costs)
+            usual.search(share)
+            for found in by_axes(costs, self._limit(name), time.monotonic() + share)[:2]:
                 self._keep(costs, found.choice)
+            for _, choice in usual.found:
+                self._keep(costs, choice)
 
     def _keep(self, costs: Costs, choice: Choice | None) -> None:
-        axes = range(len(costs.model.divisions.sizes)) if choice is not None else ()
-        for axis in (axis_of(costs.model, choice or {}, number) for number in axes):
-            if axis not in self.known:
-                self.known.append(axis)
+        found = axes_of(costs.model, [choice] if choice is not None else ())
+        self.known += [axis for axis in found if axis not in self.known]
 
     def _point(self, name: str, mesh: Mesh) -> tuple[SweepPoint, Model, Choice]:
         costs, limit = self._costs(name, mesh, kept_in(self.module, self.keep, mesh)), self._limit(name)

@@ -19,7 +19,7 @@ from .rewrites.carry_reduce_scatters import CarryReduceScatters
 from .rewrites.hierarchical import HierarchicalCollectives
 from .rewrites.prefetch_gathers import PrefetchGathers
 from .rewrites.sink_all_reduces import SinkAllReduces
-from .schedule import ScheduleCollectives, recorded_forecast
+from .schedule import DoesNotFit, ScheduleCollectives, recorded_forecast
 from .sizes import timed
 
 REWRITES: tuple[tuple[Pass, ...], ...] = (
@@ -37,7 +37,7 @@ class Fastest(Pass):
     """Schedules a program by `final`, as it is, after each of the `rewrites` of loops, after computing in `pieces`, and
     after both; keeps the fastest result. If it is faster with collectives by `levels` of links, all of these have them.
 
-    Raises the CompileError of `final` if no result fits into memory.
+    Raises the CompileError of `final` if no result fits into memory, of the one that needs least.
     """
 
     name: ClassVar[str] = "fastest-schedule"
@@ -113,6 +113,7 @@ class _Try:
             run_pass(final, self.module, replace(context, diagnostics=self.diagnostics, records=[]))
         except CompileError as error:
             self.error = error
+            self.peak = error.peak if isinstance(error, DoesNotFit) else 0
         else:
             self.seconds, self.peak = recorded_forecast(self.module)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
@@ -25,7 +25,7 @@ from ...cost.memory import live_memory, peak_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline_seconds
 from ...ir.brief import brief
-from ...ir.diagnostics import fail
+from ...ir.diagnostics import CompileError, Diagnostic, Severity, fail
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, refuse_starts
 from .bound import program_bound
@@ -51,6 +51,17 @@ _SHARES = 16  # the budget over what each search has when the budget of all is u
 _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
 
 
+class DoesNotFit(CompileError):
+    """Reports a program that no schedule found brings into memory; `peak` are the fewest bytes that were reached."""
+
+    def __init__(self, diagnostic: Diagnostic, peak: int) -> None:
+        super().__init__([diagnostic])
+        self.peak = peak
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.diagnostics[0], self.peak)
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How long a schedule is searched, and what makes one better."""
@@ -61,6 +72,7 @@ class Limits:
     better: float = 1 - 1e-3  # a new order must take less than this share of the time of the old one
     attempts: int = 4  # at plans within memory
     full: float = 0.95  # share of the limit from which on no plan for more memory is tried
+    aims: tuple[float, ...] = (1.0, 0.9, 0.0)  # shares of the limit to which values are rematerialized till one fits
     regathered: tuple[float, ...] = (0.5, 1.0)  # shares of the gathered bytes to gather again where memory is short
     lists: tuple[ListRule, ...] = RULES
     labelled: int = 100  # tensors of which layers suggest buckets; of more, limits of size do as well
@@ -168,8 +180,11 @@ class _Choice:
         if self.is_thorough and best.seconds * self.limits.worth > bound:
             best = self._listed(best, plans, limit)
         if self.is_tight and is_hard and self.is_thorough:
-            for new in self._computed_again(best.module, limit):
-                best = min(best, new, key=lambda state: state.rank(limit))
+            for share in self.limits.aims:
+                if best.peak <= limit and share < 1.0:
+                    break
+                for new in self._computed_again(best.module, limit, share * limit):
+                    best = min(best, new, key=lambda state: state.rank(limit))
         if best.peak > limit and is_hard:
             self._refuse(best, limit)
         for found in filter(None, plans.prepared.values()):
@@ -263,12 +278,14 @@ class _Choice:
             for module, name in memory_orders(self.module):
                 yield forecast(module, self.planning.machine, f"the order {name}")
 
-    def _computed_again(self, best: Module, limit: float) -> Iterator[Candidate]:
-        """Yields programs with rematerialized values: the best one so far, the old one, and a plan of that."""
+    def _computed_again(self, best: Module, limit: float, aim: float) -> Iterator[Candidate]:
+        """Yields programs with values rematerialized until the peak is at most `aim`: the best one so far, the old one,
+        and a plan of that.
+        """
         machine, barriers = self.planning.machine, self.planning.form is CombinedForm.XLA
         for base, plans in ((best, False), (self.module, False), (self.module, True)):
             module = clone_module(base)
-            count = rematerialize(module, Clock.of(module, machine), limit, barriers)
+            count = rematerialize(module, Clock.of(module, machine), aim, barriers)
             if not count:
                 continue
             new = self.planning.plan(module, limit) if plans else forecast(module, machine)
@@ -295,10 +312,9 @@ class _Choice:
     def _refuse(self, state: Candidate, limit: float) -> None:
         over, memory = state.peak - limit, live_memory(state.module, OutsideOfAttention.on(self.planning.machine))
         largest = ", ".join(f"{b.name} ({b.kind}, {sized(b.bytes)})" for b in memory.buffers[:5])
-        fail(
-            f"{self.module.name} needs {sized(state.peak)} on a device at {memory.at}, {sized(over)} more "
-            f"than the limit of {sized(limit)}", help=f"the largest buffers there: {largest}",
-        )  # fmt: skip
+        text = (f"{self.module.name} needs {sized(state.peak)} on a device at {memory.at}, {sized(over)} more "
+                f"than the limit of {sized(limit)}")  # fmt: skip
+        raise DoesNotFit(Diagnostic(Severity.ERROR, text, help=f"the largest buffers there: {largest}"), state.peak)
 
 
 def _list_schedules(

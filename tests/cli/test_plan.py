@@ -36,6 +36,16 @@ def test_json_has_the_candidates_best_first(tmp_path: Path) -> None:
     assert found["seconds"] == seconds[0]
     assert {tuple(c["mesh"].values()) for c in found["candidates"]} == {(4,), (2, 2)}
     assert found["regrets"]
+    assert found["pareto"] == []
+
+
+def test_time_against_memory(tmp_path: Path) -> None:
+    done = hloom("plan", NAMED, *QUICK, "--pareto", cwd=tmp_path)
+    assert done.code == 0, done.err
+    head, _, table = done.out.rpartition("\n\n")
+    assert "candidate" in head
+    assert table.split()[:6] == ["time", "ratio", "exposed", "peak", "share", "candidate"]
+    assert "1.000" in table
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import hloom
@@ -17,9 +18,11 @@ from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import Costs, solve
+from hloom.passes.schedule.schedule import DoesNotFit
 from hloom.runtime.inputs.inputs import inputs_for_module
 
 SLOW = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e8, points=1e9)  # dividing pays for small programs, too
+FAST = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e12, points=2e12)  # weights had better stay whole
 STEP = """HloModule step
 ENTRY e {
   x = f32[32,16] parameter(0)
@@ -91,11 +94,31 @@ def test_what_cannot_be_kept_is_named(keep: str, message: str) -> None:
 
 
 def test_memory_is_kept_or_the_least_is_told() -> None:
-    whole = hloom.plan(hloom.parse(STEP), SLOW, mesh="8", seconds=10)
-    least = min(c.judged.peak for c in whole.candidates)
-    assert hloom.plan(hloom.parse(STEP), SLOW, mesh="8", memory=least, seconds=10).peak <= least
-    with pytest.raises(hloom.CompileError, match="no sharding of step fits"):
-        hloom.plan(hloom.parse(STEP), SLOW, mesh="8", memory=2000, seconds=10)
+    with pytest.raises(hloom.CompileError, match="fits into 2 KB: the least that is found") as caught:
+        hloom.plan(hloom.parse(STEP), SLOW, mesh="8", memory=2000, seconds=5)
+    assert isinstance(caught.value, DoesNotFit)
+    least = caught.value.peak
+    assert least > 2000
+    found = hloom.plan(hloom.parse(STEP), SLOW, mesh="8", memory=int(1.03 * least), seconds=5)
+    assert found.peak <= 1.03 * least
+    local = hloom.partition(found.module, machine=SLOW)
+    assert hloom.prove(hloom.parse(STEP), local).is_equal
+
+
+def _times_eight(found: re.Match[str]) -> str:
+    return str(8 * int(found[0]))
+
+
+def test_plans_for_less_memory_are_slower_and_smaller() -> None:
+    large = re.sub(r"\d+(?=[,\]])", _times_eight, STEP)
+    whole = hloom.plan(hloom.parse(large), FAST, mesh="8", seconds=5)
+    found = whole.pareto(count=3, seconds=10)
+    assert found[0].judged == whole.best.judged
+    assert len(found) > 1
+    seconds, peaks = [c.judged.seconds for c in found], [c.judged.peak for c in found]
+    assert seconds == sorted(seconds)
+    assert peaks == sorted(peaks, reverse=True)
+    assert all(c.judged.fits for c in found)
 
 
 def test_without_the_solver_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,147 @@
+"""Plans a program on one mesh: proposals of the integer program, the usual shardings, and the price of each choice."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ...ir.graph.module import Module
+from ...ir.sharding.mesh import AxisRef, Mesh
+from ..base import PassContext
+from ..op_sharding.divisions import Divisions
+from ..resharding.table import Division
+from .classes import Classes
+from .clusters import Clusters
+from .descent import axes_of, descend
+from .judge import Judged, judge
+from .kept import Kept
+from .model import Choice, Model
+from .program import Costs, PlanValue, solve
+from .search import ASSUMED, search
+from .usual import Usual
+from .written import annotated
+
+_SECONDS = 10.0  # of an integer program
+_USUAL = 2  # combinations of usual shardings that are judged
+_LONGER = 1.5  # times the best proposal, from which on they are not
+
+
+@dataclass(frozen=True, slots=True)
+class Regret:
+    """A parameter's sharding against its best other one, all else equal: the seconds that the model adds."""
+
+    parameter: str
+    chosen: str
+    other: str
+    seconds: float
+
+
+Named = tuple[str, Choice, PlanValue]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCandidate:
+    """A sharding of the program: who proposed it, on which mesh, as an annotated program, and its forecast. `value` is
+    its value in the model and `choice` its choice, if it comes from the model. A candidate called `.., inside free` has
+    annotations of parameters and results alone.
+    """
+
+    name: str
+    mesh: Mesh
+    module: Module = field(repr=False)
+    judged: Judged
+    value: PlanValue | None = None
+    choice: Choice | None = field(default=None, repr=False)
+
+    @property
+    def rank(self) -> tuple[bool, float, int]:
+        return not self.judged.fits, self.judged.seconds, self.judged.peak
+
+
+class MeshPlan:
+    """The planning of a program on one mesh."""
+
+    def __init__(
+        self, clusters: Clusters, context: PassContext, mesh: Mesh, kept: Sequence[Kept], limit: float
+    ) -> None:
+        self.mesh, self.limit = mesh, limit
+        parameters = clusters.module.entry.parameters
+        fixed = {clusters.graph.leaves[parameters[k.parameter]][0]: k.division for k in kept}
+        axes = [mesh.digits(AxisRef(name)) for name, _ in mesh.axes]
+        classes = Classes(clusters, context.machine, fixed)
+        self.model = Model(classes, Divisions(context.decider(mesh.size), axes))
+        self.costs = Costs(self.model)
+        self.usual = Usual(self.costs.under(ASSUMED[1]))
+        self.proposals: list[Named] = []
+        self.bound = 0.0
+
+    def search(self, seconds: float) -> None:
+        begun = time.monotonic()
+        self.usual.search(seconds / 4)
+        known = axes_of(self.model, [choice for _, choice in self.usual.found])
+        found = search(self.costs, self.limit, seconds + begun - time.monotonic(), known)
+        least = sum(float(c.computing.min()) for c in self.model.classes)
+        self.bound = max(found.bound, least)
+        self.proposals = [(p.stage, p.choice, p.value) for p in found.proposals]
+
+    @property
+    def least(self) -> float:
+        return min((value.seconds for _, _, value in self.proposals), default=math.inf)
+
+    def least_memory(self) -> Choice | None:
+        """Returns a choice that takes little memory; None if the solver finds none in time."""
+        return solve(self.costs, limit=max(self.costs.least, 1.0), soft=True, seconds=_SECONDS).choice
+
+    def within(self, limit: float, starts: Sequence[Choice]) -> Choice:
+        """Returns the best choice that takes this many bytes in the model, as far as descents from others find it."""
+        limit = max(limit, self.costs.least, 1.0)
+        found = [descend(self.costs, start, limit) for start in starts]
+        return min(found, key=lambda choice: self.costs.value(choice).price(limit))
+
+    def candidate(
+        self, name: str, choice: Choice, context: PassContext, limit: int, inner: bool = True
+    ) -> PlanCandidate:
+        """Returns a choice with the forecast of its program in `limit` bytes (0: those of the machine); unless `inner`,
+        of parameters and results alone.
+        """
+        module = annotated(self.model, choice, self.mesh, inner)
+        judged = judge(module, context, self.mesh.size, limit)
+        return PlanCandidate(name, self.mesh, module, judged, self.costs.value(choice), choice)
+
+    def presets(self) -> list[Named]:
+        """Returns the usual shardings: all weights whole, all divided by all axes together, and the best combinations
+        of axes unless the model says that they take much longer than the proposals.
+        """
+        every = [(name, choice, self.costs.value(choice)) for name, choice in self.usual.found]
+        alike, mixed = ([named for named in every if (named[0][:4] == "all ") is is_alike] for is_alike in (True, False))
+        best = min((value.price(self.limit) for _, _, value in self.proposals), default=math.inf)
+        mixed = sorted(mixed, key=lambda named: named[2].price(self.limit))[:_USUAL]
+        return [*alike, *(named for named in mixed if named[2].price(self.limit) <= best * _LONGER)]
+
+    def regrets(self, choice: Choice | None) -> Iterator[Regret]:
+        """Yields the price of each sharding of a parameter against its best other one, highest first."""
+        if choice is None:
+            return
+        base, found = self.costs.value(choice), list[Regret]()
+        for parameter in self.model.of.clusters.module.entry.parameters:
+            leaf = self.model.of.clusters.graph.leaves[parameter][0]
+            number = self.model.of.of[self.model.of.clusters.home[leaf][0].number]
+            of_class = self.model.classes[number]
+            if of_class.example.leaf is not leaf or len(of_class.rows) < 2:
+                continue
+            rows = (row for row in range(len(of_class.rows)) if row != choice[number])
+            value, row = min(((self.costs.value({**choice, number: r}), r) for r in rows), key=lambda o: o[0].objective)
+            chosen, other = (self._text(of_class.division(r), leaf.shape.rank) for r in (choice[number], row))
+            found.append(Regret(parameter.name, chosen, other, value.objective - base.objective))
+        yield from sorted(found, key=lambda r: -r.seconds)
+
+    def _text(self, division: Division, rank: int) -> str:
+        return division_text(division, rank, self.mesh)
+
+
+def division_text(division: Division, rank: int, mesh: Mesh) -> str:
+    """Returns a division as a strategy file writes it: `data+model,`."""
+    dims = ["+".join(n for (n, _), place in zip(mesh.axes, division) if place == dim) for dim in range(rank)]
+    return (dims[0] or "-") if rank == 1 else ",".join(dims)

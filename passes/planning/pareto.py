@@ -1,0 +1,59 @@
+"""Time against memory: plans of a program on one mesh for ever less memory.
+
+Only the schedule knows how much a program takes, so each plan is scheduled within its limit, where it may gather and
+compute values again. The model proposes divisions; it has no such repeats, so that it is asked for less memory than the
+limit, too.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from ..base import PassContext
+from .model import Choice
+from .on_mesh import MeshPlan, PlanCandidate
+
+_ROOM = 1.03  # of the least memory, at which the first plan is made
+_SHARES = (1.0, 0.7)  # of a limit, for which divisions are proposed
+
+
+def frontier(
+    on: MeshPlan, best: PlanCandidate, context: PassContext, count: int = 5, seconds: float = 60.0
+) -> list[PlanCandidate]:
+    """Returns the plan `best`, and plans for less memory, fastest first: none is slower and larger than another.
+
+    Limits go in `count` equal ratios from the least memory that is found up to that of the plan, while the time lasts.
+    """
+    begun, limit, made = time.monotonic(), best.judged.peak, [best]
+    least = on.least_memory() or best.choice
+    if least is None:
+        return made
+    smallest = on.candidate("least memory", least, context, 1)  # no program fits: its error tells the least
+    low = smallest.judged.peak * _ROOM
+    if not 0 < low < limit:
+        return made
+    ratio = (limit / low) ** (1 / max(count - 1, 1))
+    starts = [choice for choice in (best.choice, *(choice for _, choice, _ in on.proposals[:2])) if choice is not None]
+    for step in range(max(count - 1, 1)):
+        room = int(low * ratio**step)
+        choices = [least] if not step else []
+        choices += [on.within(room * share, [*starts, least]) for share in _SHARES]
+        tried = [on.candidate(f"within {ratio**step:.2f} of the least", one, context, room) for one in _once(choices)]
+        made += [one for one in tried if one.judged.fits]
+        if time.monotonic() - begun > seconds:
+            break
+    return undominated(made)
+
+
+def undominated(candidates: Iterable[PlanCandidate]) -> list[PlanCandidate]:
+    """Returns the candidates that fit and than which none is both faster and smaller, fastest first."""
+    found: list[PlanCandidate] = []
+    for one in sorted(candidates, key=lambda c: c.rank):
+        if one.judged.fits and all(one.judged.peak < other.judged.peak for other in found):
+            found.append(one)
+    return found
+
+
+def _once(choices: Iterable[Choice]) -> Iterable[Choice]:
+    return {tuple(sorted(choice.items())): choice for choice in choices}.values()

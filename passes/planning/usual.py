@@ -1,0 +1,110 @@
+"""The usual shardings of a training step, as far as a model has them: data parallel, fully sharded, tensor parallel.
+
+Small integer programs divide by one axis of the mesh after the other, the best way with all weights whole (`data`),
+with weights whole and the optimizer's other state divided (`zero`), with all of them divided (`sharded`), and with none
+of them moved along the axis (`tensor`): products then divide as their weights do. The sequence between products, heads
+and experts are divided as costs least.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from ...cost.work import is_contraction
+from ..resharding.table import WHOLE
+from .model import Choice
+from .program import Allowed, Costs, Still, solve
+
+_SECONDS = 5.0  # of an integer program on one axis
+_FIRST = ("sharded", "data", "zero")  # kinds of the axes beside that of tensor parallelism
+
+
+@dataclass(eq=False)
+class Usual:
+    """The usual shardings of a program on a mesh, given the costs of its model."""
+
+    costs: Costs
+    found: list[tuple[str, Choice]] = field(default_factory=list[tuple[str, Choice]])
+
+    @cached_property
+    def renewed(self) -> frozenset[int]:
+        """The classes of the state that the step renews."""
+        clusters, of = self.costs.model.of.clusters, self.costs.model.of.of
+        return frozenset(of[clusters.home[leaf][0].number] for leaf in clusters.renewed.values())
+
+    @cached_property
+    def weights(self) -> frozenset[int]:
+        """The classes of the renewed state that products read."""
+        classes = self.costs.model.of
+        read: set[int] = set()
+        for reads in classes.reads:
+            for reader in reads.readers:
+                members = classes.examples[reader.stand.cluster].members
+                if any(is_contraction(member.relation.instruction) for member in members):
+                    read.add(reads.stand.cluster)
+        return self.renewed & read
+
+    def search(self, seconds: float) -> None:
+        """Finds the shardings in about this many seconds: `found` has their names and choices."""
+        deadline, count = time.monotonic() + seconds, len(self.costs.model.divisions.sizes)
+        for name, divides in (("all data parallel", False), ("all sharded", True)) if self.renewed else ():
+            choice = self._alike(divides)
+            if choice is not None:
+                self.found.append((name, choice))
+        every = [("tensor",) * count]
+        for kind in _FIRST if count > 1 else ():
+            every += [tuple("tensor" if a == axis else kind for a in range(count)) for axis in reversed(range(count))]
+        for kinds in every if self.weights else ():
+            if time.monotonic() > deadline:
+                return
+            choice = self._by_axes(kinds)
+            if choice is not None:
+                self.found.append((" x ".join(kinds), choice))
+
+    def _alike(self, divides: bool) -> Choice | None:
+        """Returns the best choice in which all axes divide alike, and all of the state or nothing of it."""
+        allowed: dict[int, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
+        for number, of_class in enumerate(self.costs.model.classes):
+            rows = [row for row, division in enumerate(of_class.divisions) if len(set(division)) == 1]
+            if number in self.renewed:
+                rows = [r for r in rows if (of_class.divisions[r][0] != WHOLE) is divides] or rows
+            allowed[number] = np.array(rows or range(len(of_class.rows)), np.int64)
+        return solve(self.costs, allowed, seconds=_SECONDS).choice
+
+    def _by_axes(self, kinds: tuple[str, ...]) -> Choice | None:
+        """Returns the choice that divides by one axis after the other, tensor parallelism last."""
+        choice: Choice | None = None
+        for axis in sorted(range(len(kinds)), key=lambda a: kinds[a] == "tensor"):
+            kind = kinds[axis]
+            whole = {"data": self.renewed, "zero": self.weights}.get(kind, frozenset[int]())
+            divided = {"zero": self.renewed - self.weights, "sharded": self.renewed}.get(kind, frozenset[int]())
+            still = Still(axis, self.renewed) if kind == "tensor" else None
+            rows = self._rows(axis, choice, whole, divided)
+            choice = solve(self.costs, rows, seconds=_SECONDS, still=still).choice
+            if choice is None:
+                return None
+        return choice
+
+    def _rows(self, axis: int, given: Choice | None, whole: Collection[int], divided: Collection[int]) -> Allowed:
+        """Returns the rows that differ from a choice in one axis alone, of some classes those that are whole or divided
+        by it. Without a choice the other axes are idle.
+        """
+        allowed: dict[int, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
+        for number, of_class in enumerate(self.costs.model.classes):
+            count = len(self.costs.model.divisions.sizes)
+            own = of_class.divisions[given[number]] if given is not None else (WHOLE,) * count
+            rows = [
+                row for row, division in enumerate(of_class.divisions)
+                if all(a == axis or place == own[a] for a, place in enumerate(division))
+            ]  # fmt: skip
+            if number in whole:
+                rows = [r for r in rows if of_class.divisions[r][axis] == WHOLE] or rows
+            if number in divided:
+                rows = [r for r in rows if of_class.divisions[r][axis] != WHOLE] or rows
+            allowed[number] = np.array(rows or range(len(of_class.rows)), np.int64)
+        return allowed
