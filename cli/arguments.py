@@ -257,7 +257,10 @@ _DIVIDED = (
              help="shard the parameters with these names, such as 'w*=,y'"),
     machine,
 )  # fmt: skip
-PARTITIONED = (*PROGRAM, _STRATEGY, *_DIVIDED)
+_REDUCE_IN = argument("--reduce-in", choices=("f64", "f32", "bf16", "f16"),
+                      help="the type in which devices add floats (default: that of the arrays); remarks bound the "
+                           "error of a narrower one, which --check allows")  # fmt: skip
+PARTITIONED = (*PROGRAM, _STRATEGY, *_DIVIDED, _REDUCE_IN)
 """The program of a command that partitions it, and how."""
 COMPARED = (*PROGRAM, _STRATEGIES, *_DIVIDED)
 """The same for a command that compares strategies."""

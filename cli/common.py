@@ -26,7 +26,10 @@ def partitioned(args: argparse.Namespace, program: Module) -> tuple[Module, Pass
 def context_for(args: argparse.Namespace, default_devices: int | None = None) -> PassContext:
     """Returns the context of passes that the arguments describe."""
     machine = parse_machine(getattr(args, "machine", ""), getattr(args, "links", ""))
-    return PassContext(num_devices=getattr(args, "devices", None), default_devices=default_devices, machine=machine)
+    return PassContext(
+        num_devices=getattr(args, "devices", None), default_devices=default_devices, machine=machine,
+        reduce_in=getattr(args, "reduce_in", None),
+    )  # fmt: skip
 
 
 def require_schedule(args: argparse.Namespace) -> None:

@@ -20,6 +20,7 @@ from ..ir.diagnostics import CompileError
 from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
 from ..ir.tools.placement import placements
+from ..ir.types.element_type import ELEMENT_TYPES
 from ..ir.types.literal import Array
 from ..report.collectives import kinds_text
 from ..runtime.allocator import keep_freed_memory
@@ -161,7 +162,8 @@ def check(
         return None
     if problem:
         reference.give_up(problem)
-    return judge(reference, outputs, in_f64, local.devices, args.tolerance, args.allow_nan)
+    sums = ELEMENT_TYPES[args.reduce_in] if args.reduce_in else None
+    return judge(reference, outputs, in_f64, local.devices, args.tolerance, args.allow_nan, sums)
 
 
 def verdict_json(verdict: CheckVerdict) -> dict[str, Any]:

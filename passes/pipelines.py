@@ -95,6 +95,10 @@ def partition(module: Module, context: PassContext | None = None) -> Module:
     if module.stage is Stage.GLOBAL:
         propagate(module, context)
     run_pipeline(PARTITION, module, context)
+    if context.reduce_in is not None:
+        from .schedule.rewrites.reduce_in import ReduceIn  # by rewrites, which other programs do without
+
+        run_pipeline([ReduceIn(context.reduce_in)], module, context)
     return module
 
 

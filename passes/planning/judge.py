@@ -12,7 +12,7 @@ from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.module import Module, clone_module
 from .. import pipelines, scheduling
 from ..base import PassContext
-from ..schedule.schedule import DoesNotFit
+from ..schedule.does_not_fit import DoesNotFit
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,8 @@ class MeshPlan:
         of axes unless the model says that they take much longer than the proposals.
         """
         every = [(name, choice, self.costs.value(choice)) for name, choice in self.usual.found]
-        alike, mixed = ([named for named in every if (named[0][:4] == "all ") is is_alike] for is_alike in (True, False))
+        alike = [named for named in every if named[0].startswith("all ")]
+        mixed = [named for named in every if not named[0].startswith("all ")]
         best = min((value.price(self.limit) for _, _, value in self.proposals), default=math.inf)
         mixed = sorted(mixed, key=lambda named: named[2].price(self.limit))[:_USUAL]
         return [*alike, *(named for named in mixed if named[2].price(self.limit) <= best * _LONGER)]

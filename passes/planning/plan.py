@@ -22,7 +22,7 @@ from ...ir.graph.module import Module, Stage
 from ...ir.in_notebooks import InNotebooks
 from ...ir.sharding.mesh import Mesh
 from ..base import PassContext
-from ..schedule.schedule import DoesNotFit
+from ..schedule.does_not_fit import DoesNotFit
 from ..schedule.sizes import sized
 from .clusters import Clusters
 from .fewest import FewSettings, fewest

@@ -14,12 +14,13 @@ from typing import ClassVar
 from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, run_pass
+from .does_not_fit import DoesNotFit
 from .in_pieces import InPieces
 from .rewrites.carry_reduce_scatters import CarryReduceScatters
 from .rewrites.hierarchical import HierarchicalCollectives
 from .rewrites.prefetch_gathers import PrefetchGathers
 from .rewrites.sink_all_reduces import SinkAllReduces
-from .schedule import DoesNotFit, ScheduleCollectives, recorded_forecast
+from .schedule import ScheduleCollectives, recorded_forecast
 from .sizes import timed
 
 REWRITES: tuple[tuple[Pass, ...], ...] = (

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
@@ -25,11 +25,12 @@ from ...cost.memory import live_memory, peak_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline_seconds
 from ...ir.brief import brief
-from ...ir.diagnostics import CompileError, Diagnostic, Severity, fail
+from ...ir.diagnostics import Diagnostic, Severity, fail
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, refuse_starts
 from .bound import program_bound
 from .combining import CombinedForm
+from .does_not_fit import DoesNotFit
 from .extract import Extract
 from .labels import labels_of
 from .listing import RULES, ListRule, ListScheduler
@@ -49,17 +50,6 @@ ATTRIBUTE = "hloom.schedule"
 _NO_LIMIT = Bytes()
 _SHARES = 16  # the budget over what each search has when the budget of all is used up
 _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
-
-
-class DoesNotFit(CompileError):
-    """Reports a program that no schedule found brings into memory; `peak` are the fewest bytes that were reached."""
-
-    def __init__(self, diagnostic: Diagnostic, peak: int) -> None:
-        super().__init__([diagnostic])
-        self.peak = peak
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.diagnostics[0], self.peak)
 
 
 @dataclass(frozen=True, slots=True)

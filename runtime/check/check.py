@@ -17,6 +17,7 @@ from ...ir.brief import brief
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.structure import ConstantAttributes
+from ...ir.types.element_type import ElementType
 from ...ir.types.literal import Array
 from .errors import NO_ERROR, LargestError, magnitudes
 from .judge import Judge, Judgement, Mismatch
@@ -93,11 +94,12 @@ def judge(
     devices: int,
     tolerance: float | None = None,
     allow_nan: bool = False,
+    sums: ElementType | None = None,
 ) -> CheckVerdict:
     """Judges the results of a partitioned run, in own types and in f64 (None: `wide_program` returned None).
 
     `tolerance` is the allowed error, relative to each result's largest magnitude; it replaces the allowances for
-    rounding.
+    rounding. `sums` is the type in which devices add floats; a narrower one than that of the arrays rounds more.
     """
     types = tuple(sorted(reference.types))
     if len(outputs) != len(reference.own):
@@ -107,7 +109,7 @@ def judge(
     if in_f64 is None and reference.is_wide:
         in_f64 = outputs
     with np.errstate(all="ignore"):
-        judges = Judge(reference, devices, tolerance)
+        judges = Judge(reference, devices, tolerance, sums)
         judged = [judges.judge(n, actual, None if in_f64 is None else in_f64[n]) for n, actual in enumerate(outputs)]
         undefined = "" if allow_nan else _undefined(reference)
     return _verdict(reference, judged, types, undefined)

@@ -2,9 +2,10 @@
 
 Every result is judged twice. *In f64* the partitioned program and the reference hardly round, so a difference is one of
 the programs; integers must be equal. *In its own types* the error of the partitioned run, against the reference in f64,
-may be a small multiple of the error that the unpartitioned run has in the same band of magnitudes. Where that is not
-enough, samples with random rounding decide: fine ones estimate the size of rounding errors to first order; coarse ones
-show which elements rounding can flip (near ties of an argmax, say).
+may be a small multiple of the error that the unpartitioned run has in the same band of magnitudes (as often larger as
+the unit of rounding of a narrower type in which devices add). Where that is not enough, samples with random rounding
+decide: fine ones estimate the size of rounding errors to first order; coarse ones show which elements rounding can flip
+(near ties of an argmax, say).
 
 An element passes as soon as any allowance covers it; only then is the next, more expensive one computed.
 """
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir.types.element_type import from_numpy
+from ...ir.types.element_type import ElementType, from_numpy
 from ...ir.types.literal import Array
 from .errors import NO_ERROR, Bands, LargestError, distance, largest_error_of, magnitudes, place_of_largest
 from .reference import FINE_BITS, Reference
@@ -64,10 +65,14 @@ def own_factor(devices: int) -> float:
 
 
 class Judge:
-    """Compares results with a reference. `tolerance`, times a result's largest magnitude, replaces all allowances."""
+    """Compares results with a reference. `tolerance`, times a result's largest magnitude, replaces all allowances.
+    Devices add in the type `sums`, if it is given.
+    """
 
-    def __init__(self, reference: Reference, devices: int, tolerance: float | None) -> None:
-        self.reference = reference
+    def __init__(
+        self, reference: Reference, devices: int, tolerance: float | None, sums: ElementType | None = None
+    ) -> None:
+        self.reference, self.sums = reference, sums
         self.factor = own_factor(devices)
         self.tolerance = tolerance
 
@@ -176,19 +181,26 @@ class Judge:
             yield _of_scale(truth, self.tolerance)
             return
         limits = limits_of(self.reference.own[output].dtype)
-        floor = _FLOOR_ULPS * (float(limits.eps) * bands.top + float(limits.smallest_subnormal))
-        level = floor + self.factor * bands.largest(base)
+        coarser = self._coarser(float(limits.eps))
+        factor = self.factor * coarser
+        floor = _FLOOR_ULPS * (coarser * float(limits.eps) * bands.top + float(limits.smallest_subnormal))
+        level = floor + factor * bands.largest(base)
         yield bands.per_element(level)
         fine = self._deviation(output, truth, FINE_BITS, 1)
         if fine is not None:
             # A grid cannot be finer than f64 itself, so f64 programs are sampled at the size of their own rounding.
-            level = np.maximum(level, floor + self.factor * 2.0**FINE_BITS * bands.largest(fine))
+            level = np.maximum(level, floor + factor * 2.0**FINE_BITS * bands.largest(fine))
             yield bands.per_element(level)
         for seed in range(1, _SAMPLES + 1):
             coarse = self._deviation(output, truth, _COARSE_BITS, seed)
             if coarse is None:
                 return
-            yield bands.per_element(level) + self.factor * coarse
+            yield bands.per_element(level) + factor * coarse
+
+    def _coarser(self, eps: float) -> float:
+        """Returns the rounding of the type in which devices add, in units of that of a result; 1 at least."""
+        own = None if self.sums is None else self.sums.numpy
+        return 1.0 if own is None else max(float(limits_of(own).eps) / eps, 1.0)
 
     def _deviation(self, output: int, truth: Array, bits: int, seed: int) -> Array | None:
         sample = self.reference.sample(bits, seed)

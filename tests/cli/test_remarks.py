@@ -68,3 +68,14 @@ def test_messages_break_between_words_on_a_terminal() -> None:
         assert " ".join(found.strip() for found in lines[: lines.index("  761 | x = f32[]")]) == line
         assert lines[-4:] == text.splitlines()[1:]
     assert wrapped(text, 120) == text
+
+
+def test_sums_in_a_narrower_type_are_bounded_and_checked(tmp_path: Path) -> None:
+    ended = command_line("run", EXAMPLES / "mlp_named.hlo", "--check", "--reduce-in", "bf16", cwd=tmp_path)
+    assert ended.code == 0, ended.out
+    said = "is summed in bf16: an error of at most 0.016 of the sum of magnitudes; 64 bytes become 32 bytes"
+    assert said in " ".join(ended.err.split())
+    printed = command_line("partition", EXAMPLES / "mlp_named.hlo", "--reduce-in", "bf16", cwd=tmp_path).out
+    assert printed.count("bf16[] add") == 1
+    assert "bf16" not in command_line("partition", EXAMPLES / "mlp_named.hlo", cwd=tmp_path).out
+    assert command_line("partition", EXAMPLES / "mlp_named.hlo", "--reduce-in", "s32", cwd=tmp_path).code == 2

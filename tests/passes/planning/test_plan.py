@@ -18,7 +18,7 @@ from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import Costs, solve
-from hloom.passes.schedule.schedule import DoesNotFit
+from hloom.passes.schedule.does_not_fit import DoesNotFit
 from hloom.runtime.inputs.inputs import inputs_for_module
 
 SLOW = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e8, points=1e9)  # dividing pays for small programs, too

@@ -7,6 +7,7 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
+from hloom.ir.types.element_type import ELEMENT_TYPES
 from hloom.runtime.check.check import judge, wide_program
 from hloom.runtime.check.errors import Bands, distance
 from hloom.runtime.check.reference import Reference, widened
@@ -191,6 +192,19 @@ def test_infinities_prove_nothing_either() -> None:
     found = reference(SUMS, np.full((64, 32), 1000, np.float32))
     assert "2048" not in str(verdict(found, found.own))
     assert "1 of 2 results contain infinity, first at output 1 [0, 0]" in str(verdict(found, found.own))
+
+
+def test_sums_of_a_narrower_type_round_more() -> None:
+    """A thousandth is a rounding error of bf16 and none of f32; in f64 it is a mistake all the same."""
+    found = reference(SUMS, normal(64, 32))
+    assert found.wide is not None
+    near, far = ([a * np.float32(by) for a in found.own] for by in (1.001, 1.4))
+    assert not verdict(found, near).passed
+    assert verdict(found, near, sums=ELEMENT_TYPES["bf16"]).passed
+    assert not verdict(found, near, sums=ELEMENT_TYPES["f64"]).passed
+    assert not verdict(found, far, sums=ELEMENT_TYPES["bf16"]).passed
+    wide = [a * 1.001 for a in found.wide]
+    assert not verdict(found, near, wide, sums=ELEMENT_TYPES["bf16"]).passed
 
 
 def test_tolerance_replaces_what_rounding_explains() -> None:
