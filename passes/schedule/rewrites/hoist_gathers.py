@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ....cost.memory import live_memory
+from ....cost.attention import OutsideOfAttention
+from ....cost.memory import peak_memory
 from ....ir.diagnostics import fail
 from ....ir.graph.attributes import Dims
 from ....ir.graph.computation import Computation
@@ -57,7 +58,7 @@ class HoistGathers(Rewrite):
         found = [loop for loop in found if any(isinstance(i.op, AllGather) for i in body_of(loop.loop))]
         if not found:
             return False
-        room = self.growth * live_memory(program.module).peak
+        room = self.growth * peak_memory(program.module, OutsideOfAttention.on(program.context.machine))
         hoists = sorted((h for loop in found for h in loop.hoists(program)), key=lambda h: h.size)
         taken: dict[Instruction, int] = {}  # bytes by source: loops share a gather
         chosen: list[_Hoist] = []
