@@ -18,7 +18,7 @@ def test_from_a_function_to_a_page(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL)
     (tmp_path / "step.py").write_text(code)
     lines = [line.split()[1:] for line in re.findall(r"^\$ (hloom .*)$", _PAGE, re.MULTILINE)]
-    assert [line[0] for line in lines] == ["from-jax", "plan", "run", "report"]
+    assert [line[0] for line in lines] == ["plan", "run", "report"]
     for line in lines:
         if "--ranks" in line and not have_mpi():
             continue
