@@ -135,15 +135,14 @@ _ERASE = "\r\x1b[K"
 @contextmanager
 def working(what: str | Callable[[], str], delay: float = 2.0, interval: float = 0.5) -> Generator[None]:
     """Shows `hloom: WHAT, 7 s, about 5 s left` while the block runs, after `delay` seconds, and again after each
-    `interval`; the block itself must not print. A function gives the words of each moment. What is left is known if the
-    part has taken long before.
+    `interval`; the block itself must not print. A function gives the words of each moment. What is left of a part that
+    keeps its words is known if it has taken long before.
     """
     if not sys.stderr.isatty():
         yield
         return
-    part, start = what if isinstance(what, str) else what(), time.monotonic()
-    done = threading.Event()
-    arguments = (what, part, done, delay, interval)
+    done, start = threading.Event(), time.monotonic()
+    arguments = (what, done, delay, interval)
     ticker = threading.Thread(target=_tick, args=arguments, name="hloom-progress", daemon=True)
     ticker.start()
     try:
@@ -151,10 +150,10 @@ def working(what: str | Callable[[], str], delay: float = 2.0, interval: float =
     finally:
         done.set()
         ticker.join()
-    if time.monotonic() - start > delay:
+    if isinstance(what, str) and time.monotonic() - start > delay:
         from .estimates import keep
 
-        keep(part, sys.argv[1:], time.monotonic() - start)
+        keep(what, sys.argv[1:], time.monotonic() - start)
 
 
 @contextmanager
@@ -166,13 +165,13 @@ def timed(part: str, seconds: dict[str, float]) -> Generator[None]:
     seconds[part] = seconds.get(part, 0.0) + time.perf_counter() - start
 
 
-def _tick(what: str | Callable[[], str], part: str, done: threading.Event, delay: float, interval: float) -> None:
+def _tick(what: str | Callable[[], str], done: threading.Event, delay: float, interval: float) -> None:
     start = time.monotonic()
     if done.wait(delay):
         return
     from .estimates import estimate  # few commands take long
 
-    whole = estimate(part, sys.argv[1:]) or 0.0
+    whole = (estimate(what, sys.argv[1:]) if isinstance(what, str) else None) or 0.0
     try:
         while not done.wait(interval):
             words, now = visible(what if isinstance(what, str) else what()), time.monotonic() - start
