@@ -21,21 +21,20 @@ from typing import ClassVar
 import numpy as np
 
 from ....ir.factors.sharding_rule import Monoid
-from ....ir.graph.attributes import NONE
+from ....ir.graph.attributes import NONE, Dims
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
-from ....ir.graph.monoid import reduction_monoid
 from ....ir.graph.op import Role
 from ....ir.ops.conversion import Convert, Copy
 from ....ir.ops.elementwise import ADD
 from ....ir.ops.gather import Indexing
-from ....ir.ops.scatter import Scatter, ScatterAttributes
+from ....ir.ops.scatter import ScatterAttributes
 from ....ir.ops.shaping import Transpose, TransposeAttributes
-from ....ir.ops.slicing import DynamicSliceAttributes, DynamicUpdateSlice
+from ....ir.ops.slicing import DynamicSliceAttributes
 from ....ir.ops.structure import moved_constant
 from ....ir.types.shape import array
 from ...cleanup.loop_state import editable_loops, elements
-from .base import Edits, Rewrite, RewriteProgram, amount, only_user
+from .base import Edits, Rewrite, RewriteProgram, adds_in_place, amount, only_user, writes_in_place
 from .loops import body_of
 
 
@@ -75,10 +74,10 @@ class _Part:
 
     def emit(self, program: RewriteProgram, edits: Edits) -> None:
         with edits.computation.at(before=self.sum):
-            written = isinstance(self.writer.op, DynamicUpdateSlice)
-            new = self._updated(edits.computation) if written else self._scattered(program, edits.computation)
+            adds = adds_in_place(self.writer)
+            new = self._scattered(program, edits.computation) if adds else self._updated(edits.computation)
         edits.replace(self.sum, new)
-        whole, part = self.sum.shape.byte_size, self.writer.operands[1 if written else 2].shape
+        whole, part = self.sum.shape.byte_size, self.writer.operands[2 if adds else 1].shape
         size = part.num_elements * self.sum.shape.element.byte_size
         program.remark(self.sum, f"adds {amount(size)} in place, not {amount(whole)}")
 
@@ -142,7 +141,7 @@ def _parts(loop: Instruction, number: int) -> Iterator[_Part]:
             written = _written(user.operands[1 - place])
             if written is not None:
                 found.append(_Part(user, place, *written))
-        elif isinstance(user.op, DynamicUpdateSlice) and user.operands[0] is value:
+        elif writes_in_place(user) and user.operands[0] is value:
             if shape.element.is_float and not _has_no_negative_zero(user.operands[1]):
                 return
         else:
@@ -156,26 +155,26 @@ def _written(value: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
     """Returns the writer of a part among zeros, and the order of its dimensions in the value; None for other values."""
     order = tuple(range(value.shape.rank))
     while only_user(value) is not None and isinstance(value.op, Transpose | Convert | Copy):
-        if isinstance(value.op, Transpose):
-            inner = value.attributes_as(TransposeAttributes).dimensions
-            order = tuple(inner[d] for d in order)
+        inner: Dims | None = getattr(value.attributes, "dimensions", None)
+        order = order if inner is None else tuple(inner[d] for d in order)
         (value,) = value.operands
     if only_user(value) is None or value.annotation is not None:
         return None
-    if isinstance(value.op, DynamicUpdateSlice):
-        is_plain = len(value.operands) == 2 + value.shape.rank
+    if adds_in_place(value):
+        is_plain = _is_sum_of_few(value)
     else:
-        is_plain = isinstance(value.op, Scatter) and len(value.operands) == 3 and _is_sum_of_few(value)
+        is_plain = writes_in_place(value) and len(value.operands) == 2 + value.shape.rank
     zeros = moved_constant(value.operands[0]) if is_plain else None
     return (value, order) if zeros is not None and not zeros.any() else None
 
 
 def _is_sum_of_few(scatter: Instruction) -> bool:
-    """Whether a scatter adds at most one update to each element."""
+    """Whether a scatter adds at most one update to each element of one array."""
+    if len(scatter.operands) != 3:
+        return False
     given, update = scatter.attributes_as(ScatterAttributes), scatter.operands[2].shape
     count = [n for d, n in enumerate(update.dims) if d not in given.update_window_dims]
-    is_unique = given.unique_indices or all(n == 1 for n in count)
-    return is_unique and reduction_monoid(given.to_apply) is Monoid.ADD
+    return given.unique_indices or all(n == 1 for n in count)
 
 
 def _has_no_negative_zero(value: Instruction) -> bool:

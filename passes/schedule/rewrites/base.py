@@ -16,6 +16,7 @@ from ml_dtypes import finfo
 from ....cost.formulas import Kind, received
 from ....cost.groups import group_digits
 from ....cost.machine import SECOND
+from ....cost.uses import overwritten
 from ....ir.analysis.device_agreement import DeviceAgreement
 from ....ir.analysis.per_device import PerDevice
 from ....ir.brief import brief
@@ -24,6 +25,7 @@ from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
+from ....ir.graph.monoid import reduction_monoid
 from ....ir.ops.collective_groups import CollectiveAttributes, groups_of
 from ....ir.ops.conversion import Convert, Copy
 from ....ir.ops.shaping import Reshape
@@ -215,6 +217,17 @@ def only_user(value: Instruction) -> Instruction | None:
         return None
     (user, count), = value.users.items()
     return user if count == 1 else None
+
+
+def adds_in_place(value: Instruction) -> bool:
+    """Whether an instruction is a scatter that adds its updates to its first operand."""
+    reducer: Computation | None = getattr(value.attributes, "to_apply", None)
+    return reducer is not None and 0 in overwritten(value) and reduction_monoid(reducer) is Monoid.ADD
+
+
+def writes_in_place(value: Instruction) -> bool:
+    """Whether an instruction writes a slice into its first operand, as a dynamic-update-slice does."""
+    return 0 in overwritten(value) and not hasattr(value.attributes, "to_apply")
 
 
 def amount(size: float) -> str:

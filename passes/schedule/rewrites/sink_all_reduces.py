@@ -33,9 +33,8 @@ from ....ir.ops.comparison import Select
 from ....ir.ops.control import WhileAttributes
 from ....ir.ops.conversion import Copy
 from ....ir.ops.elementwise import ADD
-from ....ir.ops.scatter import Scatter, ScatterAttributes
 from ....ir.ops.shaping import Transpose
-from ....ir.ops.slicing import DynamicSlice, DynamicUpdateSlice
+from ....ir.ops.slicing import DynamicSlice
 from ....ir.ops.structure import moved_constant
 from ....ir.sharding.replica_groups import Groups
 from ....ir.tools.trip_count import UNKNOWN_TRIPS, trip_count
@@ -44,11 +43,13 @@ from .base import (
     Edits,
     Rewrite,
     RewriteProgram,
+    adds_in_place,
     is_plain_collective,
     keeps_order,
     microseconds,
     only_user,
     widens_floats,
+    writes_in_place,
 )
 from .groups import device_groups
 from .loops import body_of, state_index
@@ -226,10 +227,10 @@ class _Walk:
             return None
         if user.op is ADD and self.free:
             return self._added(user, value)
-        if isinstance(user.op, DynamicUpdateSlice):
-            return self._written(user, value)
-        if isinstance(user.op, Scatter) and self.free:
+        if adds_in_place(user) and self.free:
             return self._scattered(user, value)
+        if writes_in_place(user):
+            return self._written(user, value)
         if isinstance(user.op, Select) and not self.free and self.part is None:
             return self._chosen(user, value)
         return f"{user.opcode} {user.name} lies between"
@@ -265,9 +266,8 @@ class _Walk:
 
     def _scattered(self, user: Instruction, value: Instruction) -> str | None:
         array, indices, *updates = user.operands
-        adds = reduction_monoid(user.attributes_as(ScatterAttributes).to_apply) is Monoid.ADD
         base = self._element(array)
-        if updates != [value] or not adds or base < 0:
+        if updates != [value] or base < 0:
             return f"{user.opcode} {user.name} does not add it to an element of the state"
         self.base, self.free = base, False
         self.found.reads.append(user)

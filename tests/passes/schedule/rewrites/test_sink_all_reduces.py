@@ -173,7 +173,7 @@ ON_THIS_DEVICE = "  p = u32[] partition-id()\n  d = s32[] convert(p)\n"
     [
         (program(ON_THIS_DEVICE + INTO_ROWS.replace("INDEX", "d"), "a, v, q"), "may differ between devices"),
         (program(INTO_ROWS.replace(*FORWARDS).replace("dim=0, to_apply=add", "dim=0, to_apply=most"), "a, v, q"),
-         "scatter q does not add it"),
+         "scatter q lies between"),
         (program(ADDED, condition=READS), "the condition reads"),
         (program(ADDED + "\n  x2 = f32[5,3] slice(b), slice={[0:5],[0:3]}\n  v2 = f32[3,5] transpose(x2), "
                  "dimensions={1,0}", "b, v2, w"), "several instructions read it"),
