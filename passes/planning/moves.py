@@ -29,7 +29,7 @@ class QuickTable(ReshardTable):
 
     def __init__(self, axes: Sequence[Digits], machine: Machine) -> None:
         super().__init__(axes, machine)
-        self._walks: dict[tuple[Division, float], dict[State, float]] = {}
+        self._walks: dict[tuple[Division, float], dict[State, tuple[float, int]]] = {}
         self._transfer = cache(self._found)
 
     def _searched(self, source: Division, target: Division, size: float) -> float:
@@ -37,7 +37,8 @@ class QuickTable(ReshardTable):
         found = self._walks.get(key)
         if found is None:
             found = self._walks[key] = self._walk(source, size)
-        return found.get(_state(target, self._dims(source)), math.inf)
+        seconds, self._steps[source, target] = found.get(_state(target, self._dims(source)), (math.inf, 0))
+        return seconds
 
     def _found(self, kind: Kind, axes: Axes) -> Transfer:
         if kind == "collective-permute":  # between any devices
@@ -47,25 +48,27 @@ class QuickTable(ReshardTable):
     def _dims(self, source: Division) -> int:
         return max(source, default=WHOLE) + 1 + len(self.axes)
 
-    def _walk(self, source: Division, size: float) -> dict[State, float]:
-        """Returns the seconds from a source to all states, for an array of this many bytes in all."""
+    def _walk(self, source: Division, size: float) -> dict[State, tuple[float, int]]:
+        """Returns the seconds from a source to all states, and the number of collectives, for an array of this many
+        bytes in all.
+        """
         start = _state(source, self._dims(source))
-        best, done, count = {start: 0.0}, dict[State, float](), itertools.count()
-        queue = [(0.0, next(count), start)]
+        best, done, count = {start: 0.0}, dict[State, tuple[float, int]](), itertools.count()
+        queue = [(0.0, next(count), start, 0)]
         whole = {axis for axis, place in enumerate(source) if place == WHOLE and not self.machine.levels and start[1]}
         while queue:
-            cost, _, state = heapq.heappop(queue)
+            cost, _, state, steps = heapq.heappop(queue)
             if state in done:
                 continue
-            done[state] = cost / SECOND
-            for after, kind, axes, share in self._steps(state, whole):
+            done[state] = cost / SECOND, steps
+            for after, kind, axes, share in self._next(state, whole):
                 total = cost + (self._transfer(kind, axes).time(share * size) if kind is not None else 0.0)
                 if after not in done and total < best.get(after, math.inf):
                     best[after] = total
-                    heapq.heappush(queue, (total, next(count), after))
+                    heapq.heappush(queue, (total, next(count), after, steps + (kind is not None)))
         return done
 
-    def _steps(self, state: State, whole: Collection[int]) -> Iterator[Step]:
+    def _next(self, state: State, whole: Collection[int]) -> Iterator[Step]:
         """Yields the steps from a state; axes in `whole` are not gathered."""
         dims, summed = state
         used = {axis for dim in dims for axis in dim} | set(summed)

@@ -115,11 +115,10 @@ class MeshPlan:
         of axes unless the model says that they take much longer than the proposals.
         """
         every = [(name, choice, self.costs.value(choice)) for name, choice in self.usual.found]
-        alike = [named for named in every if named[0].startswith("all ")]
-        mixed = [named for named in every if not named[0].startswith("all ")]
+        every.sort(key=lambda named: named[2].price(self.limit))
         best = min((value.price(self.limit) for _, _, value in self.proposals), default=math.inf)
-        mixed = sorted(mixed, key=lambda named: named[2].price(self.limit))[:_USUAL]
-        return [*alike, *(named for named in mixed if named[2].price(self.limit) <= best * _LONGER)]
+        mixed = [one for one in every if one[0][:4] != "all " and one[2].price(self.limit) <= best * _LONGER][:_USUAL]
+        return [one for one in every if one in mixed or one[0][:4] == "all "]
 
     def regrets(self, choice: Choice | None) -> Iterator[Regret]:
         """Yields the price of each sharding of a parameter against its best other one, highest first."""

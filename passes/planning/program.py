@@ -7,7 +7,8 @@ that which may hide:
 
     minimise  T + share (C + K + H)    T >= C + K + exposed H    T >= K + H    memory at each moment <= limit
 
-`share` ranks plans of equal T. The solver's bound on T holds for all plans of the model (see `Assumed`).
+`share` ranks plans of equal T. C + K + H is at most 2 T, so that a bound on the objective gives one on T, which holds
+for all plans of the model (see `Assumed`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ SHARE = 0.05  # of C + K + H in the objective
 _GAP = 5e-4  # relative, at which a solution counts as optimal
 _BEYOND = 1e3  # price of memory beyond the limit, in limits, where a stage may exceed it
 _TIE = 1e-3  # of the objective: of equals the one with less memory
+_FURTHER = 0.3  # share by which another collective of one reshard makes it harder to hide
 OVER = 1e3  # price of memory beyond the limit, relative
 
 
@@ -53,7 +55,11 @@ class PlanValue:
 
     @property
     def objective(self) -> float:
-        return self.seconds + SHARE * (self.computing + self.waiting + self.hiding)
+        return self.sharing(SHARE)
+
+    def sharing(self, share: float) -> float:
+        """Returns the objective with this share of C + K + H."""
+        return self.seconds + share * (self.computing + self.waiting + self.hiding)
 
     def price(self, limit: float) -> float:
         """Returns the objective, more for memory beyond the limit."""
@@ -62,8 +68,8 @@ class PlanValue:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The solver's answer: the choice (None if there is none), a bound on the objective, and whether it is optimal.
-    `columns` is the size of the program.
+    """The solver's answer: the choice (None if there is none), seconds that T does not go below, and whether it is
+    optimal. `columns` is the size of the program.
     """
 
     choice: Choice | None
@@ -127,6 +133,7 @@ class Costs:
             if hides and found:
                 least = self.model.table.seconds(source, target, 1.0)
                 found = max(found - least, 0.0) + min(least, found) / self.assumed.bucket
+                found *= 1.0 + _FURTHER * max(self.model.table.steps(source, target) - 1, 0)
             self._moves[key] = found
         return found
 
@@ -239,7 +246,7 @@ class _Builder:
 
 def solve(
     costs: Costs, allowed: Allowed | None = None, *, limit: float = math.inf, seconds: float = 60.0, soft: bool = False,
-    most: float = math.inf, start: Choice | None = None, still: Still | None = None,
+    most: float = math.inf, start: Choice | None = None, still: Still | None = None, share: float = SHARE,
 ) -> Solution:
     """Solves the program over the `allowed` rows (by default all) within this many seconds.
 
@@ -275,7 +282,7 @@ def solve(
                     builder.entry(row, first[number] + place, float(size) / limit)
         if row >= 0:
             builder.entry(row, columns + 1, -1.0)
-    objective = np.concatenate([SHARE * scale * spent.sum(0) + _TIE * held / max(held.sum(), 1.0), [1.0, _BEYOND]])
+    objective = np.concatenate([share * scale * spent.sum(0) + _TIE * held / max(held.sum(), 1.0), [1.0, _BEYOND]])
     upper = np.concatenate([np.ones(columns), [math.inf, math.inf if soft else 0.0]])
     model = _highs_model(highs, builder, objective, upper, count)
     run = _quiet(highs)
@@ -289,7 +296,7 @@ def solve(
         run.setSolution(count, np.arange(count, dtype=np.int32), values)
     run.run()
     info, found = run.getInfo(), np.array(run.getSolution().col_value)
-    bound = float(info.mip_dual_bound) / scale
+    bound = max((float(info.mip_dual_bound) - _TIE) / scale / (1 + 2 * share), 0.0)
     if len(found) <= columns or info.primal_solution_status != 2:
         return Solution(None, bound, False, columns)
     choice = {n: int(rows[n][np.argmax(found[first[n] : first[n] + len(rows[n])])]) for n in first}

@@ -19,8 +19,9 @@ import numpy as np
 from ..resharding.table import WHOLE, Division
 from .descent import Axis, axes_of, quick
 from .model import Choice, Model
-from .program import SHARE, Allowed, Assumed, Costs, PlanValue, Solution, solve
+from .program import Allowed, Assumed, Costs, PlanValue, Solution, solve
 
+_LITTLE = 0.002  # share of C + K + H in the joint program, whose bound is that much too low
 ASSUMED = (Assumed(0.0, 8.0), Assumed(0.4, 4.0), Assumed(1.0, 1.0))
 
 
@@ -67,13 +68,13 @@ def search(
         choices = (p.choice for found in lists for p in found)
         best = min(choices, key=lambda c: base.value(c).price(limit), default=None)
         solution = _jointly(base, best, limit, max(left, 1.0))
-        bound, columns = max(solution.bound, 0.0), solution.columns
+        bound, columns = solution.bound, solution.columns
         if solution.choice is not None:
             lists[0].insert(0, Proposal("all axes jointly", solution.choice, base.value(solution.choice)))
             lists[0].sort(key=lambda p: p.value.price(limit))
     turns = (found[n] for n in range(max(map(len, lists), default=0)) for found in lists if n < len(found))
     once = {tuple(sorted(p.choice.items())): p for p in reversed(list(turns))}
-    return Found(tuple(reversed(once.values())), bound / (1 + SHARE), columns)
+    return Found(tuple(reversed(once.values())), bound, columns)
 
 
 def by_axes(costs: Costs, limit: float, deadline: float) -> list[Proposal]:
@@ -144,15 +145,15 @@ def _jointly(costs: Costs, best: Choice | None, limit: float, seconds: float) ->
     """Solves the program over all divisions that a plan better than `best` can have."""
     value = costs.value(best) if best is not None else None
     if value is None or value.memory > limit:
-        return solve(costs, limit=limit, seconds=seconds)
+        return solve(costs, limit=limit, seconds=seconds, share=_LITTLE)
     classes = costs.model.classes
     least = sum(float(c.computing.min()) for c in classes)
-    # the objective is at least (1 + SHARE) (C + K), and T alone at least its bound
-    slack = value.objective * (1 + 1e-6) / (1 + SHARE) - least
+    # the objective is at least (1 + share) (C + K), and T alone at least its bound
+    slack = value.sharing(_LITTLE) * (1 + 1e-6) / (1 + _LITTLE) - least
     allowed: Allowed = {
         n: np.nonzero(c.computing - c.computing.min() + c.exchanging <= slack + 1e-15)[0] for n, c in enumerate(classes)
     }
     if any(best is not None and best[n] not in rows for n, rows in allowed.items()):
-        return solve(costs, limit=limit, seconds=seconds, start=best)
-    return solve(costs, allowed, limit=limit, seconds=seconds, most=slack + 1e-15, start=best)
+        return solve(costs, limit=limit, seconds=seconds, start=best, share=_LITTLE)
+    return solve(costs, allowed, limit=limit, seconds=seconds, most=slack + 1e-15, start=best, share=_LITTLE)
 

@@ -1,9 +1,9 @@
 """The usual shardings of a training step, as far as a model has them: data parallel, fully sharded, tensor parallel.
 
 Small integer programs divide by one axis of the mesh after the other, the best way with all weights whole (`data`),
-with weights whole and the optimizer's other state divided (`zero`), with all of them divided (`sharded`), and with none
-of them moved along the axis (`tensor`): products then divide as their weights do. The sequence between products, heads
-and experts are divided as costs least.
+with weights whole and the optimizer's other state divided (`zero`), with all of them divided (`sharded`), and with
+those of products divided and none moved along the axis (`tensor`): products then divide as their weights do. The
+sequence between products, heads and experts are divided as costs least.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class Usual:
         for axis in sorted(range(len(kinds)), key=lambda a: kinds[a] == "tensor"):
             kind = kinds[axis]
             whole = {"data": self.renewed, "zero": self.weights}.get(kind, frozenset[int]())
-            divided = {"zero": self.renewed - self.weights, "sharded": self.renewed}.get(kind, frozenset[int]())
+            divided = {"zero": self.renewed - self.weights, "sharded": self.renewed, "tensor": self.weights}.get(
+                kind, frozenset[int]()
+            )
             still = Still(axis, self.renewed) if kind == "tensor" else None
             rows = self._rows(axis, choice, whole, divided)
             choice = solve(self.costs, rows, seconds=_SECONDS, still=still).choice

@@ -40,6 +40,7 @@ class ReshardTable:
         self.devices = math.prod(self.sizes)
         self.machine = machine.of_devices(self.devices)
         self.known: dict[tuple[Division, Division, float], float] = {}
+        self._steps: dict[tuple[Division, Division], int] = {}
 
     def seconds(self, source: Division, target: Division, size: float) -> float:
         """Returns the seconds to reshard an array of this many bytes in all."""
@@ -53,16 +54,21 @@ class ReshardTable:
             return below
         return below + (self._searched(source, target, most) - below) * (size - least) / (most - least)
 
+    def steps(self, source: Division, target: Division) -> int:
+        """Returns the number of collectives, one after the other, of a reshard whose seconds have been asked for."""
+        return self._steps.get(_renumbered(source, target), 0)
+
     def _searched(self, source: Division, target: Division, size: float) -> float:
         """Returns the seconds by a search. Any axis divides any dimension of the array."""
         key = source, target, size
         found = self.known.get(key)
         if found is None:
-            dims = (self.devices,) * (max((*source, *target)) + 1)
+            dims = (self.devices,) * max(max((*source, *target)) + 1, 1)
             ends = (tiling_of(division, len(dims), self.axes) for division in (source, target))
             width = size / math.prod(dims)
             plan = plan_reshard(*ends, dims, self.devices, size=width, machine=self.machine)
             found = self.known[key] = plan.cost / SECOND
+            self._steps[source, target] = sum(move.kind is not None for move in plan.moves)
         return found
 
 

@@ -18,6 +18,7 @@ from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import Costs, solve
+from hloom.passes.planning.usual import Usual
 from hloom.passes.schedule.does_not_fit import DoesNotFit
 from hloom.runtime.inputs.inputs import inputs_for_module
 
@@ -139,6 +140,24 @@ def columns(layers: int, devices: int) -> int:
     context, mesh = PassContext(machine=SLOW), hloom.Mesh.of(a=devices)
     divisions = Divisions(context.decider(devices), [mesh.digits(AxisRef("a"))])
     return solve(Costs(Model(Classes(Clusters(prepared(module), context.forms), context.machine), divisions))).columns
+
+
+def test_tensor_parallelism_moves_no_state_along_its_axis() -> None:
+    context, mesh = PassContext(machine=FAST), hloom.Mesh.of(data=2, model=2)
+    divisions = Divisions(context.decider(4), [mesh.digits(AxisRef(name)) for name, _ in mesh.axes])
+    model = Model(Classes(Clusters(prepared(hloom.parse(STEP)), context.forms), FAST), divisions)
+    usual = Usual(Costs(model))
+    usual.search(20.0)
+    found = dict(usual.found)
+    assert {"all data parallel", "all sharded", "tensor x tensor", "sharded x tensor", "tensor x data"} <= set(found)
+    given = {number: model.classes[number].division(row) for number, row in found["sharded x tensor"].items()}
+    shown: list[tuple[int, int]] = []
+    for reads in model.of.reads:
+        for reader in reads.readers if reads.stand.cluster in usual.weights else ():
+            source, target = (s.division(given[s.cluster]) for s in (reads.stand, reader.stand))
+            shown.append((source[1], target[1]))
+    assert shown
+    assert all(source == target >= 0 for source, target in shown)
 
 
 def test_the_size_of_the_program_grows_neither_with_layers_nor_with_devices() -> None:
