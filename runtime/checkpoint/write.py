@@ -15,6 +15,7 @@ import threading
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +29,7 @@ from .step_folder import CheckpointError, commit, part_path, prune, refuse, writ
 
 _ALIGNED = 64  # bytes, so that a mapped tile can be used in place
 _PAUSE = 0.002
+_FLUSHED = 128  # blocks, after which they are brought to the disk
 WAIT_SECONDS = 600.0  # for the notes of other ranks
 
 
@@ -126,13 +128,26 @@ def dense_bytes(array: Array) -> memoryview:
 
 
 def _write(file: Any, data: memoryview) -> tuple[int, ...]:
-    checksums: list[int] = []
-    for start in range(0, len(data), BLOCK):
-        block = data[start : start + BLOCK]
-        checksums.append(zlib.crc32(block))
-        while block:
-            block = block[file.write(block) :]
-    return tuple(checksums)
+    """Writes a tile and returns the checksums of its blocks. Threads compute those of a large tile, and bring what is
+    written to the disk, meanwhile.
+    """
+    blocks = [data[start : start + BLOCK] for start in range(0, len(data), BLOCK)]
+    with ThreadPoolExecutor(2, "hloom-checkpoint") as pool:
+        is_large = len(blocks) > _FLUSHED
+        sums = pool.submit(_checksums, blocks) if is_large else None
+        flushes: list[Future[None]] = []
+        for number, block in enumerate(blocks, 1):
+            while block:
+                block = block[file.write(block) :]
+            if is_large and number % _FLUSHED == 0 and all(flush.done() for flush in flushes):
+                flushes.append(pool.submit(os.fsync, file.fileno()))
+        for flush in flushes:
+            flush.result()
+        return sums.result() if sums is not None else _checksums(blocks)
+
+
+def _checksums(blocks: Sequence[memoryview]) -> tuple[int, ...]:
+    return tuple(map(zlib.crc32, blocks))
 
 
 def _write_text(path: Path, text: str) -> None:
