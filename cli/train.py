@@ -66,7 +66,8 @@ def _verify(args: argparse.Namespace) -> None:
 def _launched(args: argparse.Namespace, job: Job) -> int:
     """Starts the ranks, again after a failure if that is asked for, and returns the exit code of the whole."""
     if args.preflight:
-        code = launch(["preflight", args.file, "--ranks", str(args.ranks)], args.ranks, left=job.packed())
+        code = launch(["preflight", args.file, "--ranks", str(args.ranks)], args.ranks, left=job.packed(),
+                      survives=True)  # fmt: skip
         if code:
             return code
     if args.on_failure is None:

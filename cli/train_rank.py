@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import time
 from collections.abc import Callable
+from itertools import pairwise
 
 from ..driver.ranks import Ranks
 from ..driver.training.cadence import Cadence
@@ -42,6 +44,7 @@ class TrainingRank:
         self.number = args.start  # of this start of the job; going on with fewer ranks is one
         self.goes_on = args.on_failure in (FOLD, SHRINK)
         self.memory = StepMemory(self._layout(), args.snapshots) if self.goes_on and args.snapshots else None
+        self.times: list[float] = []  # of a recovery: when the loss was known, ranks had closed up ..
         if args.on_failure:
             StoppedRanks(everyone.rank, self.crew.peers)
 
@@ -60,6 +63,7 @@ class TrainingRank:
                 self.crew.dismiss()
                 return EXIT_OK
             except RankFailed as error:
+                self.times = [time.monotonic()]
                 if self.memory is not None:
                     self.memory.settle()
                 if not self.goes_on or error.reported or not self.crew.lose():
@@ -81,9 +85,11 @@ class TrainingRank:
                 args = argparse.Namespace(**{**vars(args), "mesh": sizes})
                 active = min(active, math.prod(sizes.values()))
         crew.close_up(active)
+        self.times.append(time.monotonic())
         if args is not self.args:
             self.job = job_on_ranks(args, crew.everyone, with_inputs=False, anew=True, active=active)
             self.args = args
+        self.times.append(time.monotonic())
         if self.memory is None:
             return None
         watch = RankWatch(load_mpi(), crew.everyone, args.timeout)
@@ -93,6 +99,7 @@ class TrainingRank:
             watch.stop()
             raise
         watch.close()
+        self.times.append(time.monotonic())
         return held
 
     def _train(self, train: Train, held: Held | None, lost: RankFailed | None) -> None:
@@ -116,7 +123,13 @@ class TrainingRank:
         others = [name for name in self.crew.lost if not str(lost).startswith(name)]
         known = [*([] if lost.rank is None else [str(lost)]), *(f"{name} was lost" for name in others)]
         return (f"{'; '.join(known)}: the job goes on at step {trainer.step}, on {self.crew.active} ranks{mesh}, with "
-                f"the state in {trainer.begun_with}{waiting}")  # fmt: skip
+                f"the state in {trainer.begun_with}{waiting}, after {self._spent()}")  # fmt: skip
+
+    def _spent(self) -> str:
+        parts = ("ranks", "program", "state", "start")
+        spent = [b - a for a, b in pairwise([*self.times, time.monotonic()])]
+        shown = ", ".join(f"{part} {seconds:.2f}" for part, seconds in zip(parts, spent))
+        return f"{sum(spent):.2f} s ({shown})"
 
 
 def mesh_of(args: argparse.Namespace, job: Job) -> dict[str, int]:

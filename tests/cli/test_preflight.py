@@ -37,6 +37,8 @@ def test_verdicts(reports: list[RankReport], wanted: PreflightVerdict) -> None:
     ("fault", "code", "message"),
     [
         (("--fault", "0,0,stop"), 75, "hloom: error: rank 0 does not answer within 3 s: its process is stopped"),
+        pytest.param(("--fault", "1,0,kill"), 75, "rank 1 does not answer within 3 s: its process is gone",
+                     marks=pytest.mark.slow),
         pytest.param((), 0, "3 ranks on 1 hosts are well: 3 pairs", marks=pytest.mark.slow),
     ],
 )
