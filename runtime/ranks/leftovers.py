@@ -39,14 +39,18 @@ def remove_leftovers(
 
 
 def _old_segments(folder: Path, since: float) -> list[Path]:
-    host, user, now = socket.gethostname(), os.geteuid(), time.time()
+    host, user = socket.gethostname(), os.geteuid()
     found: list[Path] = []
     for name in _NAMES:
         for path in folder.glob(f"{name}{host}.*"):
             with contextlib.suppress(OSError):
                 status = path.lstat()
-                age = _OPENED_SECONDS if status.st_mtime < since else _MAPPED_SECONDS
-                if status.st_uid == user and now - status.st_mtime > age:
+                needed = _OPENED_SECONDS if status.st_mtime < since else _MAPPED_SECONDS
+                age = time.time() - status.st_mtime
+                if needed == _MAPPED_SECONDS and age <= needed:
+                    time.sleep(needed)
+                    age += needed
+                if status.st_uid == user and age > needed:
                     found.append(path)
     return found
 
