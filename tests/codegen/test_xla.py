@@ -49,7 +49,7 @@ def _check(module: hloom.Module, form: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "mesh", "form"), [
-    (*SCANNED, "manual"), pytest.param(*SCANNED, "replica", marks=pytest.mark.slow),
+    *(pytest.param(*SCANNED, form, marks=pytest.mark.slow) for form in FORMS),
     *((*program, form) for program in PROGRAMS for form in FORMS),
     *(pytest.param(*program, form, marks=pytest.mark.slow) for program in SLOW for form in FORMS),
 ], ids=str)  # fmt: skip

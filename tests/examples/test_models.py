@@ -90,6 +90,7 @@ def test_megatron_forward() -> None:
     assert len(patterns.in_layers(found, program)) == 2
 
 
+@pytest.mark.slow
 def test_patterns_can_fail() -> None:
     """Each pattern refuses a model of another family."""
     program, local = made("dense_megatron")

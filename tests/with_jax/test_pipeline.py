@@ -55,6 +55,7 @@ def check(jit: Any, name: str, parts: int = 1, stages: int = 2, microbatches: in
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, gradients)
 
 
+@pytest.mark.slow
 def test_weights_apart() -> None:
     check(hloom.jax.jit, "zb-h1")
 

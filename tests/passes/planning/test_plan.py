@@ -110,6 +110,7 @@ def _times_eight(found: re.Match[str]) -> str:
     return str(8 * int(found[0]))
 
 
+@pytest.mark.slow
 def test_plans_for_less_memory_are_slower_and_smaller() -> None:
     large = re.sub(r"\d+(?=[,\]])", _times_eight, STEP)
     whole = hloom.plan(hloom.parse(large), FAST, mesh="8", seconds=5)

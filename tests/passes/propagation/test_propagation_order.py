@@ -94,7 +94,7 @@ def test_a_second_propagation_changes_nothing(module: Module) -> None:
     assert by_name(hloom.propagate(again)) == by_name(once)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=8, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(max_ops=8))
 def test_annotated_axes_stay(module: Module) -> None:
     for number, instruction in enumerate([i for c in module for i in c]):

@@ -83,7 +83,7 @@ FORMS = ("variadic", "flat", "xla")
 
 
 @pytest.mark.parametrize(("name", "machine", "forms"), [
-    ("mlp_train", "default", FORMS), ("mlp_train", "h100", FORMS), ("transformer_scan_train", "cpu-cluster", FORMS[:1]),
+    ("mlp_train", "default", FORMS), ("mlp_train", "h100", FORMS),
     *(pytest.param(name, machine, FORMS, marks=pytest.mark.slow) for machine in MACHINES
       for name in ("transformer_scan_train", "transformer_train")),
 ])  # fmt: skip

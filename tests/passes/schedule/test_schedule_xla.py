@@ -23,7 +23,7 @@ from support.xla_runner import run_manual, run_replicas
 pytest.importorskip("jax")
 
 
-@pytest.mark.parametrize("form", ["manual", "replica"])
+@pytest.mark.parametrize("form", ["manual", pytest.param("replica", marks=pytest.mark.slow)])
 def test_fsdp(form: str) -> None:
     """Gathers are variadic there, reduce-scatters flat."""
     whole = hloom.parse(fsdp_step(8, layers=3, width=32, batch=32))

@@ -62,7 +62,7 @@ def _nearest(array: Any) -> Any:
     return np.nextafter(array, array.dtype.type(np.inf))
 
 
-@pytest.mark.parametrize("name", ["mlp_named", "mlp_train"])
+@pytest.mark.parametrize("name", ["mlp_named", pytest.param("mlp_train", marks=pytest.mark.slow)])
 def test_constants_off_by_one_unit_in_the_last_place_are_found(name: str) -> None:
     local = local_example(name)
     count = 0
