@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import runpy
 import sys
 import traceback
@@ -30,6 +31,10 @@ def from_file(path: str, name: str) -> Module:
             own = (n for n, value in names.items() if getattr(value, "__module__", "") == "<run_path>")
             known = [n for n in own if callable(names[n])]
             fail(f"{path} has no function '{name}'", help=f"functions in it: {', '.join(sorted(known)) or 'none'}")
+        needed = _needed(function)
+        if needed:
+            fail(f"{path}:{name} has parameters ({', '.join(needed)}), which nothing gives",
+                 help="name one without any that returns (f, args): the function and its arguments or their shapes")
         made: Any = cast("Callable[[], object]", function)()
         if hasattr(made, "in_avals"):  # traced or lowered
             return from_jax(made)
@@ -38,6 +43,15 @@ def from_file(path: str, name: str) -> Module:
             fail(f"{path}:{name} returns {_described(made)}",
                  help="return (f, args), where args is a tuple, or what jax.jit(f).lower(*args) returns")
         return from_jax(f, *cast("tuple[Any, ...]", arguments))
+
+
+def _needed(function: Callable[..., object]) -> list[str]:
+    """Returns the names of the parameters that a call has to give."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of objects that tell no signature
+        return []
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
 
 
 def _is_pair(value: object) -> bool:

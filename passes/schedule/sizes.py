@@ -34,8 +34,8 @@ def sized(count: float) -> str:
 
 
 def timed(seconds: float) -> str:
-    """Returns a duration as text: `1.5 ms`."""
+    """Returns a duration as text: `1.5 ms`. A tenth of a nanosecond is nothing."""
     for scale, unit in ((1, "s"), (1e3, "ms")):
         if seconds * scale >= 1:
             return f"{seconds * scale:.4g} {unit}"
-    return f"{seconds * 1e6:.4g} us"
+    return f"{seconds * 1e6:.4g} us" if seconds >= 1e-10 else "0 us"

@@ -80,6 +80,7 @@ MISTAKES = {
     "programs.py:leaves": ("programs.py:13:", "error: SystemExit: 3"),
     "programs.py:number": ("returns an object of type int", "help: return (f, args), where"),
     "programs.py:no_arguments": ("returns an object of type tuple: function, int", "where args is a tuple"),
+    "programs.py:f": ("programs.py:f has parameters (x), which nothing gives", "help: name one without any"),
     "programs.py:none": ("programs.py has no function 'none'", "functions in it: big_mesh, f, leaves, "),
     "missing.py:f": ("missing.py cannot be read: No such file", ""),
     "broken.py:f": ("broken.py:2:7: error: SyntaxError: invalid syntax", "2 | def f(:"),
