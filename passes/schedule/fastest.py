@@ -72,7 +72,8 @@ class Fastest(Pass):
 
     def _tries(self, module: Module, context: PassContext) -> list[_Try]:
         """Returns the program as it is and all alternatives, scheduled; none if there is no alternative."""
-        split = _rewritten((self.levels,), module, context) if self.levels and context.machine.levels else None
+        crosses = any(border < module.devices for border in context.machine.levels)
+        split = _rewritten((self.levels,), module, context) if self.levels and crosses else None
         tries = [] if split is None else self._scheduled([_Try((), clone_module(module)), split], context)
         first = min(tries, key=lambda t: t.rank).passes if tries else ()
         found = [_rewritten((*first, *passes), module, context) for passes in self.rewrites if _has_loops(module)]
