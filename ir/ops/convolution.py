@@ -147,7 +147,7 @@ class Convolution(Op[ConvolutionAttributes], FloatTypes):
         monoid = Monoid.OR if call.shape.element.kind is Kind.PRED else Monoid.ADD
         labels = a.dim_labels
         operands = [[lhs[label] for label in labels.lhs], [rhs[label] for label in labels.rhs]]
-        return b.rule(operands, [[out[label] for label in labels.out]], monoid, reads=reads)
+        return b.rule(operands, [[out[label] for label in labels.out]], monoid, masked=frozenset(), reads=reads)
 
     def localize(
         self, call: OpCall[ConvolutionAttributes], operands: Sequence[Shape], shape: Shape

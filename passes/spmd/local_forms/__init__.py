@@ -13,6 +13,7 @@ from ...op_sharding.assignment import LocalForm
 from ...op_sharding.forms import Forms, LocalForms
 from . import (
     bitcast,
+    convolution,
     device_number,
     dynamic,
     fft,
@@ -30,7 +31,7 @@ from . import (
 )
 
 _FAMILIES = (
-    bitcast, device_number, dynamic, fft, indexed, iota, normalization, random, reduce, reshape,
+    bitcast, convolution, device_number, dynamic, fft, indexed, iota, normalization, random, reduce, reshape,
     select_and_scatter, slicing, sort, topk, windows,
 )  # fmt: skip
 

@@ -1,11 +1,7 @@
-"""Local forms of the ops with windows that compute: reduce-window, convolution.
+"""Local form of reduce-window, and windows on tiles.
 
-A tile of the result (or of the kernel, in the gradient of a convolution's kernel) reads an interval of the input. The
-halo is fetched, and the window loses its padding, which is part of the fetched interval. A dilated input is dilated
-before the op if its phase differs from tile to tile.
-
-One case differs for non-finite numbers: padded taps of an uneven kernel gradient are zero, and zero times infinity is
-not-a-number.
+A tile of the result reads an interval of the input. The halo is fetched, and the window loses its padding, which is
+part of the fetched interval. A dilated input is dilated before the op if its phase differs from tile to tile.
 """
 
 from __future__ import annotations
@@ -14,11 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ....ir.factors.sharding_rule import FactorKind, Monoid
+from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.attributes import Window, WindowDim
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import exact_identity, identity
-from ....ir.ops.convolution import ConvolutionAttributes
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.ops.window import ReduceWindowAttributes
 from ....ir.types.element_type import PRED
@@ -28,33 +23,6 @@ from ..emit.local_op import LocalOp
 from ..emit.reads import Fetched, divided_reads, fetch_reads, inside_borders, on_grid, read_time
 from .combine import adjoined, is_closed
 from .cumulative import across_tiles, cumulative_dims, is_identity, on_tile, totals_time
-
-
-def convolution(local: LocalOp) -> Instruction:
-    """Fetches zeros beyond the borders; where the kernel is divided, its tile is the window."""
-    element = local.operands[0].instruction.shape.element
-    zero = local.emitter.constant(0, element)
-    attributes = local.instruction.attributes_as(ConvolutionAttributes)
-    labels, window = attributes.dim_labels, list(attributes.window.dims)
-    # Products of the kernel's padding with elements between or around the input's must be zero.
-    places = [labels.rhs.index(label) for label in labels.spatial]
-    apart = [d for d in places if all(local.rule.factors[f].kind is FactorKind.PASS for f in local.rule.operands[1][d])]
-    kernel = local.emitter.fill_outside(local.operands[1], apart, Monoid.ADD)
-    local = replace(local, operands=[local.operands[0], kernel])
-    (lhs, rhs), done = fetch_reads(local, {0: zero})
-    if not done:
-        return local.emit()
-    for found in done:
-        label = labels.lhs[found.read.dim]
-        number = labels.spatial.index(label)
-        taps = rhs.shape.dims[labels.rhs.index(label)]
-        lhs, window[number] = _within(local, lhs, replace(window[number], size=taps), found, zero)
-    shape = local.local_shape()
-    call = replace(local.instruction.call, attributes=replace(attributes, window=Window(tuple(window))))
-    adapted = local.instruction.op.localize(call, (lhs.shape, rhs.shape), shape)
-    made = local.emitter.add("convolution", (lhs, rhs), adapted, shape, name=local.instruction.name)
-    made.backend_config = local.instruction.backend_config
-    return made
 
 
 def _window_time(op: OpSharding, assignment: Assignment) -> float:
@@ -125,12 +93,12 @@ def _windows(
     for found in done:
         number, dim = found.read.operand, found.read.dim
         fill = fills.get(number)
-        arrays[number], window[dim] = _within(local, arrays[number], attributes.window.dims[dim], found, fill)
+        arrays[number], window[dim] = within(local, arrays[number], attributes.window.dims[dim], found, fill)
     adapted = replace(attributes, window=Window(tuple(window)))
     return local.emitter.add("reduce-window", arrays, adapted, name=local.instruction.name)
 
 
-def _within(
+def within(
     local: LocalOp, value: Instruction, w: WindowDim, found: Fetched, fill: Instruction | None
 ) -> tuple[Instruction, WindowDim]:
     """Returns the value and the window dimension whose windows stay within the fetched elements."""
@@ -141,6 +109,5 @@ def _within(
 
 
 FORMS: Forms = {
-    "convolution": LocalForm(convolution, read_time),
     "reduce-window": LocalForm(reduce_window, _window_time),
 }

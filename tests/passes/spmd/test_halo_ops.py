@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import hloom
+import numpy as np
 import pytest
 from hloom.ir.graph.module import clone_module
+from hloom.ir.types.literal import Array
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.runtime.inputs.inputs import make_inputs
@@ -162,11 +165,21 @@ FORMS = {
 def _check(text: str) -> None:
     module = hloom.parse(text)
     inputs = make_inputs([p.shape for p in module.entry.parameters], seed=1)
-    expected = hloom.evaluate(module, inputs)
-    for context in (PassContext(), PassContext(chooser=EAGER)):
-        local = partition(clone_module(module), context)
-        result = compare(hloom.simulate(local, inputs, poison=True), expected)
-        assert result.equal, f"{result}\n{text}\n{local.to_text()}"
+    programs = [partition(clone_module(module), context) for context in (PassContext(), PassContext(chooser=EAGER))]
+    for numbers in (inputs, _special(inputs)):
+        expected = hloom.evaluate(module, numbers)
+        for local in programs:
+            result = compare(hloom.simulate(local, numbers, poison=True), expected)
+            assert result.equal, f"{result}\n{text}\n{local.to_text()}"
+
+
+def _special(inputs: Sequence[Array]) -> list[Array]:
+    """Puts a number that is not finite at one place of each input."""
+    made = [x.copy() for x in inputs]
+    for number, x in enumerate(made):
+        if x.size:
+            x.flat[len(x.tobytes()) // 3 % x.size] = (math.inf, -math.inf)[number % 2]
+    return made
 
 
 QUIET = [HealthCheck.filter_too_much, HealthCheck.too_slow]
@@ -185,3 +198,15 @@ def test_forms(name: str, data: st.DataObject) -> None:
 @given(data=st.data())
 def test_many_forms(name: str, data: st.DataObject) -> None:
     _check(data.draw(st.composite(lambda draw: FORMS[name](_Draw(draw)))()))
+
+
+def test_taps_beyond_the_end_of_a_divided_kernel_read_nothing() -> None:
+    """The second of two devices has one tap of three; the element after it is not read, whatever it is."""
+    module = hloom.parse("""ENTRY e {
+      x = f32[1,4,1] parameter(0), sharding={devices=[1,2,1]<=[2]}
+      one = f32[] constant(1)
+      k = f32[1,1,3] broadcast(one), dimensions={}
+      ROOT y = f32[1,1,1] convolution(x, k), window={size=3 stride=3 pad=1_-1}, dim_labels=f0b_oi0->b0f,
+        sharding={devices=[1,2,1]<=[2]} }""")
+    x = np.array([1.0, 1.0, math.nan, math.inf], np.float32).reshape(1, 4, 1)
+    assert hloom.simulate(hloom.partition(module), [x], poison=True)[0].item() == 2.0
