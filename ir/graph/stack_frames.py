@@ -26,6 +26,14 @@ class SourceSpan(NamedTuple):
     end_column: int = 0
 
 
+class StackFrame(NamedTuple):
+    """A place in a function that was being executed. `parent` is the number of the caller's frame, 0 without one."""
+
+    function: str
+    span: SourceSpan
+    parent: int
+
+
 def source_span(instruction: Instruction) -> SourceSpan | None:
     """Returns the place in the user's source; None if the program has none."""
     metadata = instruction.metadata
@@ -33,10 +41,18 @@ def source_span(instruction: Instruction) -> SourceSpan | None:
         return None
     if metadata.source_file:
         return SourceSpan(metadata.source_file, metadata.source_line)
-    module = instruction.parent.parent if instruction.parent else None
-    if module is None or not metadata.stack_frame_id:
-        return None
-    return _frames(module.stack_frames).get(metadata.stack_frame_id)
+    frame = _frames_of(instruction).get(metadata.stack_frame_id)
+    return frame.span if frame is not None else None
+
+
+def call_chain(instruction: Instruction) -> tuple[StackFrame, ...]:
+    """Returns the stack at which the frontend made an instruction, outermost first; empty if the program has none."""
+    frames, chain = _frames_of(instruction), list[StackFrame]()
+    number = instruction.metadata.stack_frame_id if instruction.metadata is not None else 0
+    while number in frames and len(chain) <= len(frames):
+        chain.append(frames[number])
+        number = frames[number].parent
+    return tuple(reversed(chain))
 
 
 def source_line(instruction: Instruction) -> str:
@@ -55,9 +71,14 @@ def _base(path: str) -> str:
     return re.split(r"[/\\]", path)[-1]
 
 
+def _frames_of(instruction: Instruction) -> dict[int, StackFrame]:
+    module = instruction.parent.parent if instruction.parent else None
+    return _frames(module.stack_frames) if module is not None and module.stack_frames else {}
+
+
 @lru_cache(maxsize=16)
-def _frames(text: str) -> dict[int, SourceSpan]:
-    """Maps frame numbers to places, using the four tables."""
+def _frames(text: str) -> dict[int, StackFrame]:
+    """Maps frame numbers to frames, using the four tables. In text a root's parent is 1, and the others count on."""
     tables: dict[str, dict[int, str]] = {}
     rows: dict[int, str] = {}
     for line in text.splitlines():
@@ -66,15 +87,19 @@ def _frames(text: str) -> dict[int, SourceSpan]:
             rows[int(number)] = rest
         elif number:
             rows = tables.setdefault(number, {})
-    names = {number: name.strip('"') for number, name in tables.get("FileNames", {}).items()}
-    spans: dict[int, SourceSpan] = {}
+    files, functions = (
+        {number: name.strip('"') for number, name in tables.get(title, {}).items()}
+        for title in ("FileNames", "FunctionNames")
+    )
+    places: dict[int, tuple[str, SourceSpan]] = {}
     for number, row in tables.get("FileLocations", {}).items():
-        name, line = names.get(_field(row, "file_name_id"), ""), _field(row, "line")
+        name, line = files.get(_field(row, "file_name_id"), ""), _field(row, "line")
         if name:
             end = _field(row, "end_column") if _field(row, "end_line") == line else 0
-            spans[number] = SourceSpan(name, line, _field(row, "column"), end)
-    frames = {number: _field(row, "file_location_id") for number, row in tables.get("StackFrames", {}).items()}
-    return {number: spans[place] for number, place in frames.items() if place in spans}
+            function = functions.get(_field(row, "function_name_id"), "")
+            places[number] = function, SourceSpan(name, line, _field(row, "column"), end)
+    frames = ((number, row, _field(row, "file_location_id")) for number, row in tables.get("StackFrames", {}).items())
+    return {n: StackFrame(*places[at], _field(row, "parent_frame_id") - 1) for n, row, at in frames if at in places}
 
 
 def _field(row: str, name: str) -> int:
