@@ -1,9 +1,10 @@
 """Tells of each instruction of a per-device program its layer and its phase: forward, backward, or the update of state.
 
-Paths of ops name layers where the frontend wrote them. Elsewhere an instruction belongs to the layer
-min(deepest layer above it, deepest layer below it): of those whose parameters it depends on, and of those whose new
-state depends on it. It is forward where the layers below are deeper. A scalar passes no layer upwards, so that the norm
-of all gradients does not tie the layers together. JAX's paths (`jvp`, `transpose`) decide the phase where they are.
+Paths of ops name layers where the frontend wrote them; stacks or names tell the layers of parameters. An instruction
+without a path belongs to the layer min(deepest layer above it, deepest layer below it): of those whose parameters it
+depends on, and of those whose new state depends on it. It is forward where the layers below are deeper. A scalar passes
+no layer upwards, so that the norm of all gradients does not tie the layers together. JAX's paths (`jvp`, `transpose`)
+decide the phase where they are.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.structure import element_index
 from ...ir.tools.aliases import aliases, leaf_number
+from .layer_frames import layers_of_stacks
 from .layer_names import layers_of_parameters, layers_of_paths
 
 FORWARD, BACKWARD, UPDATE = range(3)
@@ -60,9 +62,8 @@ def phase_of_path(instruction: Instruction) -> int | None:
 
 def places(module: Module) -> LayerPlaces:
     """Finds the layer and phase of each instruction of the entry."""
-    entry, root = module.entry, module.entry.root
-    own = layers_of_parameters(entry.parameters)
-    own |= layers_of_paths(i for i in entry if i.op.role is not Role.PARAMETER)
+    entry, root, state = module.entry, module.entry.root, new_state(module)
+    own = _own_layers(entry, state)
     last = max(own.values(), default=-1)
     sources = {i: _sources(i) for i in entry}
     users: dict[Instruction, list[Instruction]] = {i: [] for i in entry}
@@ -73,7 +74,7 @@ def places(module: Module) -> LayerPlaces:
     works: dict[Instruction, bool] = {}  # whether heavy ops depend on it
     for i in reversed(list(entry)):
         works[i] = any(works[u] or (is_heavy(u) and not u.op.is_collective) for u in users[i])
-    below = _below(entry, own, last, above, new_state(module), users, works)
+    below = _below(entry, own, last, above, state, users, works)
     found = {i: _place(i, own, last, above, below, works) for i in entry if i.op.role is not Role.PARAMETER}
     for i in reversed(list(entry)):
         is_bucket = _is_bucket(i)
@@ -83,6 +84,18 @@ def places(module: Module) -> LayerPlaces:
         elif found[i][0] == BACKWARD and phase_of_path(i) is None and any(p[0] == FORWARD for p in followers):
             found[i] = (FORWARD, found[i][1])
     return LayerPlaces(found, last + 1)
+
+
+def _own_layers(entry: Computation, state: Mapping[Instruction, Instruction]) -> dict[Instruction, int]:
+    """Returns the layers that paths of ops tell, or else the stacks at which they were made, and names of parameters.
+    Where these count layers otherwise than the stacks, they number parts of another kind.
+    """
+    named = layers_of_parameters(entry.parameters)
+    if paths := layers_of_paths(i for i in entry if i.op.role is not Role.PARAMETER):
+        return named | paths
+    called = layers_of_stacks(entry, (i for i in entry if phase_of_path(i) == BACKWARD), state)
+    agree = not called or not named or max(called.values()) == max(named.values())
+    return called | named if agree else called
 
 
 def _is_bucket(instruction: Instruction) -> bool:
