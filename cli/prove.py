@@ -61,7 +61,8 @@ def _proved(args: argparse.Namespace, program: Module) -> tuple[int | None, Verd
         nonlocal part
         part = now
 
-    with working(lambda: f"proving on {local.num_partitions} devices, {part}"):
+    whole = f"proving on {local.num_partitions} devices"
+    with working(lambda: f"{whole}, {part}", name=whole):
         return local.num_partitions, prove(
             program, local, args.trials, args.seed, args.all_inputs, args.timeout, tell
         )

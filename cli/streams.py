@@ -133,16 +133,19 @@ _ERASE = "\r\x1b[K"
 
 
 @contextmanager
-def working(what: str | Callable[[], str], delay: float = 2.0, interval: float = 0.5) -> Generator[None]:
+def working(
+    what: str | Callable[[], str], delay: float = 2.0, interval: float = 0.5, name: str = ""
+) -> Generator[None]:
     """Shows `hloom: WHAT, 7 s, about 5 s left` while the block runs, after `delay` seconds, and again after each
-    `interval`; the block itself must not print. A function gives the words of each moment. What is left of a part that
-    keeps its words is known if it has taken long before.
+    `interval`; the block itself must not print. A function gives the words of each moment, and `name` then stands for
+    the whole. How long is left is known of a part that has taken long before.
     """
+    name = name or (what if isinstance(what, str) else "")
     if not sys.stderr.isatty():
         yield
         return
     done, start = threading.Event(), time.monotonic()
-    arguments = (what, done, delay, interval)
+    arguments = (what, name, done, delay, interval)
     ticker = threading.Thread(target=_tick, args=arguments, name="hloom-progress", daemon=True)
     ticker.start()
     try:
@@ -150,10 +153,10 @@ def working(what: str | Callable[[], str], delay: float = 2.0, interval: float =
     finally:
         done.set()
         ticker.join()
-    if isinstance(what, str) and time.monotonic() - start > delay:
+    if name and time.monotonic() - start > delay:
         from .estimates import keep
 
-        keep(what, sys.argv[1:], time.monotonic() - start)
+        keep(name, sys.argv[1:], time.monotonic() - start)
 
 
 @contextmanager
@@ -165,13 +168,15 @@ def timed(part: str, seconds: dict[str, float]) -> Generator[None]:
     seconds[part] = seconds.get(part, 0.0) + time.perf_counter() - start
 
 
-def _tick(what: str | Callable[[], str], done: threading.Event, delay: float, interval: float) -> None:
+def _tick(
+    what: str | Callable[[], str], name: str, done: threading.Event, delay: float, interval: float
+) -> None:
     start = time.monotonic()
     if done.wait(delay):
         return
     from .estimates import estimate  # few commands take long
 
-    whole = (estimate(what, sys.argv[1:]) if isinstance(what, str) else None) or 0.0
+    whole = (estimate(name, sys.argv[1:]) if name else None) or 0.0
     try:
         while not done.wait(interval):
             words, now = visible(what if isinstance(what, str) else what()), time.monotonic() - start

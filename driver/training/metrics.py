@@ -13,6 +13,7 @@ from typing import TextIO
 from ...ir.shown import visible
 
 _TERMINAL_SECONDS, _FILE_SECONDS = 0.2, 10.0  # between lines of progress
+_WORTH_A_WORD = 2.0  # seconds
 
 
 @dataclass
@@ -70,14 +71,18 @@ class StepProgress:
         self.steps = steps
         self._is_terminal = sys.stderr.isatty()
         self._due = 0.0
+        self._first: tuple[int, float] | None = None  # the step that was shown first, and when
 
     def show(self, record: StepRecord, note: str = "") -> None:
         """Shows a finished step; not each one."""
         is_last, now = record.step + 1 == self.steps, time.monotonic()
         if now < self._due and not is_last:
             return
+        since, start = self._first = self._first or (record.step, now)
+        left = (self.steps - record.step - 1) * (now - start) / max(1, record.step - since)
+        left_text = f", about {left:.0f} s left" if self._is_terminal and left > _WORTH_A_WORD else ""
         self._due = now + (_TERMINAL_SECONDS if self._is_terminal else _FILE_SECONDS)
         loss = "" if record.loss is None else f", loss {record.loss:.6g}"
-        text = f"hloom: step {record.step + 1} of {self.steps}{loss}, {record.seconds * 1e3:.3g} ms{note}"
+        text = f"hloom: step {record.step + 1} of {self.steps}{loss}, {record.seconds * 1e3:.3g} ms{note}{left_text}"
         end = "" if self._is_terminal and not is_last else "\n"
         print(("\r\x1b[K" if self._is_terminal else "") + visible(text), end=end, file=sys.stderr, flush=True)

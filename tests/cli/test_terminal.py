@@ -23,6 +23,7 @@ from hloom.__main__ import main
 from hloom.cli.commands import COMMANDS
 from hloom.cli.estimates import estimate, keep
 from hloom.cli.streams import working
+from hloom.driver.training.metrics import StepProgress, StepRecord
 from support.command_line import EXAMPLES, ROOT
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -141,6 +142,22 @@ def test_what_is_left_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     now = estimate("waiting", sys.argv[1:])
     assert now is not None
     assert 0.2 <= now < 60
+    keep("proving", sys.argv[1:], 60.0)
+    with terminal(80) as screen, working(lambda: "proving, trial 1", 0.0, 0.02, "proving"):
+        time.sleep(0.1)
+    assert "hloom: proving, trial 1, 0 s, about 60 s left" in screen.text
+
+
+def test_steps_say_how_long_the_others_will_take() -> None:
+    with terminal(100) as screen:
+        progress = StepProgress(1000)
+        for step in range(2):
+            progress.show(StepRecord(step, 0.25, {"loss": 2.5}))
+            time.sleep(0.25)
+    ((one, nothing), (two, left)) = re.findall(r"step (\d) of 1000, loss 2.5, 250 ms(?:, about (\d+) s left)?",
+                                               screen.text)  # fmt: skip
+    assert (one, nothing, two) == ("1", "", "2")
+    assert 249 <= int(left) <= 998  # on a machine that does other work, too
 
 
 def test_the_readme_begins_with_few_lines() -> None:
