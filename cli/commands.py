@@ -282,7 +282,7 @@ COMMANDS = {
         (*PARTITIONED,
          argument("only", metavar="PATTERN", nargs="*",
                   help="show only values with these names or JAX paths, in which * matches anything"),
-         flag("--all", "also show values whose names differ only in numbers"),
+         flag("--all", "show each of the values that are alike"),
          flag("--text", "print HLO text with the shardings instead of a table"),
          flag("--minimal", "print annotations that imply all others instead, as few as a search finds"),
          *a.remarks(), JSON),

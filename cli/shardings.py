@@ -87,8 +87,7 @@ def _table(rows: Sequence[ShardingRow], every: bool) -> None:
     for style, line in values_table(lines):
         say(line, styled=_STYLES.get(style, ""))
     if len(lines) < len(rows):
-        say(f"\n(+N) stands for N more values of this shape and sharding, whose names differ in numbers; --all lists "
-              f"all {len(rows)}")
+        say(f"\n(+N) stands for N more values of this size and sharding; --all lists all {len(rows)}")
 
 
 def _as_json(found: Solved, rows: Sequence[ShardingRow], shown: Sequence[ShardingRow]) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from ..ir.graph.module import Module
 from ..ir.tools.names import matching
@@ -12,8 +12,9 @@ from .explain import Explanation
 from .shardings import ShardingRow
 from .work import amount, share
 
-_HEAD = ("value", "shape", "per device", "sharding", "work", "repeated", "because of")
+_HEAD = ("value", "shape", "sharding", "per device", "work", "repeated", "because of")
 _RIGHT = (4, 5)
+_MANY = 60  # rows, of which a reader loses track
 _DIGITS = re.compile(r"\d+")
 
 
@@ -23,15 +24,30 @@ def rows_called(rows: Iterable[ShardingRow], patterns: Sequence[str]) -> list[Sh
                     lambda row: (row.name, row.name.partition("[")[0], row.name.rpartition("/")[2], row.path))
 
 
-def folded(rows: Iterable[ShardingRow]) -> list[tuple[ShardingRow, int]]:
+def folded(rows: Sequence[ShardingRow]) -> list[tuple[ShardingRow, int]]:
     """Returns rows in order, each with the number of further rows that it represents: of the same shape and sharding,
-    with names that differ in numbers only.
+    with names that differ in numbers only. If these are many, values of one size and sharding are one, whatever their
+    names, but for parameters and what takes work.
     """
-    groups: dict[tuple[str, ...], list[ShardingRow]] = {}
+    found = _grouped(rows, _called)
+    if len(found) > _MANY:
+        found = _grouped(rows, lambda row: _called(row) if row.parameter or row.work else _sized(row))
+    return found
+
+
+def _grouped(rows: Iterable[ShardingRow], key: Callable[[ShardingRow], Hashable]) -> list[tuple[ShardingRow, int]]:
+    groups: dict[Hashable, list[ShardingRow]] = {}
     for row in rows:
-        key = (_DIGITS.sub("", row.name), row.shape, row.local, row.axes, str(row.annotated))
-        groups.setdefault(key, []).append(row)
+        groups.setdefault(key(row), []).append(row)
     return [(group[0], len(group) - 1) for group in groups.values()]
+
+
+def _called(row: ShardingRow) -> Hashable:
+    return _DIGITS.sub("", row.name), row.shape, row.local, row.axes, row.annotated
+
+
+def _sized(row: ShardingRow) -> Hashable:
+    return row.shape.partition("[")[2], row.axes, row.annotated
 
 
 def state(row: ShardingRow) -> str:
@@ -53,7 +69,7 @@ def values_table(rows: Sequence[tuple[ShardingRow, int]]) -> list[tuple[str, str
 def _cells(row: ShardingRow, more: int) -> tuple[str, ...]:
     name = f"{row.name} (+{more})" if more else row.name
     work = amount(row.work) if row.work else ""
-    return name, row.shape, row.local, row.axes, work, share(row.repeated_work, row.work) if work else "", row.why
+    return name, row.shape, row.axes, row.local, work, share(row.repeated_work, row.work) if work else "", row.why
 
 
 def counts_of(rows: Sequence[ShardingRow]) -> dict[str, int]:

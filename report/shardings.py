@@ -36,9 +36,9 @@ class ShardingRow:
     """One array value. `axes` abbreviates its sharding (`[x, -]`), `local` is the shape on a device, `why` lists the
     causes.
 
-    `path` is the frontend's name (JAX's path of a parameter), if any. `work` are the multiply-adds of a contraction on
-    one device, as the partitioner will divide it, in one execution; `repeated_work` those of them that no device would
-    do if the devices that compute the same divided it.
+    `path` is the frontend's name (JAX's path of a parameter), if any. `parameter`: the value is one of the program.
+    `work` are the multiply-adds of a contraction on one device, as the partitioner will divide it, in one execution;
+    `repeated_work` those of them that no device would do if the devices that compute the same divided it.
     """
 
     name: str
@@ -50,6 +50,7 @@ class ShardingRow:
     path: str = ""
     work: int = 0
     repeated_work: int = 0
+    parameter: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,12 @@ class Solved:
         work, alike = self._work.get(instruction, (0, 1))
         local = str(tiling.local_shape(leaf.shape))
         repeated = work - work // alike
-        return ShardingRow(name, str(shape), local, axes, leaf.annotated, self._why(leaf), path, work, repeated)
+        given = instruction in self._parameters
+        return ShardingRow(name, str(shape), local, axes, leaf.annotated, self._why(leaf), path, work, repeated, given)
+
+    @cached_property
+    def _parameters(self) -> set[Instruction]:
+        return {*self.module.entry.parameters}
 
     @cached_property
     def _work(self) -> dict[Instruction, tuple[int, int]]:

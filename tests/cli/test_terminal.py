@@ -106,6 +106,17 @@ def test_the_dearest_remark_is_told_and_others_are_counted() -> None:
     assert "\n".join(whole).count(": remark: ") == 1 + sum(counted) > 8
 
 
+def test_a_narrow_terminal_shows_shardings_of_many_values_once() -> None:
+    lines = _shown(80, "shard", str(_STEP))
+    rows = lines[1 : lines.index("")]
+    assert lines[0].split()[:3] == ["value", "shape", "sharding"]
+    assert len(rows) < 90
+    more = sum(int(count) for row in rows for count in re.findall(r"\(\+(\d+)\)", row))
+    assert len(rows) + more == int(re.findall(r"^(\d+) values: ", "\n".join(lines), re.MULTILINE)[0]) > 1000
+    parameters = {re.sub(r"\d", "", name) for name in re.findall(r"%(state__[\w.]+) = ", _STEP.read_text())}
+    assert sum(row.startswith("state__") for row in rows) == len(parameters)
+
+
 def test_many_outputs_are_not_listed() -> None:
     lines = _shown(80, "run", str(_STEP), "--backend", "reference", "--remarks", "none")
     assert len(lines) == 15
