@@ -41,7 +41,7 @@ def shortened_inside(text: str, most: int) -> str:
     """Returns a text of at most `most` characters, with `..` in place of the middle of a longer one."""
     if len(text) <= most:
         return text
-    tail = max(0, (most - 2) // 4)
+    tail = max(0, (most - 2) // 2)
     return f"{text[: most - 2 - tail]}..{text[len(text) - tail :]}"
 
 

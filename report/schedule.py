@@ -31,7 +31,7 @@ from .columns import columns
 BOUND = "hloom.schedule.bound"
 """The attribute of a scheduled module that holds the least seconds of any schedule."""
 
-_HEAD = ("collective", "state", "delays", "bytes", "groups", "cause", "runs", "start", "done", "used", "source")
+_HEAD = ("collective", "state", "delays", "bytes", "cause", "groups", "runs", "start", "done", "used", "source")
 _RIGHT = (False, False, True, True, False, False, True, True, True, True, False)
 _STATES = ("hidden", "partial", "exposed")
 
@@ -204,5 +204,6 @@ def _row(group: Sequence[Scheduled]) -> tuple[str, ...]:
     c, more = group[0], f" (+{len(group) - 1})" if len(group) > 1 else ""
     times = (f"{1e3 * t:.4g}" for t in (c.start, c.done, c.used))
     delays, size = sum(c.waited for c in group), sum(c.bytes for c in group)
-    return (f"{c.kind} {c.name}{more}", c.state, f"{1e3 * delays:.4g}", f"{size:,}", c.groups, c.cause, str(c.runs),
+    name = c.name if c.name.startswith(c.kind) else f"{c.kind} {c.name}"
+    return (f"{name}{more}", c.state, f"{1e3 * delays:.4g}", f"{size:,}", c.cause, c.groups, str(c.runs),
             *times, " ".join(filter(None, (c.source, c.op_name))))  # fmt: skip

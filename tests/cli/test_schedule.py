@@ -45,7 +45,7 @@ def test_a_table(folder: Path) -> None:
     done = hloom("schedule", "p.hlo", *MACHINE, cwd=folder)
     assert done.code == 0, done.err
     gather, permute, late = done.out.splitlines()[1:4]
-    assert gather.split() == ["all-gather", "g", "hidden", "0", "8,192", "1", "of", "2", "operand", "of", "sort", "b",
+    assert gather.split() == ["all-gather", "g", "hidden", "0", "8,192", "operand", "of", "sort", "b", "1", "of", "2",
                               "1", "0", "0.005096", "0.1311", "late"]  # fmt: skip
     assert permute.split() == ["collective-permute", "h", "hidden", "0", "4,096", "2", "pairs", "1", "0.005096",
                                "0.01019", "0.1475"]  # fmt: skip

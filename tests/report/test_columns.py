@@ -37,7 +37,7 @@ def test_the_last_columns_go_where_there_is_no_room() -> None:
 
 
 def test_texts_lose_their_middle() -> None:
-    assert shortened_inside("abcdefghijklmnop", 11) == "abcdefg..op"
+    assert shortened_inside("abcdefghijklmnop", 11) == "abcde..mnop"
     assert shortened_inside("abc", 3) == "abc"
 
 
