@@ -12,7 +12,7 @@ import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
@@ -54,12 +54,22 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceSpan:
+    """An event of a trace, in seconds: `track` is its row, such as `compute`."""
+
+    track: str
+    name: str
+    start: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Agreement:
     """All collectives that are in both. `mape` is the mean of the errors without signs, `tau` Kendall's rank
     correlation of the times: 1 if both order all collectives alike, 0 if by chance. Both are None if there are too few.
 
     `missing` are in the forecast alone, `unknown` in the trace alone. `seconds` and `measured` are those of the whole
-    program, None if the trace does not say.
+    program, None if the trace does not say. `spans` are the events of the first process.
     """
 
     rows: tuple[Comparison, ...]
@@ -69,6 +79,7 @@ class Agreement:
     tau: float | None
     seconds: float
     measured: float | None
+    spans: tuple[TraceSpan, ...]
 
 
 def compare(found: Schedule, trace: Mapping[str, Any]) -> Agreement:
@@ -83,8 +94,15 @@ def compare(found: Schedule, trace: Mapping[str, Any]) -> Agreement:
         rows, tuple(sorted(names - set(spans))), tuple(sorted(set(spans) - names)),
         statistics.fmean(abs(r.error) for r in rows) if rows else None,
         kendall([r.forecast.seconds for r in rows], [r.measured.seconds for r in rows]),
-        found.seconds, measured,
+        found.seconds, measured, tuple(_of_first_process(trace)),
     )  # fmt: skip
+
+
+def _of_first_process(trace: Mapping[str, Any]) -> Iterator[TraceSpan]:
+    events = [e for e in trace["traceEvents"] if e.get("ph") == "X"]
+    first = min((e["pid"] for e in events), default=0)
+    for e in sorted((e for e in events if e["pid"] == first), key=lambda e: e["ts"]):
+        yield TraceSpan(str(e.get("tid")), e["name"], e["ts"] * 1e-6, e["dur"] * 1e-6)
 
 
 def _forecast(c: Scheduled) -> MeasuredSpan:

@@ -25,7 +25,7 @@ from .graph import drawing
 from .graph_record import graph_record
 from .plan import Reported
 from .sections import PHASES, Section, section_numbers, sections
-from .time import memory_record, section_of, time_record
+from .time import measured_record, memory_record, section_of, time_record
 from .values import values_record
 
 VERSION = 1
@@ -64,7 +64,7 @@ def _plan(plan: Reported) -> Record:
         "links": _links(local, numbers), "collectives": found, "rows": equal_rows(found, [p.phase for p in parts]),
         "timeline": time_record(schedule, by_name, numbers), "memory": memory_record(schedule), "values": values,
         "conflicts": _conflicts(plan.solved), "remarks": _remarks(plan, value_numbers),
-        "measured": _measured(plan, by_name),
+        "measured": _measured(plan, by_name, names),
         "shardings": {name: short(s) for name, s in plan.shardings.items()} if plan.shardings is not None else None,
     }  # fmt: skip
 
@@ -123,13 +123,15 @@ def _conflicts(found: Solved | None) -> list[Record]:
     return [asdict(d) for d in disputes[:_CONFLICTS]]
 
 
-def _measured(plan: Reported, collectives: Mapping[str, int]) -> Record | None:
+def _measured(plan: Reported, collectives: Mapping[str, int], sections: Mapping[str, int]) -> Record | None:
     """Returns the times of a run beside the forecast, with each collective by its number."""
     if plan.measured is None:
         return None
     record = agreement_record(plan.measured)
     rows = [row | {"collective": collectives[row["name"]]} for row in record["collectives"]]
-    return record | {"collectives": rows}
+    spans, forecast = plan.measured.spans, plan.forecast.schedule.seconds
+    end = max([forecast, *(s.start + s.seconds for s in spans)])
+    return record | {"collectives": rows, "end": end, **measured_record(spans, end, collectives, sections)}
 
 
 def _remarks(plan: Reported, values: Mapping[str, int]) -> list[Record]:

@@ -6,16 +6,18 @@ does not grow with the program. Of a loop the first trip is shown; a pause stand
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...cost.timeline import COMPUTE, TOGETHER, Event
 from ...ir.graph.instruction import Instruction
+from ..measured import TraceSpan
 from ..schedule import Schedule, live_bytes
 
 Record = dict[str, Any]
 _SMALLEST = 1 / 20_000  # of the whole time
 _GAP = 1 / 1_500  # of the whole time, that two spans of one section may lie apart
+_TRACKS = 12  # of a trace
 _POINTS = 600  # of the memory curve
 _BUFFERS = 14
 
@@ -46,6 +48,27 @@ def _computation(events: tuple[Event, ...], sections: Mapping[Instruction, int],
         else:
             spans.append([0, number, event.start, event.seconds, event.trips])
     return [span for span in spans if span[3] >= _SMALLEST * whole]
+
+
+def measured_record(
+    spans: Sequence[TraceSpan], whole: float, collectives: Mapping[str, int], sections: Mapping[str, int]
+) -> Record:
+    """Returns the spans of a run as `[track, number, start, seconds]`: the number is that of a section on the track of
+    computation, that of a collective on others, and -1 if the program has none of the name, such as fused ops.
+    """
+    tracks = list(dict.fromkeys(span.track for span in spans))[:_TRACKS]
+    found: list[list[float]] = []
+    last: list[float] = []  # of computation
+    for span in spans:
+        if span.track not in tracks:
+            continue
+        number = (sections if span.track == COMPUTE else collectives).get(span.name, -1)
+        if last and span.track == COMPUTE and last[1] == number and span.start - last[2] - last[3] <= _GAP * whole:
+            last[3] = span.start + span.seconds - last[2]
+            continue
+        found.append([tracks.index(span.track), number, span.start, span.seconds])
+        last = found[-1] if span.track == COMPUTE else last
+    return {"tracks": tracks, "spans": [span for span in found if span[3] >= _SMALLEST * whole]}
 
 
 def section_of(event: Event, sections: Mapping[Instruction, int]) -> int:

@@ -148,33 +148,38 @@ function drawNode(n) {
 // -- time and memory on one axis
 
 function drawTimeline(zoom) {
-  const { seconds, engines, spans, pauses } = plan.timeline, memory = plan.memory;
-  const place = one(".timeline", shown), left = 130, lane = 26;
+  const { seconds, engines, spans, pauses } = plan.timeline, memory = plan.memory, run = plan.measured;
+  const place = one(".timeline", shown), left = 130, lane = 26, tracks = run ? run.tracks : [], whole = run ? run.end : seconds;
   const width = Math.max(500, (one("#left").clientWidth || 900) - 30) * zoom, inside = width - left - 10;
-  const x = (t) => left + (t / (seconds || 1)) * inside, bottom = engines.length * lane + 24, top = bottom + 96;
+  const x = (t) => left + (t / (whole || 1)) * inside, bottom = (engines.length + tracks.length) * lane + 24, top = bottom + 96;
   const svg = made("svg", { width, height: top + 6, role: "group", "aria-label": "timeline and live memory" });
   for (let k = 0; k <= 5 * zoom; k++) {
-    const t = (seconds * k) / (5 * zoom);
+    const t = (whole * k) / (5 * zoom);
     svg.append(made("line", { class: "grid", x1: x(t), x2: x(t), y1: 18, y2: top }), made("text", { class: "small", x: x(t), y: 12, "text-anchor": k === 5 * zoom ? "end" : k ? "middle" : "start" }, timed(t)));
   }
-  engines.forEach((name, n) => svg.append(made("text", { x: 0, y: 36 + n * lane }, made("title", {}, name), cut(name, 19))));
+  [...engines, ...tracks.map((name) => `run: ${name}`)].forEach((name, n) => svg.append(made("text", { x: 0, y: 36 + n * lane }, made("title", {}, name), cut(name, 19))));
   for (const [start, length, trips] of pauses) {
-    const wide = (length / seconds) * inside, words = `the other trips of ${trips}: ${timed(length)}`;
+    const wide = (length / whole) * inside, words = `the other trips of ${trips}: ${timed(length)}`;
     svg.append(made("rect", { class: "pause", x: x(start), y: 22, width: Math.max(1, wide), height: lane * engines.length - 6 }, made("title", {}, words)));
     if (wide > 200) svg.append(made("text", { class: "small", x: x(start) + wide / 2, y: 26 + (lane * engines.length) / 2, "text-anchor": "middle" }, words));
   }
   for (const [engine, n, start, length, trips] of spans) {
     const c = engine ? plan.collectives[n] : null, s = plan.sections[c ? c.section : n];
     const words = c ? `${c.name}: ${timed(length)}, ${c.state}, delays ${timed(c.waited)}\n${c.cause}` : `${s.phase}, ${s.name}: ${timed(length)}`;
-    svg.append(made("rect", { class: `span ${c ? c.state : s.phase}`, x: x(start), y: 22 + engine * lane, width: Math.max(1, (length / seconds) * inside), height: lane - 6, "data-n": n, "data-engine": engine, click: () => (c ? goCollective(n) : goSection(n)) },
+    svg.append(made("rect", { class: `span ${c ? c.state : s.phase}`, x: x(start), y: 22 + engine * lane, width: Math.max(1, (length / whole) * inside), height: lane - 6, "data-n": n, "data-engine": engine, click: () => (c ? goCollective(n) : goSection(n)) },
       made("title", {}, words + (trips > 1 ? `\none of ${trips} trips` : ""))));
+  }
+  for (const [track, n, start, length] of run ? run.spans : []) {
+    const c = tracks[track] === "compute" ? null : plan.collectives[n], s = c ? plan.sections[c.section] : plan.sections[n];
+    const words = c ? `${c.name}: ${timed(length)} in the run, forecast ${measured(n).replace(/.* /, "")}` : `${s ? `${s.phase}, ${s.name}` : "ops that the forecast does not name"}: ${timed(length)} in the run`;
+    svg.append(made("rect", { class: `span run ${c ? c.state : s ? s.phase : "other"}`, x: x(start), y: 26 + (engines.length + track) * lane, width: Math.max(1, (length / whole) * inside), height: lane - 14, "data-n": n, "data-engine": c ? 1 : 0, click: () => (c ? goCollective(n) : s && goSection(n)) }, made("title", {}, words)));
   }
   const high = (b) => top - (b / (memory.peak || 1)) * 84;
   let d = "";
   memory.curve.forEach(([t, b], n) => (d += n ? `H${x(t).toFixed(1)}V${high(b).toFixed(1)}` : `M${x(0)} ${top}V${high(b).toFixed(1)}`));
   svg.append(made("path", { class: "area", d: `${d}H${x(seconds)}V${top}Z` }), made("text", { x: 0, y: bottom + 12 }, "live memory"), made("text", { class: "small", x: 0, y: bottom + 28 }, `peak ${sized(memory.peak)}`));
   const buttons = made("div", { class: "tools" }, made("button", { type: "button", "aria-label": "zoom in", click: () => drawTimeline(zoom * 2) }, "+"), made("button", { type: "button", "aria-label": "zoom out", click: () => drawTimeline(Math.max(1, zoom / 2)) }, "−"),
-    made("span", { class: "mute" }, `${plan.summary.scheduled ? "the order of the schedule" : "the order of the program"} on ${plan.machine}; filled: exposed, outlined: hidden`));
+    made("span", { class: "mute" }, `${plan.summary.scheduled ? "the order of the schedule" : "the order of the program"} on ${plan.machine}; filled: exposed, outlined: hidden${run ? "; thin bars: the run" : ""}`));
   place.replaceChildren(buttons, svg);
 }
 

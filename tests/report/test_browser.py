@@ -217,6 +217,8 @@ def test_measured_collectives_lead_to_themselves(browser: Browser, tmp_path: Pat
     browser.run("return new Promise((done) => setTimeout(done, 50))")
     assert browser.run(TEXT, "#inspector h2").endswith(f" {name}")
     assert "2.5 ms, forecast " in browser.run(TEXT, "#inspector dl")
+    assert browser.run(COUNT, ".span.run.on") == 1  # in the timeline, too
+    assert browser.run(TEXT, ".span.run title").startswith(f"{name}: 2.5 ms in the run, forecast ")
 
 
 def test_hostile_names_do_nothing(browser: Browser, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.command_line import EXAMPLES, NAMED
@@ -30,7 +31,24 @@ def test_each_collective_has_both_times(trace: Path, tmp_path: Path) -> None:
     assert len(found["collectives"]) == len(plan["collectives"]) == 6
     for row in found["collectives"]:
         assert plan["collectives"][row.pop("collective")]["name"] == row["name"]
+    drawn = {key: found.pop(key) for key in ("tracks", "spans", "end")}
     assert found == json.loads(said.out)["measured"]
+    _drawn_as_traced(plan, drawn, json.loads(trace.read_text())["traceEvents"])
+
+
+def _drawn_as_traced(plan: dict[str, Any], drawn: dict[str, Any], events: list[dict[str, Any]]) -> None:
+    """Spans of collectives are those of the trace, and computation takes as long in both, but for short pauses."""
+    traced = [e for e in events if e["ph"] == "X"]
+    assert set(drawn["tracks"]) == {e["tid"] for e in traced}
+    names = [(plan["collectives"][n]["name"], start) for track, n, start, _ in drawn["spans"]
+             if drawn["tracks"][track] != "compute"]  # fmt: skip
+    assert names == [(e["name"], pytest.approx(e["ts"] * 1e-6)) for e in traced if e["tid"] != "compute"]
+    ends = [(e["ts"] + e["dur"]) * 1e-6 for e in traced]
+    assert drawn["end"] == pytest.approx(max(plan["timeline"]["seconds"], *ends))
+    computed = sum(s for track, _, _, s in drawn["spans"] if drawn["tracks"][track] == "compute")
+    wanted = sum(e["dur"] * 1e-6 for e in traced if e["tid"] == "compute")
+    assert wanted <= computed * 1.01
+    assert computed <= wanted + len(traced) * drawn["end"] / 1000
 
 
 def test_the_page_shows_them(trace: Path, tmp_path: Path) -> None:
