@@ -42,14 +42,17 @@ class LayerPlaces:
 
 
 def is_heavy(instruction: Instruction) -> bool:
-    """Whether an instruction is worth a node of its own: it exchanges, multiplies, reduces, sorts or looks up."""
+    """Whether an instruction is worth a node of its own: it exchanges, multiplies, reduces, sorts or looks up. A window
+    at one place is none, such as the weights of a layer in a loop.
+    """
     op = instruction.op
     if op.role in _FREE or not instruction.operands:
         return False
     if op.is_collective or op.is_control or is_contraction(instruction):
         return True
     if op.interface(Movement):
-        return has_windows(instruction) or op.interface(Applies) is not None
+        looks_up = has_windows(instruction) and any(o.shape.num_elements > 1 for o in instruction.operands[1:])
+        return looks_up or op.interface(Applies) is not None
     view = op.interface(Memory)
     return not op.is_elementwise and not (view is not None and view.is_view)
 

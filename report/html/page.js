@@ -245,10 +245,12 @@ function showCollective(n) {
   all(".span", shown).forEach((span) => span.classList.toggle("on", span.dataset.engine !== "0" && span.dataset.n === String(n)));
   drawAround(c.section, c.name);
   const row = plan.rows.find((r) => r.members.includes(n));
-  const named = /(\S+)$/.exec(c.cause), at = named && plan.values ? plan.values.columns.name.indexOf(named[1]) : -1;
-  const cause = at >= 0 ? made("span", {}, c.cause.slice(0, -named[1].length), link(named[1], () => goValue(at))) : c.cause;
+  const cause = c.cause.split(/(?<=,) /).map((text) => {
+    const [, before, name, after] = /^(.*?)([^\s,]*)(,?)$/.exec(text), at = plan.values ? plan.values.columns.name.indexOf(name) : -1;
+    return at >= 0 ? [before, link(name, () => goValue(at)), `${after} `] : `${text} `;
+  });
   inspect(`${c.kind} ${c.name}`, facts({
-    cause, moves: c.moved, source: c.source, path: c.op_name, groups: c.groups, "sent per device": sized(c.sent_bytes), runs: c.runs, arrays: c.arrays > 1 ? c.arrays : "",
+    cause: made("span", {}, cause), moves: c.moved, source: c.source, path: c.op_name, groups: c.groups, "sent per device": sized(c.sent_bytes), runs: c.runs, arrays: c.arrays > 1 ? c.arrays : "",
     state: c.state, takes: c.seconds === null ? "" : timed(c.seconds), delays: c.waited === null ? "" : timed(c.waited), starts: c.start === null ? "" : timed(c.start),
     "first used": c.used === null ? "" : timed(c.used), measured: measured(n), in: link(`${plan.sections[c.section].phase}, ${plan.sections[c.section].name}`, () => goSection(c.section)),
   }), row && row.count > 1 ? made("p", { class: "mute" }, `${row.count} like it send ${sized(row.sent_bytes)} together.`) : "");

@@ -152,7 +152,7 @@ def shardings_part(plan: Record) -> Markup:
         for (_, shape, sharding), found in groups.items()
     ]  # fmt: skip
     more = [element("p", f"and {len(rows) - _ROWS} more", class_="mute")] if len(rows) > _ROWS else []
-    shown = _scroll(table(("annotated", "times", "shape", "sharding"), rows[:_ROWS], (1,)))
+    shown = _scroll(table(("annotated", "times", "shape", "sharding"), rows[:_ROWS], (1,), "values"))
     lost = [(f"{c['received']:,}", c["via"], c["kept"], c["lost"]) for c in plan["conflicts"][:20]]
     conflicts = [
         element("details", element("summary", f"{len(lost)} conflicts that cost most"),

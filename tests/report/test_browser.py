@@ -116,6 +116,9 @@ def test_collectives_and_layers_lead_to_each_other(browser: Browser, step: Path)
     assert "object" not in browser.run(TEXT, "#inspector dl")
     assert browser.run(COUNT, ".rows tr.on") == 1
     assert browser.run(COUNT, ".span.on") == 1
+    causes = browser.run(TEXTS, "#inspector dd:nth-of-type(1) button")
+    assert causes
+    assert browser.run(TEXT, "#inspector dd:nth-of-type(1)").strip().endswith(causes[-1])
     browser.run(CLICK, ".box")
     browser.run("return new Promise((done) => setTimeout(done, 50))")
     assert browser.run(TEXT, "#inspector h2") == "forward: before the layers"

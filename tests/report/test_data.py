@@ -184,6 +184,9 @@ def test_layers_fold() -> None:
     assert {"before the layers", "after the layers", "layer 0", "layer 1"} <= {n for p, n in named if p == "forward"}
     _, scan = _made("transformer_scan_train.hlo")
     loops = [s for s in scan["sections"] if s["name"].startswith("loop ")]
+    drawn = {node["opcode"] for loop in loops for node in loop["graph"]["nodes"]}
+    assert "dot" in drawn
+    assert "dynamic-slice" not in drawn  # the weights of a layer
     assert [(s["phase"], s["trips"]) for s in loops] == [("forward", 2), ("backward", 2)]
 
 
