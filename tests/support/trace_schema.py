@@ -10,7 +10,7 @@ Record = dict[str, Any]
 
 def check_schema(trace: Record) -> None:
     """Asserts that records have their fields, rows have names and no overlapping events, and arrows begin and end in
-    events; counters do not run backwards.
+    events; counters count on in each process.
     """
     records: list[Record] = trace["traceEvents"]
     assert {r["ph"] for r in records} <= {"M", "X", "s", "f", "C"}
@@ -36,5 +36,9 @@ def check_schema(trace: Record) -> None:
         events = rows[start["pid"], start["tid"]]
         assert any(e["ts"] <= start["ts"] + 0.01 and start["ts"] <= e["ts"] + e["dur"] + 0.01 for e in events)
         assert (ends[1]["pid"], ends[1]["tid"]) in named
-    counts = [r["ts"] for r in records if r["ph"] == "C"]
-    assert counts == sorted(counts)
+    counts = [r for r in records if r["ph"] == "C"]
+    for process in {r["pid"] for r in counts}:
+        times = [r["ts"] for r in counts if r["pid"] == process]
+        assert times == sorted(times)
+    assert all(type(value) in (int, float) and value >= 0 for r in counts for value in r["args"].values())
+    assert all(set(r["args"]) == {"name"} for r in records if r["ph"] == "M")
