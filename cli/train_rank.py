@@ -17,6 +17,7 @@ from ..driver.training.step_inputs import StepInputs
 from ..ir.types.literal import Array
 from ..passes.annotating.strategy import named_meshes
 from ..runtime.checkpoint.layout import StateLayout
+from ..runtime.plan.executable import Executable
 from ..runtime.ranks.crew import Crew
 from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.launch import world
@@ -44,6 +45,7 @@ class TrainingRank:
         self.number = args.start  # of this start of the job; going on with fewer ranks is one
         self.goes_on = args.on_failure in (FOLD, SHRINK)
         self.memory = StepMemory(self._layout(), args.snapshots) if self.goes_on and args.snapshots else None
+        self.executable: Executable | None = None  # of this job, once this rank has compiled it
         self.times: list[float] = []  # of a recovery: when the loss was known, ranks had closed up ..
         if args.on_failure:
             StoppedRanks(everyone.rank, self.crew.peers)
@@ -88,7 +90,7 @@ class TrainingRank:
         self.times.append(time.monotonic())
         if args is not self.args:
             self.job = job_on_ranks(args, crew.everyone, with_inputs=False, anew=True, active=active)
-            self.args = args
+            self.args, self.executable = args, None
         self.times.append(time.monotonic())
         if self.memory is None:
             return None
@@ -107,7 +109,8 @@ class TrainingRank:
         with Ranks(comm, args.timeout, job.program.backend, args.collectives) as ranks:
             count = state_count(job.program.local, args.state)
             inputs = StepInputs(job.program.module, count, args.inputs, args.seed)
-            with ranks.program(job.program.local) as running:
+            with ranks.program(job.program.local, self.executable) as running:
+                self.executable = running.executable
                 running.rehearse([fault for fault in args.fault if fault.start == self.number])
                 plan = plan_of(args, len({host for host, _ in running.watch.peers}))
                 trainer = Trainer(running, inputs, count, plan, comm, running.watch, warn, self.memory, held)
