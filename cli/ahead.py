@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from ..driver.backend import Backend
 from ..driver.training.recovery import shrunk
 from ..ir.diagnostics import CompileError
-from ..ir.tools.process_grid import ProcessGrid
 from ..runtime.plan.executable import Executable
 from ..runtime.ranks.launch import Leave, left_for_ranks
 from .job import Job, prepare, unpacked
@@ -69,10 +68,8 @@ class NextProgram:
             if data:
                 job = unpacked(data)
                 backend = job.program.backend
-                prepared = backend.prepared(job.program.local)
                 with contextlib.suppress(CompileError):
-                    made = Executable(prepared, ProcessGrid.of(prepared), backend.kernels())
-                    self._made = _Compiled(data, job, backend, made)
+                    self._made = _Compiled(data, job, backend, backend.executable(job.program.local))
                 return
 
     def end(self) -> None:

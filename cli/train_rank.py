@@ -68,6 +68,8 @@ class TrainingRank:
             try:
                 held = self._close_up() if lost is not None else None
                 if not self.crew.is_active:
+                    program = self.job.program
+                    self.executable = self.executable or program.backend.executable(program.local)  # in idle time
                     self.crew.stand_by()
                     return EXIT_OK
                 self._train(train, held, lost)
