@@ -17,6 +17,7 @@ import os
 import pickle
 import platform
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -105,9 +106,10 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
     return job
 
 
-def _unpacked(data: bytes) -> Job:
+def unpacked(data: bytes) -> Job:
+    """Returns the job that `Job.packed` gave."""
     with paused_collector():
-        return _of_values(*pickle.loads(data))  # from a rank of this job, over MPI
+        return _of_values(*pickle.loads(data))  # of this job: over MPI, or from the process that started it
 
 
 def _of_values(program: Module, local: Module, backend: str, known: tuple[Module, Module] | None) -> Job:
@@ -115,19 +117,20 @@ def _of_values(program: Module, local: Module, backend: str, known: tuple[Module
 
 
 def job_on_ranks(
-    args: argparse.Namespace, comm: Any, with_inputs: bool = True, anew: bool = False, active: int | None = None
-) -> Job:
+    args: argparse.Namespace, comm: Any, with_inputs: bool = True, active: int | None = None,
+    left: Callable[[], bytes] = left_for_ranks, unpacked: Callable[[bytes], Job] = unpacked,
+) -> Job:  # fmt: skip
     """Returns the job of a run on all ranks of `comm`, or the first `active` ones, with its inputs unless they are made
-    later. It is prepared `anew` where the one that the launcher left is of other options. Raises errors of `prepare` on
-    one rank, RankFailed on others.
+    later. The first rank prepares it where the launcher has `left` none. Raises errors of `prepare` on one rank,
+    RankFailed on others.
     """
     first, ranks = comm.rank == 0, active or comm.size
-    sent = partial(_first_job, args, ranks, anew) if first else bytes
+    sent = partial(_first_job, args, ranks, left) if first else bytes
     where = "the partitioned program"
     data = broadcast(comm, on_all_ranks(comm, sent, where, args.timeout), where, args.timeout)
 
     def mine() -> Job:
-        job = _unpacked(data) if data else prepare(args, ranks, quiet=True)
+        job = unpacked(data) if data else prepare(args, ranks, quiet=True)
         if with_inputs:
             job.inputs = inputs_for(args, job.program.module, args.seed)
         return job
@@ -139,11 +142,11 @@ def job_on_ranks(
     return job
 
 
-def _first_job(args: argparse.Namespace, ranks: int, anew: bool) -> bytes:
+def _first_job(args: argparse.Namespace, ranks: int, left: Callable[[], bytes]) -> bytes:
     """Returns the packed job on rank 0: that of the process that started the ranks, which has reported, if there is
     one.
     """
-    left = b"" if anew else left_for_ranks()
-    if not left and args.file == "-" and started_by_hloom():
+    found = left()
+    if not found and args.file == "-" and started_by_hloom():
         fail(f"standard input does not come to host {socket.gethostname()}", help="give a file that all hosts see")
-    return left or prepare(args, ranks, quiet=started_by_hloom()).packed()
+    return found or prepare(args, ranks, quiet=started_by_hloom()).packed()

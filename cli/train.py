@@ -7,6 +7,7 @@ import math
 import signal
 import statistics
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ..driver.training.api import trained
@@ -23,6 +24,7 @@ from ..runtime.inputs.inputs import InputSource
 from ..runtime.ranks.failed import EXIT_RANK_FAILED, deadline
 from ..runtime.ranks.launch import inside_launcher, launch, started_by_hloom
 from ..runtime.ranks.mode import chosen_mode
+from .ahead import leave_smaller, with_mesh
 from .exit_codes import EXIT_OK
 from .job import Job, prepare
 from .messages import print_json
@@ -73,15 +75,18 @@ def _launched(args: argparse.Namespace, job: Job) -> int:
     if args.on_failure is None:
         return launch(args.argv, args.ranks, left=job.packed(), orderly=ORDERLY)
 
+    mesh = mesh_of(args, job)
+
     def start(now: JobStart) -> int:
         again, more = job, ["--ranks", str(now.ranks), "--start", str(now.number)]
         if now.mesh is not None:
             sizes = ",".join(f"{axis}={size}" for axis, size in now.mesh.items())
             more += ["--mesh", sizes]
-            again = prepare(argparse.Namespace(**{**vars(args), "mesh": dict(now.mesh)}), now.ranks, quiet=True)
-        ranks = now.ranks + args.spares
+            again = prepare(with_mesh(args, now.mesh), now.ranks, quiet=True)
+        ranks, sizes = now.ranks + args.spares, now.mesh or mesh
+        ahead = partial(leave_smaller, args, sizes, now.ranks) if args.on_failure == SHRINK and sizes else None
         code = launch([*args.argv, *more], ranks, left=again.packed(), survives=args.on_failure in (FOLD, SHRINK),
-                      orderly=ORDERLY)  # fmt: skip
+                      orderly=ORDERLY, meanwhile=ahead)  # fmt: skip
         done = max(steps_in(args.checkpoint), default=0) >= args.steps
         return EXIT_RANK_FAILED if code == EXIT_OK and not done else code  # mpiexec may not tell of a lost host
 
@@ -89,7 +94,7 @@ def _launched(args: argparse.Namespace, job: Job) -> int:
         tell(f"hloom: {text}")
 
     recovery = Recovery(args.on_failure, args.checkpoint, args.starts, said)
-    return recovery.run(JobStart(0, args.ranks), mesh_of(args, job), start, EXIT_RANK_FAILED)
+    return recovery.run(JobStart(0, args.ranks), mesh, start, EXIT_RANK_FAILED)
 
 
 def _inputs(args: argparse.Namespace, job: Job) -> tuple[int, StepInputs]:

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 from ..driver.ranks import Ranks
 from ..driver.training.cadence import Cadence
 from ..driver.training.loop import CheckpointPlan, Trainer, state_count
-from ..driver.training.recovery import FOLD, SHRINK, smaller_mesh
+from ..driver.training.recovery import FOLD, SHRINK, shrunk
 from ..driver.training.snapshots import StepMemory
 from ..driver.training.step_inputs import StepInputs
 from ..ir.types.literal import Array
 from ..passes.annotating.strategy import named_meshes
 from ..runtime.checkpoint.layout import StateLayout
+from ..runtime.plan.executable import Executable
 from ..runtime.ranks.crew import Crew
 from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.launch import world
 from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.stopped import StoppedRanks
 from ..runtime.ranks.watch import RankWatch
+from .ahead import NextProgram, left_smaller, with_mesh
 from .exit_codes import EXIT_OK
-from .job import Job, job_on_ranks
+from .job import Job, job_on_ranks, unpacked
 from .streams import tell
 
 Held = tuple[int, list[list[Array]]]  # a step, and the state of each device
@@ -44,6 +46,8 @@ class TrainingRank:
         self.number = args.start  # of this start of the job; going on with fewer ranks is one
         self.goes_on = args.on_failure in (FOLD, SHRINK)
         self.memory = StepMemory(self._layout(), args.snapshots) if self.goes_on and args.snapshots else None
+        self.ahead: NextProgram | None = None
+        self.executable: Executable | None = None  # of this job, once this rank has compiled it
         self.times: list[float] = []  # of a recovery: when the loss was known, ranks had closed up ..
         if args.on_failure:
             StoppedRanks(everyone.rank, self.crew.peers)
@@ -52,11 +56,20 @@ class TrainingRank:
         """Trains by `train`, again where ranks are lost, and returns the exit code. Raises RankFailed if the job cannot
         go on.
         """
+        try:
+            return self._run(train)
+        finally:
+            if self.ahead is not None:
+                self.ahead.end()
+
+    def _run(self, train: Train) -> int:
         lost: RankFailed | None = None
         while True:
             try:
                 held = self._close_up() if lost is not None else None
                 if not self.crew.is_active:
+                    program = self.job.program
+                    self.executable = self.executable or program.backend.executable(program.local)  # in idle time
                     self.crew.stand_by()
                     return EXIT_OK
                 self._train(train, held, lost)
@@ -81,14 +94,12 @@ class TrainingRank:
         if args.on_failure == SHRINK and active < crew.active:
             mesh = mesh_of(args, self.job)
             if mesh:
-                sizes = smaller_mesh(mesh, math.prod(mesh.values()) * active // crew.active)
-                args = argparse.Namespace(**{**vars(args), "mesh": sizes})
-                active = min(active, math.prod(sizes.values()))
+                mesh, active = shrunk(mesh, crew.active, active)
+                args = with_mesh(args, mesh)
         crew.close_up(active)
         self.times.append(time.monotonic())
         if args is not self.args:
-            self.job = job_on_ranks(args, crew.everyone, with_inputs=False, anew=True, active=active)
-            self.args = args
+            self._change_program(args, active)
         self.times.append(time.monotonic())
         if self.memory is None:
             return None
@@ -102,18 +113,37 @@ class TrainingRank:
         self.times.append(time.monotonic())
         return held
 
+    def _change_program(self, args: argparse.Namespace, active: int) -> None:
+        known, self.ahead = self.ahead, None
+        if known is not None:
+            known.end()
+        self.job = job_on_ranks(
+            args, self.crew.everyone, with_inputs=False, active=active, left=partial(left_smaller, args.mesh, active),
+            unpacked=known.unpacked if known is not None else unpacked,
+        )
+        self.executable = known.executable(self.job) if known is not None else None
+        self.args = args
+
     def _train(self, train: Train, held: Held | None, lost: RankFailed | None) -> None:
         args, job, comm = self.args, self.job, self.crew.comm
         with Ranks(comm, args.timeout, job.program.backend, args.collectives) as ranks:
             count = state_count(job.program.local, args.state)
             inputs = StepInputs(job.program.module, count, args.inputs, args.seed)
-            with ranks.program(job.program.local) as running:
+            with ranks.program(job.program.local, self.executable) as running:
+                self.executable = running.executable
                 running.rehearse([fault for fault in args.fault if fault.start == self.number])
                 plan = plan_of(args, len({host for host, _ in running.watch.peers}))
                 trainer = Trainer(running, inputs, count, plan, comm, running.watch, warn, self.memory, held)
                 if lost is not None:
                     trainer.begun = lambda: tell(f"hloom: {self._said(trainer, lost)}")
+                self.ahead = self.ahead or self._next_program()
                 train(args, job, trainer, f"{job.program.devices} devices on {comm.size} MPI ranks")
+
+    def _next_program(self) -> NextProgram | None:
+        mesh, ranks = mesh_of(self.args, self.job), self.crew.active
+        if self.args.on_failure != SHRINK or not mesh or ranks == 1:
+            return None
+        return NextProgram(*shrunk(mesh, ranks, ranks - 1))
 
     def _said(self, trainer: Trainer, lost: RankFailed) -> str:
         sizes: dict[str, int] = (self.args.on_failure == SHRINK and self.args.mesh) or {}

@@ -16,6 +16,8 @@ from ..cost.kernels import is_worth_compiling
 from ..ir.brief import brief
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module, clone_module
+from ..ir.tools.process_grid import ProcessGrid
+from ..runtime.plan.executable import Executable
 from ..runtime.plan.kernels import NUMPY, KernelProvider
 from ..runtime.ranks.failed import deadline, gather_texts
 
@@ -78,6 +80,11 @@ class Backend:
         from ..runtime.native.kernels import NativeKernels
 
         return NativeKernels(by_numpy=True if self.name == BY_NUMPY else None)
+
+    def executable(self, module: Module) -> Executable:
+        """Returns a program compiled for this backend. Raises CompileError if it cannot be run."""
+        prepared = self.prepared(module)
+        return Executable(prepared, ProcessGrid.of(prepared), self.kernels())
 
     def remark(self, diagnostics: Diagnostics) -> None:
         """Remarks that numpy takes the place of native code that was asked for and is missing here."""

@@ -122,8 +122,7 @@ class Program:
             return None
         try:
             backend = self.backend if self.backend.name == NATIVE else Backend(NATIVE)
-            fused = backend.prepared(self.local)
-            found = arenas(Executable(fused, ProcessGrid.of(fused), backend.kernels()).arranged)
+            found = arenas(backend.executable(self.local).arranged)
         except CompileError:
             return None  # values that are too large, or omitted from the text: memory is known all the same
         arena, live = sum(a.size for a in found), self.memory()

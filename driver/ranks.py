@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from ..ir.graph.module import Module
 from ..ir.types.literal import Array
 from ..runtime.mpi import MpiProgram
+from ..runtime.plan.executable import Executable
 from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.watch import RankWatch
 from ..runtime.trace import ProcessTrace, Trace
@@ -58,10 +59,16 @@ class Ranks:
             outputs, seconds = program.repeat_global(inputs, times, tracer=trace)
             return outputs, seconds, program.traces(trace)
 
-    def program(self, local: Module) -> MpiProgram:
-        """Returns a program compiled for the ranks, to be used in a `with` statement."""
-        prepared, kernels = self.backend.prepared(local), self.backend.kernels()
-        return MpiProgram(prepared, self.comm, self.timeout, self.watch, kernels, self.collectives)
+    def program(self, local: Module, executable: Executable | None = None) -> MpiProgram:
+        """Returns a program compiled for the ranks, to be used in a `with` statement. `executable` is that of the same
+        program on other ranks.
+        """
+        if executable is not None:
+            executable.spare.clear()  # the memory of devices that may now be on other ranks
+            prepared, kernels = executable.module, executable.kernels
+        else:
+            prepared, kernels = self.backend.prepared(local), self.backend.kernels()
+        return MpiProgram(prepared, self.comm, self.timeout, self.watch, kernels, self.collectives, executable)
 
     def share(self, value: T) -> T:
         self.watch.barrier("what rank 0 does with the results")

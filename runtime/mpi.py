@@ -47,7 +47,8 @@ class MpiProgram:
     `timeout` is how many seconds a rank waits for others at one collective; None takes HLOOM_TIMEOUT, or no limit.
     `within` is a watch that already covers these ranks, if there is one. `collectives` says how ranks of one node
     communicate: "shared" (through shared memory, an error without it), "mpi", or "auto" (through shared memory if there
-    is enough); None takes HLOOM_COLLECTIVES, or else "auto".
+    is enough); None takes HLOOM_COLLECTIVES, or else "auto". `executable` is the module compiled for other ranks, which
+    are lost: it takes the place of compiling, by its own kernels.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class MpiProgram:
         within: RankWatch | None = None,
         kernels: KernelProvider = NUMPY,
         collectives: str | None = None,
+        executable: Executable | None = None,
     ) -> None:
         mode = chosen_mode(collectives)
         self.comm = comm
@@ -66,8 +68,10 @@ class MpiProgram:
         self.parameters, self.results = placements(module)
         if comm.size > self.grid.size:
             fail(f"the program runs on {self.grid.size} devices, too few for {comm.size} ranks")
-        without_errors(find_waits(module))
-        self.executable = Executable(module, self.grid, kernels)
+        if executable is None:
+            without_errors(find_waits(module))
+            executable = Executable(module, self.grid, kernels)
+        self.executable = executable
         rank_of = ranks_of(comm.size, self.grid.size)
         self.devices = devices_of(comm.rank, comm.size, self.grid.size)
         self._rehearsed: RehearsedFabric | None = None

@@ -58,9 +58,8 @@ class Recovery:
                 stuck = 0
             sizes = start.mesh
             if self.way == SHRINK and mesh:
-                devices = math.prod(mesh.values()) * ranks // start.ranks
-                sizes = mesh = smaller_mesh(mesh, devices)
-                ranks = min(ranks, math.prod(sizes.values()))
+                mesh, ranks = shrunk(mesh, start.ranks, ranks)
+                sizes = mesh
             start = JobStart(start.number + 1, ranks, sizes)
             self.tell(self._said(start))
 
@@ -72,6 +71,12 @@ class Recovery:
         if start.mesh is not None:
             on += " and a mesh of " + ",".join(f"{axis}={size}" for axis, size in start.mesh.items())
         return f"a rank was lost: start {start.number + 1} of the job goes on at step {self._newest()}, on {on}"
+
+
+def shrunk(mesh: Mapping[str, int], ranks: int, left: int) -> tuple[dict[str, int], int]:
+    """Returns the mesh on which a job of so many ranks goes on with those that are left, and how many it takes."""
+    found = smaller_mesh(mesh, math.prod(mesh.values()) * left // ranks)
+    return found, min(left, math.prod(found.values()))
 
 
 def smaller_mesh(mesh: Mapping[str, int], devices: int) -> dict[str, int]:

@@ -20,6 +20,8 @@ TIMEOUT = "HLOOM_TIMEOUT"
 REPORT_SECONDS = 60.0
 EXIT_RANK_FAILED = 75  # EX_TEMPFAIL of sysexits.h
 LONGEST_MESSAGE = 2000  # in characters; MPI sends short messages without waiting for the receiver
+_PAUSE = 0.05  # of the wait so far, between looks
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-4, 0.02  # seconds
 _LONGEST_BROADCAST = 1 << 30  # in bytes; MPI counts with 32 bits
 
 Comm = Any  # mpi4py.MPI.Intracomm
@@ -86,8 +88,12 @@ def gather_texts(comm: Comm, text: str, where: str, timeout: float | None) -> li
 
 
 def poll(request: Any, comm: Comm, where: str, timeout: float | None) -> None:
-    """Waits, with pauses, for a request that needs all ranks. Raises RankFailed past the deadline."""
-    start, pause = time.monotonic(), 0.0005
+    """Waits, with pauses, for a request that needs all ranks. Raises RankFailed past the deadline.
+
+    A request may take several rounds of messages, each of which goes on when all ranks look: pauses are in proportion
+    to the wait so far.
+    """
+    start = time.monotonic()
     due = first_report(timeout)
 
     def is_done() -> bool:
@@ -104,8 +110,7 @@ def poll(request: Any, comm: Comm, where: str, timeout: float | None) -> None:
             due *= 2
             who = f"rank {comm.rank} (host {socket.gethostname()})"
             print(f"hloom: {who} has waited {waited:.0f} s for the others at {where}", file=sys.stderr, flush=True)
-        time.sleep(pause)
-        pause = min(2 * pause, 0.02)
+        time.sleep(min(max(waited * _PAUSE, _SHORTEST_PAUSE), _LONGEST_PAUSE))
 
 
 def broadcast(comm: Comm, data: bytes, where: str, timeout: float | None) -> bytes:

@@ -25,7 +25,7 @@ import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,16 +39,19 @@ from .processes import status
 EXPECTED_RANKS = "HLOOM_EXPECTED_RANKS"
 MPIEXEC = "HLOOM_MPIEXEC"
 _VERDICTS = "HLOOM_VERDICT_DIR"
-_LEFT = "HLOOM_LEFT_FILE"
+_FIRST = "left"  # the file of what is left before the start
 # Open MPI names the folder of a job after the number of a process. Those of jobs that were killed stay, and a later job
 # with the same number fails: "The PMIx server's listener thread failed to start". So each job has a place of its own.
 _SESSIONS = "PRTE_MCA_prte_local_tmpdir_base"
 _TOLERANT = ("--with-ft", "ulfm")  # of Open MPI 5: ranks that are left are told, and the job goes on
 _GRACE_SECONDS = 10.0  # for the job to end after a signal
 _LAST_WORDS_SECONDS = 1.0  # for other ranks to fail as well
+_SETTLED_SECONDS = 2.0  # for ranks to start
 _PARENT_SECONDS = 0.5  # between checks that the parent is alive
 _NEWS_SECONDS = 2.0  # for MPI to know which rank is lost, where another one has acted on it already
 _PR_SET_PDEATHSIG = 1  # of Linux's prctl
+
+Leave = Callable[[str, bytes], None]
 
 _LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
@@ -96,14 +99,15 @@ def find_mpiexec() -> str:
 
 def launch(
     argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom"), left: bytes = b"", survives: bool = False,
-    orderly: Sequence[int] = (),
+    orderly: Sequence[int] = (), meanwhile: Callable[[Leave], None] | None = None,
 ) -> int:
     """Runs `python -m hloom ARGV` on this many ranks and returns the exit code of the whole.
 
     0, 1, 2, 65 and the like: the program's own; 69: no MPI; 75: a rank died; 128 + n: stopped by signal n. Ranks on
     this host find what is `left` for them (`left_for_ranks`). With `survives` the job goes on when a rank dies, if MPI
     can do that, and ends well if those that are left do. The first of the signals `orderly` comes to the ranks as
-    SIGUSR1, and they end when they are ready.
+    SIGUSR1, and they end when they are ready. `meanwhile` runs in a thread after the first seconds of the job, and may
+    leave more for ranks on this host, under names.
     """
     try:
         mpiexec = find_mpiexec()
@@ -119,10 +123,10 @@ def launch(
     with tempfile.TemporaryDirectory(prefix="hloom-", ignore_cleanup_errors=True) as folder:
         environment = _environment(ranks, folder)
         if left:
-            environment[_LEFT] = str(Path(folder, "left"))
-            Path(environment[_LEFT]).write_bytes(left)
+            Path(folder, _FIRST).write_bytes(left)
         started = time.time()
-        code, stopped_by = _run(command, environment, orderly)
+        with _running(meanwhile, Path(folder)):
+            code, stopped_by = _run(command, environment, orderly)
         remove_leftovers(since=started)
         if stopped_by:
             return 128 + stopped_by
@@ -132,6 +136,29 @@ def launch(
         elif len(list(Path(folder).glob("process*"))) > len(verdicts):
             code = code or EXIT_RANK_FAILED  # mpiexec gives 0 where it has lost the daemon of a host
         return _outcome(code, verdicts)
+
+
+@contextlib.contextmanager
+def _running(work: Callable[[Leave], None] | None, folder: Path) -> Generator[None]:
+    """Runs some work in a thread during the block, once the job has started."""
+    ended = threading.Event()
+
+    def leave(name: str, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # of a job that has ended
+            (folder / f"part-{name}").write_bytes(data)
+            (folder / f"part-{name}").rename(folder / name)
+
+    def run() -> None:
+        if work is not None and not ended.wait(_SETTLED_SECONDS):
+            work(leave)
+
+    thread = threading.Thread(target=run, name="hloom-meanwhile", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_LAST_WORDS_SECONDS)
 
 
 def _tolerates_faults(mpiexec: str) -> bool:
@@ -259,10 +286,12 @@ def world(expected: int | None = None) -> Any:
     return comm
 
 
-def left_for_ranks() -> bytes:
-    """Returns the launcher's data for the ranks; nothing on another host, or without Hloom's launcher."""
-    path = os.environ.get(_LEFT, "")
-    return Path(path).read_bytes() if path and Path(path).exists() else b""
+def left_for_ranks(name: str = _FIRST) -> bytes:
+    """Returns the launcher's data of a name for the ranks; nothing on another host, or without Hloom's launcher, or as
+    long as it has left none.
+    """
+    path = Path(os.environ.get(_VERDICTS, "/dev/null"), name)
+    return path.read_bytes() if path.exists() else b""
 
 
 def finish_rank(main: Callable[[], int]) -> int:

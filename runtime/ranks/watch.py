@@ -34,7 +34,7 @@ _TAG = 1  # of messages about failures
 _abandoned: list[Any] = []  # requests of failed waits: MPI may still write to their buffers
 _SPINS = 200  # looks at shared memory before a rank with a core of its own yields it
 _YIELDS = 1 << 10  # before it sleeps
-_YIELDS_PER_LOOK = 1 << 5  # at failures of other ranks
+_YIELDS_PER_LOOK = 1 << 5  # at failures of other ranks; after each sleep it looks, too
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 1e-3  # seconds
 _SAME_ERROR_SECONDS = 0.5  # for a lower rank to find the same error
 
@@ -103,7 +103,7 @@ class RankWatch:
         try:
             while not ready():
                 turns += 1
-                if turns % _YIELDS_PER_LOOK == 0 and self._alarm.Test():
+                if (turns % _YIELDS_PER_LOOK == 0 or turns > _YIELDS) and self._alarm.Test():
                     self._failure = self._read()
                     raise self._failure
                 if turns < _YIELDS:
