@@ -29,9 +29,7 @@ from ...ir.time_limit import check_time
 from ...ir.tools.spmd import Order
 from ..op_sharding.assignment import compatible_tiling
 from ..op_sharding.decide import Decider
-from .causes import renew_causes
 from .neighbourhoods import Surroundings
-from .solve import note_conflicts
 from .traffic import Traffic
 from .values import Conflict, Leaf, PropagationDirection, RuleRelation, ValueGraph
 
@@ -77,19 +75,18 @@ class Delta(NamedTuple):
         return self.total < best - _LEAST and saved >= 0.0 and self.arithmetic <= _ARITHMETIC * saved
 
 
-def refine(module: Module, graph: ValueGraph, order: Order, decider: Decider, limits: RefinementLimits) -> None:
-    """Gives leaves of a solved graph digits under which less is sent. Updates their causes and the graph's conflicts.
+def refine(module: Module, graph: ValueGraph, order: Order, decider: Decider, limits: RefinementLimits) -> bool:
+    """Gives leaves of a solved graph digits under which less is sent; whether there are any. Causes and conflicts stay
+    those from before: `renew_causes` and `note_conflicts` find the new ones.
     """
     # A value that any device can compute causes no communication.
     disputes = [c for c in graph.conflicts if not c.kept.leaf.receive_only and not c.lost.leaf.receive_only]
     if not disputes:
-        return
+        return False
     found = _Refiner(graph, Traffic(module, graph, order, decider), _fixed(module, graph), limits).run(disputes)
     for leaf, tiling in found.items():
         leaf.dims = tiling.dims
-    if found:
-        renew_causes(graph)
-        note_conflicts(graph)
+    return bool(found)
 
 
 def _fixed(module: Module, graph: ValueGraph) -> set[Leaf]:
