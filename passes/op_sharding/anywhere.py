@@ -7,15 +7,12 @@ count nothing for them, and the partitioner rematerializes them.
 
 from __future__ import annotations
 
-from functools import cache
-
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import Draws
-from ...ir.graph.op import AnyOp, Role
-from ...ir.ops.calls.behaviour import CustomCallAttributes
+from ...ir.graph.op import Role
 from ...ir.ops.calls.custom_call import behaviour_of
-from ...ir.ops.shaping import BroadcastAttributes, ConcatenateAttributes
+from ...ir.ops.shaping import BroadcastAttributes
 from ...ir.ops.structure import OptimizationBarrier
 from ...ir.tools.roll import find_roll
 
@@ -26,21 +23,15 @@ _INDEPENDENT = frozenset({FactorKind.PASS, FactorKind.PERMUTATION})
 
 def is_structure(instruction: Instruction) -> bool:
     """Whether the partitioner handles an instruction by other means than dividing it."""
-    always = _is_always_structure(instruction.op)
-    if always is not None:
-        return always
+    op = instruction.op
+    if op.is_elementwise:
+        return False
+    if op.role in _STRUCTURE or isinstance(op, OptimizationBarrier):
+        return True
     known = behaviour_of(instruction)
     if known is not None:
         return known.only_annotates or known.is_manual_boundary
     return find_roll(instruction) is not None
-
-
-@cache
-def _is_always_structure(op: AnyOp) -> bool | None:
-    """Whether all uses of an op are structure, or none; None if it depends on the use."""
-    if issubclass(op.attributes, CustomCallAttributes | ConcatenateAttributes):
-        return None
-    return op.role in _STRUCTURE or isinstance(op, OptimizationBarrier)
 
 
 def makes_any_tile(instruction: Instruction, rule: ShardingRule) -> bool:
