@@ -101,10 +101,12 @@ def measure(text: str) -> Measured:
     """Compiles from text to text with empty caches."""
     plan_reshard.cache_clear()
     refining: list[float] = []
-    refine: Callable[..., None] = propagation.refine
+    refine: Callable[..., bool] = propagation.refine
 
-    def timed(*given: Any) -> None:
-        refining.append(seconds(lambda: refine(*given))[0])
+    def timed(*given: Any) -> bool:
+        taken, found = seconds(lambda: refine(*given))
+        refining.append(taken)
+        return found
 
     propagation.refine = timed
     try:

@@ -205,7 +205,7 @@ class Instruction:
     def copy_annotations(self, other: Instruction) -> None:
         """Copies location and metadata, the annotations of an instruction's origin."""
         self.location = other.location
-        self.metadata = other.metadata
+        self._metadata = other._metadata
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.parent is None:

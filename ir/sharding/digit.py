@@ -36,14 +36,14 @@ Digits = tuple[Digit, ...]
 def product(digits: Iterable[Digit]) -> int:
     """Returns the product of the sizes: the number of value combinations."""
     total = 1
-    for digit in digits:
-        total *= digit.size
+    for size, _ in digits:
+        total *= size
     return total
 
 
 def merge(digits: Iterable[Digit]) -> Digits:
     """Returns the canonical form: adjacent digits that are parts of one digit are merged."""
-    digits = tuple(digits)
+    digits = digits if isinstance(digits, tuple) else tuple(digits)
     if len(digits) < 2:
         return digits
     result: list[Digit] = []
@@ -102,6 +102,8 @@ def common_prefix(a: Sequence[Digit], b: Sequence[Digit]) -> Digits:
 
 def drop_prefix(digits: Sequence[Digit], prefix: Sequence[Digit]) -> Digits:
     """Returns the digits after `prefix`, which must be a prefix (see `common_prefix`)."""
+    if not prefix:
+        return merge(digits)
     parts = split(merge(digits), [product(prefix), product(digits) // product(prefix)])
     assert parts is not None, "not a prefix"
     return parts[1]
@@ -109,13 +111,19 @@ def drop_prefix(digits: Sequence[Digit], prefix: Sequence[Digit]) -> Digits:
 
 def is_prefix(prefix: Sequence[Digit], digits: Sequence[Digit]) -> bool:
     """Whether `digits` begins with `prefix`."""
+    if not prefix or prefix == digits:
+        return True
     return common_prefix(prefix, digits) == merge(prefix)
 
 
 def disjoint(digits: Iterable[Digit], others: Iterable[Digit]) -> bool:
     """Whether no digit of one sequence overlaps a digit of the other."""
-    others = tuple(others)
-    return not any(d.overlaps(o) for d in digits for o in others)
+    others = others if isinstance(others, tuple) else tuple(others)
+    for digit in digits if others else ():
+        for other in others:
+            if digit.overlaps(other):
+                return False
+    return True
 
 
 def refine(sequences: Iterable[Sequence[Digit]]) -> frozenset[int]:

@@ -94,6 +94,14 @@ class Tiling(KeptHash):
 
 
 @lru_cache(maxsize=65536)
+def known_tiling(
+    dims: tuple[Digits, ...], unreduced: Digits = (), order: tuple[int, ...] | None = None, manual: Digits = ()
+) -> Tiling:
+    """Returns the tiling with these fields: most often the same object for equal ones, whose hash is known."""
+    return Tiling(dims, unreduced, order, manual)
+
+
+@lru_cache(maxsize=65536)
 def _local_shape(tiling: Tiling, shape: Shape) -> Shape:
     if not any(tiling.dims):
         return shape.without_layout()

@@ -38,22 +38,19 @@ class CommonSubexpressions(Pass):
 
 def merge_equal(computation: Computation) -> int:
     """Merges the equal instructions of one computation; returns the number of removed ones."""
-    seen: dict[Hashable, Instruction] = {}
+    near: dict[Hashable, Instruction] = {}  # the first of each op with the same operands
+    seen: dict[Hashable, Instruction] = {}  # the first of equal ones, where several have the same operands
     duplicates: dict[Instruction, Instruction] = {}  # unmerged instruction to its equal
     dead: list[Instruction] = []
     for instruction in list(computation):
         if instruction.op.role is Role.PARAMETER or instruction.has_effect():
             continue
-        key = (
-            instruction.opcode,
-            tuple(id(duplicates.get(o, o)) for o in instruction.operands),
-            _without_channel(instruction.attributes),
-            None if instruction.backend_config is None else str(instruction.backend_config),
-            instruction.shape,
-            instruction.sharding,
-            instruction.shardy,
-        )
-        first = seen.setdefault(key, instruction)
+        operands = tuple([id(duplicates.get(o, o)) for o in instruction.operands])
+        other = near.setdefault((instruction.op, operands), instruction)
+        if other is instruction:
+            continue
+        seen.setdefault((operands, *_rest(other)), other)
+        first = seen.setdefault((operands, *_rest(instruction)), instruction)
         if first is instruction or instruction.control_predecessors:
             continue
         if _should_duplicate(instruction):
@@ -63,6 +60,15 @@ def merge_equal(computation: Computation) -> int:
             dead.append(instruction)
     computation.remove_all(dead)
     return len(dead)
+
+
+def _rest(instruction: Instruction) -> tuple[Hashable, ...]:
+    """Returns the properties that equal instructions share beside their operands."""
+    config = instruction.backend_config
+    return (
+        instruction.opcode, _without_channel(instruction.attributes), None if config is None else str(config),
+        instruction.shape, instruction.sharding, instruction.shardy,
+    )
 
 
 def _should_duplicate(value: Instruction) -> bool:

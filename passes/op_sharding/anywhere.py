@@ -23,11 +23,15 @@ _INDEPENDENT = frozenset({FactorKind.PASS, FactorKind.PERMUTATION})
 
 def is_structure(instruction: Instruction) -> bool:
     """Whether the partitioner handles an instruction by other means than dividing it."""
+    op = instruction.op
+    if op.is_elementwise:
+        return False
+    if op.role in _STRUCTURE or isinstance(op, OptimizationBarrier):
+        return True
     known = behaviour_of(instruction)
     if known is not None:
         return known.only_annotates or known.is_manual_boundary
-    op = instruction.op
-    return op.role in _STRUCTURE or isinstance(op, OptimizationBarrier) or find_roll(instruction) is not None
+    return find_roll(instruction) is not None
 
 
 def makes_any_tile(instruction: Instruction, rule: ShardingRule) -> bool:

@@ -19,7 +19,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import memory
 from ...ir.graph.op import A, Algebra, OpCall
 from ...ir.sharding.digit import Digits, disjoint, merge, product
-from ...ir.sharding.tiling import Tiling
+from ...ir.sharding.tiling import Tiling, known_tiling
 from ...ir.tools.spmd import Order
 from ...ir.types.shape import Shape
 from ..resharding.base.moves import ReshardPlan
@@ -105,7 +105,10 @@ class OpSharding:
     @property
     def manual(self) -> Digits:
         """The digits by which the program itself divides work around this op."""
-        return next((t.manual for t in self.tilings if t.manual), ())
+        for tiling in self.use.tilings:
+            if tiling.manual:
+                return tiling.manual
+        return ()
 
     def plan(self, source: Tiling, target: Tiling, shape: Shape) -> ReshardPlan:
         """Plans the resharding of an array of this (global) shape from one tiling to another."""
@@ -132,9 +135,10 @@ class OpSharding:
         factors = self.rule.values()[value]
         if self.device is not None:
             return Tiling(((),) * len(factors), device=self.device)
-        dims = tuple(dim_digits(f, assignment, self.rule) for f in factors)
+        rule, manual = self.rule, self.manual
+        dims = tuple([dim_digits(f, assignment, rule) for f in factors])
         partial = self.partial_digits if value in self.partial_operands else ()
-        return Tiling(dims, partial, self.order if any(dims) or partial or self.manual else None, self.manual)
+        return known_tiling(dims, partial, self.order if any(dims) or partial or manual else None, manual)
 
     def reduced(self, assignment: Assignment) -> Digits:
         """Returns the digits over which results are partial."""
@@ -182,7 +186,7 @@ def compatible_tiling(rule: ShardingRule, value: int, dims: Sequence[Digits], ot
     offer = value_digits(dims, rule.values()[value], rule)
     found = _legal(rule, [offer], partial(is_independent, rule), [])
     digits = tuple(dim_digits(f, found, rule) for f in rule.values()[other])
-    return Tiling(digits, (), order if any(digits) else None)
+    return known_tiling(digits, (), order if any(digits) else None)
 
 
 def _legal(
@@ -210,6 +214,8 @@ def expressible(rule: ShardingRule, dims: Sequence[Digits], value: int) -> bool:
 
 
 def all_expressible(rule: ShardingRule, assignment: Assignment) -> bool:
-    return all(is_expressible(dim, assignment, rule) for v in rule.values() for dim in v if len(dim) > 1) and all(
-        rule.factors[f].size % product(d) == 0 for f, d in assignment.items() if f in rule.compound
+    compound = rule.compound
+    return not compound or (
+        all(is_expressible(dim, assignment, rule) for v in rule.values() for dim in v if len(dim) > 1)
+        and all(rule.factors[f].size % product(d) == 0 for f, d in assignment.items() if f in compound)
     )

@@ -32,6 +32,7 @@ class Surroundings:
         self._traffic, self._radius = traffic, radius
         self._known: dict[Hashable, int] = {}
         self._kinds: dict[Hashable, int] = {}
+        self._tilings: dict[int, int] = {}  # by the identities of tilings, which `Traffic` keeps
         self._leaves = list(dict.fromkeys(leaf for found in graph.leaves.values() for leaf in found))
         self._numbers = {leaf: number for number, leaf in enumerate(self._leaves)}
         relations = [(self._kind(r), [self._numbers[x] for x in r.leaves]) for r in graph.relations]
@@ -40,31 +41,39 @@ class Surroundings:
         self._own = [self._hash((x.shape.dims, x.shape.element.name, traffic.is_free(x), o))
                      for x, o in zip(self._leaves, opened, strict=True)]  # fmt: skip
 
-        states = [own + self._hash(traffic.tiling(x)) for own, x in zip(self._own, self._leaves, strict=True)]
+        states = [own + self._tiling(x) for own, x in zip(self._own, self._leaves, strict=True)]
         self._states = np.array(states, np.uint64)
 
     def note(self, leaves: Iterable[Leaf]) -> None:
         """Notes the present tilings of these leaves."""
         for leaf in leaves:
             number = self._numbers[leaf]
-            self._states[number] = self._own[number] + self._hash(self._traffic.tiling(leaf))
+            self._states[number] = self._own[number] + self._tiling(leaf)
 
     def fingerprints(self) -> dict[Leaf, int]:
         """Returns a fingerprint of the neighbourhood of each leaf, up to the radius, under the noted tilings."""
         return dict(zip(self._leaves, self._graph.fingerprints(self._states, self._radius), strict=True))
 
+    def _tiling(self, leaf: Leaf) -> int:
+        """Returns a hash of the present tiling of a leaf."""
+        tiling = self._traffic.tiling(leaf)
+        found = self._tilings.get(id(tiling))
+        if found is None:
+            found = self._tilings[id(tiling)] = self._hash(tiling)
+        return found
+
     def _kind(self, relation: RuleRelation) -> int:
         """Returns a hash of the inputs of a relation's cost model, except for its leaves."""
-        use = self._traffic.use(relation)
+        use, fused = self._traffic.use(relation), self._traffic.fused(relation)
         tie = relation.rule if use is None else use
-        fused = self._traffic.fused(relation)
-        key = tie, self._traffic.weight(relation), relation.allowed.value, relation.outer, fused
+        around = self._traffic.weight(relation), relation.allowed.value, relation.outer
+        key = id(tie), fused, *around  # the graph keeps its rules, `Traffic` the uses
         found = self._kinds.get(key)
         if found is None:
             call = use.call if use is not None and relation.leaves[1:] and not relation.instruction.called() else None
             # Computations have no content here: the rule says what an op does with them.
             what = tie if use is None else (use.rule, use.op.opcode, sorted(use.free), call)
-            found = self._kinds[key] = zlib.crc32(repr((what, *key[1:-1], sorted(fused))).encode())
+            found = self._kinds[key] = zlib.crc32(repr((what, *around, sorted(fused))).encode())
         return found
 
     def _hash(self, value: Hashable) -> int:
@@ -84,7 +93,7 @@ class Neighbourhoods:
     def __init__(self, relations: Sequence[tuple[int, Sequence[int]]], closed: Sequence[bool]) -> None:
         ends = [(r, n, place) for r, (_, leaves) in enumerate(relations) for place, n in enumerate(leaves)]
         table = np.array(ends, np.int64).reshape(-1, 3)
-        self._relation, self._leaf = table[:, 0], table[:, 1]
+        self._relation, self._leaf = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
         self._place = _mixed(table[:, 2].astype(np.uint64))
         self._kinds = np.array([kind for kind, _ in relations], np.uint64)
         self._closed = np.array(closed, bool)
@@ -93,9 +102,9 @@ class Neighbourhoods:
         """Returns a fingerprint per leaf. `states` are hashes of each leaf without its neighbourhood."""
         found = _mixed(states)
         for distance in range(radius):
-            ends = np.zeros_like(self._kinds)
+            ends = self._kinds.copy()
             np.add.at(ends, self._relation, _mixed(found[self._leaf] + self._place))
-            ends = _mixed(ends + self._kinds)
+            ends = _mixed(ends)
             wider = found.copy()
             np.add.at(wider, self._leaf, _mixed(ends[self._relation] ^ self._place))
             wider = _mixed(wider)
@@ -105,7 +114,10 @@ class Neighbourhoods:
 
 def _mixed(values: Hashes) -> Hashes:
     """Returns hashes that depend on all bits (the finalizer of SplitMix64)."""
-    values = values + _GOLDEN
-    values = (values ^ (values >> np.uint64(30))) * _FIRST
-    values = (values ^ (values >> np.uint64(27))) * _SECOND
-    return values ^ (values >> np.uint64(31))
+    mixed = values + _GOLDEN
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= _FIRST
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= _SECOND
+    mixed ^= mixed >> np.uint64(31)
+    return mixed

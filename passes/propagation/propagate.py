@@ -19,8 +19,9 @@ from ...ir.diagnostics import fail
 from ...ir.graph.module import Module, Stage
 from ..base import Pass, PassContext, refuse_starts
 from .annotations import annotate
+from .causes import renew_causes
 from .refine import LIMITS, RefinementLimits, refine
-from .solve import solve
+from .solve import note_conflicts, solve
 from .values import ValueGraph
 
 __all__ = ["Propagate", "propagation", "solve"]
@@ -44,23 +45,32 @@ class Propagate(Pass):
         if self.strategy not in ("basic", "aggressive"):
             fail(f"there is no strategy '{self.strategy}'", help="strategies: aggressive, basic")
         limits = RefinementLimits(self.rounds, self.changes, self.decisions)
-        propagation(module, context, self.strategy == "aggressive", limits)
+        _propagated(module, context, self.strategy == "aggressive", limits)
         return True
 
 
-def propagation(
-    module: Module, context: PassContext, aggressive: bool = True, limits: RefinementLimits = LIMITS
-) -> ValueGraph:
+def propagation(module: Module, context: PassContext) -> ValueGraph:
     """Writes a sharding on every value of a GLOBAL module without calls, and returns the solved graph.
 
     The graph's leaves know the causes of their digits, and it lists the conflicts. The caller sets `module.stage`.
     Raises CompileError.
     """
+    graph, is_refined = _propagated(module, context)
+    if is_refined:
+        renew_causes(graph)
+        note_conflicts(graph)
+    return graph
+
+
+def _propagated(
+    module: Module, context: PassContext, aggressive: bool = True, limits: RefinementLimits = LIMITS
+) -> tuple[ValueGraph, bool]:
+    """Writes the shardings; returns the graph, and whether refinement left causes and conflicts that are old."""
     refuse_starts(module, Propagate.name)
     graph = ValueGraph(module, context.rules)
     annotations = annotate(module, graph, context)
     context.diagnostics.raise_errors()
     solve(graph, aggressive)
-    refine(module, graph, annotations.order, context.decider(annotations.mesh.size), limits)
+    is_refined = refine(module, graph, annotations.order, context.decider(annotations.mesh.size), limits)
     annotations.write(module, graph)
-    return graph
+    return graph, is_refined

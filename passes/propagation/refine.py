@@ -23,16 +23,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...ir.brief import brief
-from ...ir.factors.sharding_rule import ShardingRule
 from ...ir.graph.module import Module
 from ...ir.sharding.tiling import Tiling
 from ...ir.time_limit import check_time
 from ...ir.tools.spmd import Order
 from ..op_sharding.assignment import compatible_tiling
 from ..op_sharding.decide import Decider
-from .causes import renew_causes
 from .neighbourhoods import Surroundings
-from .solve import note_conflicts
 from .traffic import Traffic
 from .values import Conflict, Leaf, PropagationDirection, RuleRelation, ValueGraph
 
@@ -78,19 +75,18 @@ class Delta(NamedTuple):
         return self.total < best - _LEAST and saved >= 0.0 and self.arithmetic <= _ARITHMETIC * saved
 
 
-def refine(module: Module, graph: ValueGraph, order: Order, decider: Decider, limits: RefinementLimits) -> None:
-    """Gives leaves of a solved graph digits under which less is sent. Updates their causes and the graph's conflicts.
+def refine(module: Module, graph: ValueGraph, order: Order, decider: Decider, limits: RefinementLimits) -> bool:
+    """Gives leaves of a solved graph digits under which less is sent; whether there are any. Causes and conflicts stay
+    those from before: `renew_causes` and `note_conflicts` find the new ones.
     """
     # A value that any device can compute causes no communication.
     disputes = [c for c in graph.conflicts if not c.kept.leaf.receive_only and not c.lost.leaf.receive_only]
     if not disputes:
-        return
+        return False
     found = _Refiner(graph, Traffic(module, graph, order, decider), _fixed(module, graph), limits).run(disputes)
     for leaf, tiling in found.items():
         leaf.dims = tiling.dims
-    if found:
-        renew_causes(graph)
-        note_conflicts(graph)
+    return bool(found)
 
 
 def _fixed(module: Module, graph: ValueGraph) -> set[Leaf]:
@@ -109,8 +105,9 @@ class _Refiner:
     tried: int = 0
     settled: set[int] = field(default_factory=set[int])  # fingerprints of neighbourhoods that nothing improves
     _open: dict[Leaf, bool] = field(default_factory=dict[Leaf, bool])
-    _known_compatible: dict[tuple[ShardingRule, int, Tiling, int], Tiling] = field(
-        default_factory=dict[tuple[ShardingRule, int, Tiling, int], Tiling])
+    _known_compatible: dict[tuple[int, int, int, int], Tiling] = field(
+        default_factory=dict[tuple[int, int, int, int], Tiling])
+    _around: dict[Leaf, frozenset[Leaf]] = field(default_factory=dict[Leaf, frozenset[Leaf]])
 
     def __post_init__(self) -> None:
         self.surroundings = Surroundings(self.graph, self.traffic, self.is_open, _RADIUS)
@@ -184,7 +181,7 @@ class _Refiner:
     def _compatible(self, relation: RuleRelation, other: Leaf, place: int) -> Tiling:
         """Returns the tiling of a relation's value under which `other` can keep its tiling."""
         tiling, number = self.traffic.tiling(other), relation.leaves.index(other)
-        key = relation.rule, number, tiling, place
+        key = id(relation.rule), number, id(tiling), place  # the graph keeps its rules, `Traffic` its tilings
         found = self._known_compatible.get(key)
         if found is None:
             found = compatible_tiling(relation.rule, number, tiling.dims, place, self.traffic.order)
@@ -192,8 +189,9 @@ class _Refiner:
         return found
 
     def _is_possible(self, leaf: Leaf, tiling: Tiling) -> bool:
-        plain = not tiling.unreduced and not tiling.manual and tiling.device is None
-        return plain and tiling.order in (None, self.traffic.order) and tiling != self.traffic.tiling(leaf)
+        if tiling is self.traffic.tiling(leaf) or tiling.unreduced or tiling.manual or tiling.device is not None:
+            return False
+        return tiling.order in (None, self.traffic.order)
 
     def _trail(self, leaf: Leaf, tiling: Tiling, prints: Mapping[Leaf, int]) -> Trail:
         """Changes a leaf, and other leaves in consequence, if it pays."""
@@ -201,19 +199,24 @@ class _Refiner:
         delta = self._change(leaf, tiling)
         best, length = 0.0, 0
         known: dict[Change, Delta] = {}
+        offered: dict[RuleRelation, list[Change]] = {}
         while True:
             if delta.gains(best):
                 best, length = delta.total, len(old)
-            options = self._next(old, known) if len(old) < _LONGEST else []
+            options = self._next(old, known, offered) if len(old) < _LONGEST else []
             if not options:
                 break
-            changed, tiling = min(options, key=lambda c: (*known[c].rank(), *self._rank(c, prints)))
+            least = min(known[option].rank() for option in options)
+            equal = [option for option in options if known[option].rank() == least]
+            changed, tiling = min(equal, key=lambda c: self._rank(c, prints)) if len(equal) > 1 else equal[0]
             delta = delta.plus(known[changed, tiling])
             old[changed] = self.traffic.tiling(changed)
             self.traffic.set_tiling(changed, tiling)
-            near = {x for r in changed.relations for x in r.leaves}
+            for relation in changed.relations:
+                offered.pop(relation, None)
+            near = self._neighbours(changed)
             # The costs around a leaf depend on the tilings of its neighbours and theirs.
-            known = {c: d for c, d in known.items() if not any(x in near for r in c[0].relations for x in r.leaves)}
+            known = {c: d for c, d in known.items() if near.isdisjoint(self._neighbours(c[0]))}
         for changed, tiling in list(old.items())[length:]:
             self.traffic.set_tiling(changed, tiling)
         kept = dict(list(old.items())[:length])
@@ -232,22 +235,41 @@ class _Refiner:
         more = self.traffic.change(leaf, tiling)
         return Delta(round(more.received, 2), round(sum(more), 2), round(more.arithmetic, 2))
 
-    def _next(self, changed: Iterable[Leaf], known: dict[Change, Delta]) -> list[Change]:
-        """Returns neighbours of changed leaves with compatible tilings, and adds the cost of each change to `known`."""
+    def _next(
+        self, changed: Trail, known: dict[Change, Delta], offered: dict[RuleRelation, list[Change]]
+    ) -> list[Change]:
+        """Returns neighbours of changed leaves with compatible tilings, and adds the cost of each change to `known`.
+
+        `offered` keeps the changes by relation, for those of whose leaves none has changed meanwhile.
+        """
         found: dict[Change, None] = {}
-        for relation in dict.fromkeys(r for leaf in changed for r in leaf.relations):
-            tilings = self.traffic.relation_cost(relation).tilings
-            for place, leaf in enumerate(relation.leaves):
-                if leaf in changed or not self.is_open(leaf):
-                    continue
-                compatible = (self._compatible(relation, x, place) for x in relation.leaves if x in changed)
-                for tiling in (tilings[place], *compatible):
-                    if self._is_possible(leaf, tiling):
-                        found[leaf, tiling] = None
+        for relation in dict.fromkeys([r for leaf in changed for r in leaf.relations]):
+            changes = offered.get(relation)
+            if changes is None:
+                changes = offered[relation] = list(self._offered(relation, changed))
+            if changes:
+                found.update(dict.fromkeys(changes))
         for change in found:
             if change not in known:
                 known[change] = self._tried(*change)
         return list(found)
+
+    def _offered(self, relation: RuleRelation, changed: Trail) -> Iterator[Change]:
+        """Yields the leaves of a relation with the tilings that it wants, and those that suit its changed leaves."""
+        tilings = self.traffic.relation_cost(relation).tilings
+        for place, leaf in enumerate(relation.leaves):
+            if leaf not in changed and self.is_open(leaf):
+                compatible = (self._compatible(relation, x, place) for x in relation.leaves if x in changed)
+                for tiling in (tilings[place], *compatible):
+                    if self._is_possible(leaf, tiling):
+                        yield leaf, tiling
+
+    def _neighbours(self, leaf: Leaf) -> frozenset[Leaf]:
+        """Returns the leaves of the relations of a leaf."""
+        found = self._around.get(leaf)
+        if found is None:
+            found = self._around[leaf] = frozenset([x for r in leaf.relations for x in r.leaves])
+        return found
 
     def _rank(self, change: Change, prints: Mapping[Leaf, int]) -> tuple[object, ...]:
         """Returns a sort key of changes that cost the same: by tilings, then large values first."""

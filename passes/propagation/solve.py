@@ -67,10 +67,13 @@ class _States:
         return found
 
     def _state(self, leaf: Leaf) -> LeafState | None:
-        if leaf not in self._states:
-            state = leaf.state() if leaf.fixed_sharding is None else None
-            self._states[leaf] = self._known_states.setdefault(state, state) if state is not None else None
-        return self._states[leaf]
+        try:
+            return self._states[leaf]
+        except KeyError:
+            pass
+        state = leaf.state() if leaf.fixed_sharding is None else None
+        found = self._states[leaf] = self._known_states.setdefault(state, state) if state is not None else None
+        return found
 
     def _inner(self, state: LeafState | None, prefixes: tuple[Digits, ...], sizes: tuple[int, ...]) -> LeafState | None:
         """Returns a value at the border of a manual region as seen inside: without the digits that the region divides.
@@ -90,6 +93,8 @@ class _Solver(_States):
         ranks = {depth: rank for rank, depth in enumerate(sorted({r.depth for r in graph.relations}))}
         self._ranks = {relation: ranks[relation.depth] for relation in graph.relations}
         self._modes: dict[RuleRelation, tuple[StepMode, ...]] = self._all_modes(graph.relations, aggressive)
+        for leaf in {leaf: None for relation in graph.relations for leaf in relation.leaves}:
+            self._state(leaf)
         self._steps: dict[tuple[int, ...], tuple[Offer, ...]] = {}
 
     def admit(self, leaves: Iterable[Leaf], priority: int) -> None:
@@ -100,6 +105,7 @@ class _Solver(_States):
                 leaf.closed = _replaced(leaf.closed, dim, closed)
                 leaf.causes[dim] = [Gain(digits, None)] if digits else []
                 self._states.pop(leaf, None)
+                self._state(leaf)
             if leaf.fixed_sharding is None and any(leaf.dims):
                 self.live.update(dict.fromkeys(leaf.relations))
 
@@ -166,11 +172,11 @@ class _Solver(_States):
         how = self._modes[relation][level]
         if how.direction is PropagationDirection.NONE:
             return ()
-        values = self.values(relation)
-        key = (id(self.rules[relation]), id(how), *map(id, values))
+        values, rule = self.values(relation), self.rules[relation]
+        key = (id(rule), id(how), *map(id, values))
         found = self._steps.get(key)
         if found is None:
-            found = self._steps[key] = offers(self.rules[relation], values, how)
+            found = self._steps[key] = offers(rule, values, how)
         return found
 
     def _give(self, leaf: Leaf, found: Found) -> bool:
@@ -180,15 +186,19 @@ class _Solver(_States):
         grew = False
         for offer, relation in found:
             digits = _outside(relation, offer)
-            others = [d for dim, other in enumerate(leaf.dims) if dim != offer.dim for d in other]
-            digits = without(digits, (*others, *leaf.blocked())) if len(found) > 1 else digits
+            if len(found) > 1:
+                others = [d for dim, other in enumerate(leaf.dims) if dim != offer.dim for d in other]
+                digits = without(digits, (*others, *leaf.blocked()))
             old = leaf.dims[offer.dim]
             if grows(old, digits):
                 leaf.causes[offer.dim] += _gains(offer, relation, drop_prefix(digits, old))
                 leaf.dims = _replaced(leaf.dims, offer.dim, digits)
                 grew = True
         if grew:
-            del self._states[leaf]
+            state = self._states[leaf]
+            assert state is not None, "a fixed leaf takes no part"
+            state = state._replace(dims=leaf.dims)
+            self._states[leaf] = self._known_states.setdefault(state, state)
         return grew
 
 

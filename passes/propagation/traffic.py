@@ -116,13 +116,13 @@ class Traffic:
 
     def change(self, leaf: Leaf, tiling: Tiling) -> Cost:
         """Returns the difference of all costs if a leaf had this tiling."""
-        before = {relation: self.relation_cost(relation) for relation in leaf.relations}
+        before = list(map(self.relation_cost, leaf.relations))
         old = self.tiling(leaf)
         self._tilings[leaf] = self.one(tiling)
         received = memory = arithmetic = 0.0
         after: dict[RuleRelation, RelationCost] = {}
         sources: dict[Leaf, None] = {leaf: None}
-        for relation, was in before.items():
+        for relation, was in zip(leaf.relations, before, strict=True):
             after[relation] = found = self._relation_cost(relation)
             weight = self.weight(relation)
             received += (found.cost.received - was.cost.received) * weight
@@ -167,7 +167,11 @@ class Traffic:
         return max((self._runs[i.parent] for i in around if i.parent in self._runs), default=1)
 
     def _relation_cost(self, relation: RuleRelation) -> RelationCost:
-        tilings, op = list(map(self.tiling, relation.leaves)), self._op(relation)
+        known, op = self._tilings, self._op(relation)
+        try:
+            tilings = [known[leaf] for leaf in relation.leaves]
+        except KeyError:
+            tilings = list(map(self.tiling, relation.leaves))
         if op is None:
             return RelationCost(_NOTHING, tuple(tilings[1:] * 2 if self.is_flow(relation) else tilings))
         key = tuple(map(id, tilings))
@@ -185,14 +189,18 @@ class Traffic:
         return RelationCost(cost, tuple(self.one(t.canonical()) for t in (*choice.operands, *choice.results)))
 
     def _op(self, relation: RuleRelation) -> _Op | None:
-        if relation not in self._ops:
-            self._ops[relation] = None
-            if relation.call is not None and not is_structure(relation.instruction):
-                operands = relation.leaves[: len(relation.rule.operands)]
-                free = frozenset([n for n, x in enumerate(operands) if self.is_free(x)])
-                fused = frozenset([n for n, x in enumerate(relation.leaves) if self._is_fused(x)])
-                self._ops[relation] = self._op_of_call(relation.instruction.op, relation.call, free, fused)
-        return self._ops[relation]
+        try:
+            return self._ops[relation]
+        except KeyError:
+            pass
+        found = None
+        if relation.call is not None and not is_structure(relation.instruction):
+            operands = relation.leaves[: len(relation.rule.operands)]
+            free = frozenset([n for n, x in enumerate(operands) if self.is_free(x)])
+            fused = frozenset([n for n, x in enumerate(relation.leaves) if self._is_fused(x)])
+            found = self._op_of_call(relation.instruction.op, relation.call, free, fused)
+        self._ops[relation] = found
+        return found
 
     def _op_of_call(self, op: AnyOp, call: OpCall[Any], free: frozenset[int], fused: frozenset[int]) -> _Op:
         key = id(call), free, fused  # most equal calls are one object

@@ -27,7 +27,7 @@ from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import ParameterAttributes, element_index
 from ...ir.sharding.digit import Digits
 from ...ir.sharding.sharding import Sharding
-from ...ir.sharding.tiling import Tiling
+from ...ir.sharding.tiling import Tiling, known_tiling
 from ...ir.types.shape import Shape
 from ..op_sharding.anywhere import is_made_of_scalars
 from ..op_sharding.rules import Rules, rule_of
@@ -114,7 +114,7 @@ class Leaf:
         """Returns the tiling with the digits found so far."""
         if self.fixed_sharding is not None:
             return self.fixed_sharding.tiling(self.shape.rank)
-        return Tiling(self.dims, self.unreduced, order, self.manual)
+        return known_tiling(self.dims, self.unreduced, order, self.manual)
 
 
 @dataclass(frozen=True, slots=True)

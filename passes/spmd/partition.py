@@ -178,7 +178,7 @@ class Partitioner:
         for instruction in self.source:
             check_time()
             self.emitter.like = instruction
-            visit = HANDLERS.get(instruction.opcode, Partitioner.generic)
+            visit = HANDLERS.get(instruction.op.opcode, Partitioner.generic)
             try:
                 self.values[instruction] = visit(self, instruction)
             except (AssertionError, KeyError, IndexError) as error:
@@ -200,7 +200,11 @@ class Partitioner:
         return [leaf for operand in instruction.operands for leaf in self.values[operand]]
 
     def reshard(self, leaves: Leaves, tilings: Sequence[Tiling], why: str) -> Leaves:
-        return [self.resharder.reshard(v, t, why) for v, t in zip(leaves, tilings, strict=True)]
+        # Most values lie as they should.
+        return [
+            v if v.tiling is t and not t.unreduced else self.resharder.reshard(v, t, why)
+            for v, t in zip(leaves, tilings, strict=True)
+        ]
 
     def empty_arrays(self, shapes: Sequence[Shape], tilings: list[Tiling], why: str) -> Leaves:
         """Returns arrays without elements. They need no operands, so nothing is resharded for them."""

@@ -51,6 +51,14 @@ class LocalValue:
     depth: int = 0
     from_replicated: bool = False
 
+    def computed_by(
+        self, rematerialize: Callable[[Tiling], LocalValue | None], depth: int, from_replicated: bool
+    ) -> LocalValue:
+        """Returns the same value with a function that computes it again."""
+        return LocalValue(
+            self.instruction, self.shape, self.tiling, self.monoid, rematerialize, depth, from_replicated
+        )
+
 
 class Emitter:
     """Appends instructions to `computation`, with the location and metadata of the instruction `like`."""

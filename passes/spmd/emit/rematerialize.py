@@ -53,4 +53,4 @@ def rematerializable(
             made = emit_local(variant, replace(local, assignment=assignment, operands=placed, results=results))[0]
         return resharder.reshard(made, target, local.why)
 
-    return replace(value, rematerialize=rematerialize, depth=depth, from_replicated=from_replicated)
+    return value.computed_by(rematerialize, depth, from_replicated)

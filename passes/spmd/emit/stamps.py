@@ -49,7 +49,8 @@ class Stamp:
         """Emits the instruction for an equal use. `operands` are in the tilings of the choice."""
         tiles = [v.instruction for v in operands]
         made = emitter.add(instruction.op, tiles, self.attributes, self.shape, name=instruction.name)
-        made.backend_config = self.backend_config
+        if self.backend_config is not None:
+            made.backend_config = self.backend_config
         return LocalValue(made, instruction.shape, self.tiling, self.monoid)
 
 
@@ -59,6 +60,7 @@ class Stamps:
     def __init__(self) -> None:
         self._stamps: dict[Hashable, Stamp] = {}
         self._kinds: dict[Hashable, int] = {}
+        self._same_kinds: dict[Hashable, int] = {}  # by the identities of their parts, which `values` keep
         self._kind_of: dict[Instruction, int] = {}
 
     def find(self, key: Hashable | None) -> Stamp | None:
@@ -95,8 +97,13 @@ class Stamps:
         """Returns a number that only values with equal shapes and tilings share."""
         found = self._kind_of.get(operand)
         if found is None:
-            leaves = [(v.instruction.shape, v.tiling, v.monoid, *_freedom(v)) for v in values[operand]]
-            found = self._kinds.setdefault((operand.shape, *leaves), len(self._kinds))
+            present, shape = values[operand], operand.shape
+            leaves = [(id(v.instruction.shape), id(v.tiling), v.monoid, *_freedom(v)) for v in present]
+            same = id(shape), *leaves
+            found = self._same_kinds.get(same)
+            if found is None:
+                parts = [(v.instruction.shape, v.tiling, v.monoid, *_freedom(v)) for v in present]
+                found = self._same_kinds[same] = self._kinds.setdefault((shape, *parts), len(self._kinds))
             self._kind_of[operand] = found
         return found
 
