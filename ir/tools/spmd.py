@@ -67,7 +67,8 @@ def main_order(instructions: Iterable[Instruction]) -> Order:
     """
     orders, manual, counts = Counter[Order](), set[Order](), Counter[Sharding]()
     instructions = list(instructions)
-    for annotation, count in Counter(i.annotation for i in instructions).items():
+    annotations = [a for i in instructions if (a := i.annotation) is not None]
+    for annotation, count in Counter(annotations).items():
         for sharding in parts(annotation):
             counts[sharding] += count
     for instruction in filter(is_region_boundary, instructions):

@@ -12,7 +12,7 @@ Barriers restrict directions; they are custom-calls that compute nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ...ir.diagnostics import Diagnostics, fail
@@ -52,8 +52,10 @@ class Annotations:
                 instruction.sharding = TupleSharding(tuple(shardings)) if instruction.shape.is_tuple else shardings[0]
             else:  # a call for its side effect alone may be placed on a device, too
                 instruction.sharding = alone[0]
-            instruction.shardy = None
-            instruction.frontend_attributes = without_shardy(instruction.frontend_attributes)
+            if instruction.shardy is not None:
+                instruction.shardy = None
+            if instruction.frontend_attributes:
+                instruction.frontend_attributes = without_shardy(instruction.frontend_attributes)
         module.num_partitions = self.mesh.size
 
     def _sharding(self, leaf: Leaf, mesh: Mesh, known: dict[Hashable, Sharding]) -> Sharding:
@@ -70,28 +72,32 @@ def annotate(module: Module, graph: ValueGraph, context: PassContext) -> Annotat
     """Puts the program's annotations on the leaves. Reports errors as diagnostics."""
     devices = num_devices(module, context)
     order = main_order(graph.leaves)
-    for instruction in graph.leaves:
+    annotated = [instruction for instruction in graph.leaves if instruction.annotation is not None]
+    for instruction in annotated:
         for sharding in parts(instruction.annotation):
             if problem := device_problem(sharding, devices):
                 context.diagnostics.error(problem, instruction.location)
     reader = _Reader(devices, order, context.diagnostics)
-    for leaf, (sharding, instruction) in _leaf_annotations(graph).items():
+    for leaf, (sharding, instruction) in _leaf_annotations(graph, annotated).items():
         reader.read(leaf, sharding, instruction)
     _fix_boundary(module, graph)
     apply_constraints(graph, context.diagnostics)
     mark_regions(module, graph, context.diagnostics)
-    return Annotations(main_mesh(module, graph.leaves, devices, order), order)
+    return Annotations(main_mesh(module, annotated, devices, order), order)
 
 
-def _leaf_annotations(graph: ValueGraph) -> dict[Leaf, tuple[Sharding, Instruction]]:
+def _leaf_annotations(
+    graph: ValueGraph, annotated: Iterable[Instruction]
+) -> dict[Leaf, tuple[Sharding, Instruction]]:
     """Returns the annotation of each annotated leaf.
 
     If a leaf has several, the one on the value's own instruction wins, then the least text, so that the order of
     instructions does not matter.
     """
     found: dict[Leaf, tuple[tuple[bool, str], Sharding, Instruction]] = {}
-    for instruction, leaves in graph.leaves.items():
-        if instruction.annotation is None or not leaves:
+    for instruction in annotated:
+        leaves = graph.leaves[instruction]
+        if not leaves:
             continue
         for leaf, sharding in zip(leaves, leaf_shardings(instruction.annotation, len(leaves)), strict=True):
             if sharding is None or sharding.kind is ShardingKind.UNKNOWN:

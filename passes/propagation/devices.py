@@ -34,7 +34,7 @@ def _agreed_number(module: Module, context: PassContext) -> int:
     unused: set[int] = set()
     for computation in module:
         for instruction in computation:
-            for sharding in parts(instruction.annotation):
+            for sharding in parts(annotation) if (annotation := instruction.annotation) is not None else ():
                 if sharding.mesh is not None and sharding.mesh.axes:
                     if sharding.fits_any_mesh:
                         unused.add(sharding.mesh.size)

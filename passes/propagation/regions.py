@@ -28,11 +28,12 @@ Stack = tuple[Digits, ...]  # the manual digits of the regions around a value, o
 
 def mark_regions(module: Module, graph: ValueGraph, diagnostics: Diagnostics) -> None:
     """Sets the manual digits of leaves inside manual regions, and relates both sides of the borders."""
-    for instruction in graph.leaves:
-        if target_of(instruction) in (SHARDY_INTO, SHARDY_OUT_OF):
+    targets = {i: target for i in graph.leaves if (target := target_of(i)) is not None}
+    for instruction, target in targets.items():
+        if target in (SHARDY_INTO, SHARDY_OUT_OF):
             diagnostics.error(f"{instruction.name} is the border of a manual region in Shardy's form",
                               instruction.location, help="run the pass shardy-regions before propagation")
-    borders = [i for i in graph.leaves if target_of(i) in (INTO, OUT_OF)]
+    borders = [i for i, target in targets.items() if target in (INTO, OUT_OF)]
     if not borders and not any(leaf.manual for leaves in graph.leaves.values() for leaf in leaves):
         return
     for border in borders:

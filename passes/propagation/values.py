@@ -12,7 +12,7 @@ is resharded there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Flag
 from typing import Any, NamedTuple
@@ -190,6 +190,7 @@ class ValueGraph:
     def __init__(self, module: Module, rules: Rules | None = None) -> None:
         self.rules = rules or {}
         self._known_rules: dict[tuple[str, OpCall[Any]], tuple[ShardingRule, OpCall[Any]]] = {}
+        self._kinds: dict[Hashable, _Kind] = {}  # by the identities of what instructions of equal layers share
         self.leaves: dict[Instruction, list[Leaf]] = {}
         self.relations: list[RuleRelation] = []
         self.conflicts: list[Conflict] = []
@@ -200,15 +201,18 @@ class ValueGraph:
         self, computation: Computation, parameters: Sequence[list[Leaf]] | None, around: tuple[int, ...]
     ) -> list[Leaf]:
         for instruction in computation:
-            above = max((self.depths[o][-1] for o in instruction.operands), default=0)
+            above = 0
+            for operand in instruction.operands:
+                above = max(above, self.depths[operand][-1])
             self.depths[instruction] = (*around, above + 1)
             if instruction.op.role is Role.PARAMETER and parameters is not None:
                 self.leaves[instruction] = parameters[instruction.attributes_as(ParameterAttributes).number]
             elif (index := element_index(instruction)) is not None:
                 self.leaves[instruction] = self._element(instruction, index)
             else:
-                self.leaves[instruction] = _new_leaves(instruction)
-                self._relate(instruction)
+                kind = self._kind(instruction)
+                self.leaves[instruction] = kind.leaves(instruction)
+                self._relate(instruction, kind)
         return self.leaves[computation.root]
 
     def _element(self, instruction: Instruction, index: int) -> list[Leaf]:
@@ -226,18 +230,31 @@ class ValueGraph:
             self._identity(instruction, source, result)
         return outside
 
-    def _relate(self, instruction: Instruction) -> None:
+    def _kind(self, instruction: Instruction) -> _Kind:
+        """Returns the kind of an instruction. Readers make one object of equal attributes, and of equal shapes."""
+        key = (
+            instruction.op, id(instruction.attributes), id(instruction.shape),
+            *[id(operand.shape) for operand in instruction.operands], *instruction.config_and_rule,
+        )  # fmt: skip
+        found = self._kinds.get(key)
+        if found is None:
+            found = self._kinds[key] = _Kind(instruction)
+        return found
+
+    def _relate(self, instruction: Instruction, kind: _Kind) -> None:
         results = self.leaves[instruction]
         operands = [self.leaves[o] for o in instruction.operands]
         if instruction.op.is_control:
             self._relate_control(instruction, operands, results)
-        elif any(o.shape.is_tuple for o in instruction.operands) or instruction.op.role is Role.TUPLE:
+        elif kind.passes_tuples:
             # A done or an outfeed has other leaves than its operand; corresponding leaves of equal shape are alike.
             for source, result in zip([x for leaves in operands for x in leaves], results, strict=False):
                 if source.shape.dims == result.shape.dims:
                     self._identity(instruction, source, result)
-        elif results and all(x.shape.is_array for leaves in (*operands, results) for x in leaves):
-            rule, call = self._rule(instruction)
+        elif kind.has_rule:
+            if kind.tie is None:
+                kind.tie = self._rule(instruction)
+            rule, call = kind.tie
             flat = [x for leaves in operands for x in leaves] + results
             self.relate(RuleRelation(rule, flat, instruction, self.depths[instruction], call))
 
@@ -289,9 +306,26 @@ class ValueGraph:
             leaf.relations.append(relation)
 
 
+class _Kind:
+    """The properties that uses of an op with equal attributes and shapes share. `tie` has their rule and their call."""
+
+    def __init__(self, instruction: Instruction) -> None:
+        self.shapes = tuple(instruction.shape.leaves())
+        self.made_of_scalars = is_made_of_scalars(instruction)
+        operands = [o.shape for o in instruction.operands]
+        self.passes_tuples = any(s.is_tuple for s in operands) or instruction.op.role is Role.TUPLE
+        leaves = [leaf for s in operands for leaf in s.leaves()]
+        self.has_rule = bool(self.shapes) and all(s.is_array for s in (*leaves, *self.shapes))
+        self.tie: tuple[ShardingRule, OpCall[Any]] | None = None
+
+    def leaves(self, instruction: Instruction) -> list[Leaf]:
+        """Returns new leaves for an instruction of this kind."""
+        free = self.made_of_scalars
+        return [
+            Leaf(shape, instruction, ((),) * shape.rank, (False,) * shape.rank, [[] for _ in shape.dims], free)
+            for shape in self.shapes
+        ]
+
+
 def _new_leaves(instruction: Instruction) -> list[Leaf]:
-    free = is_made_of_scalars(instruction)
-    return [
-        Leaf(shape, instruction, ((),) * shape.rank, (False,) * shape.rank, [[] for _ in shape.dims], free)
-        for shape in instruction.shape.leaves()
-    ]
+    return _Kind(instruction).leaves(instruction)
