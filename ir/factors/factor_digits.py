@@ -47,7 +47,8 @@ def take(rest: list[Digit], size: int) -> tuple[Digits, list[Digit]]:
 def dim_digits(factors: DimFactors, assignment: Mapping[int, Digits], rule: ShardingRule) -> Digits:
     """Returns the digits of a dimension for these digits of its factors, up to the first not fully divided factor."""
     if len(factors) == 1:
-        return merge(assignment.get(factors[0], ()))
+        digits = assignment.get(factors[0], ())
+        return digits if len(digits) < 2 else merge(digits)
     result: list[Digit] = []
     for factor in factors:
         digits = assignment.get(factor, ())

@@ -14,7 +14,7 @@ from ..in_notebooks import InNotebooks
 from ..reached import reached
 from ..sharding.sharding import AnySharding, Sharding
 from ..types.shape import Shape
-from .attributes import NONE, Attributes, Callee, ParameterAttributes
+from .attributes import NONE, Attributes, Callee, ParameterAttributes, called_fields
 from .dynamic_sizes import result_shape
 from .insertion import Insertions, Order, Point
 from .instruction import Instruction
@@ -97,7 +97,8 @@ class Computation(Callee, InNotebooks):
 
     def called(self) -> Iterator[Computation]:
         """Yields the computations that its instructions call."""
-        return (callee for instruction in self for callee in instruction.called())
+        calling = (i for i in self if called_fields(type(i.attributes)))
+        return (callee for instruction in calling for callee in instruction.called())
 
     # -- building
 

@@ -171,8 +171,9 @@ class Instruction:
     def called(self) -> list[Computation]:
         """Returns the computations that the attributes refer to, in field order."""
         found: list[Any] = []
-        for name in called_fields(type(self.attributes)):
-            value = getattr(self.attributes, name)
+        attributes = self._attributes
+        for name in called_fields(type(attributes)):
+            value = getattr(attributes, name)
             found += value if isinstance(value, tuple) else () if value is None else (value,)
         return found
 

@@ -26,15 +26,16 @@ def rewrite(module: Module, expand: Expand) -> bool:
 
 def _rewrite(computation: Computation, expand: Expand) -> int:
     made: dict[Instruction, tuple[Instruction, list[Instruction]]] = {}
+    start = 0
     with computation.at() as appended:
         for old in list(computation):
-            start = len(appended)
             new = expand(computation, old)
             if new is not None:
                 computation.replace_all_uses(old, new)
                 made[old] = new, appended[start:]
                 for instruction in appended[start:]:
                     computation.move_before(instruction, old)
+                start = len(appended)
     computation.remove_all(made)
     for old, (new, appended) in made.items():
         _take_over(computation, old, new, appended)

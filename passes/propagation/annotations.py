@@ -94,7 +94,7 @@ def _leaf_annotations(
     If a leaf has several, the one on the value's own instruction wins, then the least text, so that the order of
     instructions does not matter.
     """
-    found: dict[Leaf, tuple[tuple[bool, str], Sharding, Instruction]] = {}
+    found: dict[Leaf, tuple[Sharding, Instruction]] = {}
     for instruction in annotated:
         leaves = graph.leaves[instruction]
         if not leaves:
@@ -103,10 +103,14 @@ def _leaf_annotations(
             if sharding is None or sharding.kind is ShardingKind.UNKNOWN:
                 continue
             if leaf.shape.is_array or sharding.kind is ShardingKind.MAXIMAL:
-                rank = (leaf.instruction is not instruction, str(sharding))
-                if leaf not in found or rank < found[leaf][0]:
-                    found[leaf] = (rank, sharding, instruction)
-    return {leaf: (sharding, instruction) for leaf, (_, sharding, instruction) in found.items()}
+                other = found.get(leaf)
+                if other is None or _rank(leaf, sharding, instruction) < _rank(leaf, *other):
+                    found[leaf] = (sharding, instruction)
+    return found
+
+
+def _rank(leaf: Leaf, sharding: Sharding, instruction: Instruction) -> tuple[bool, str]:
+    return leaf.instruction is not instruction, str(sharding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +227,8 @@ def _members(graph: ValueGraph) -> Iterator[tuple[Group, Leaf, Instruction]]:
             number = _number(instruction, "xla.sdy.sharding_group_id", "")
             for operand in instruction.operands:
                 yield from ((("sharding group", number), leaf, instruction) for leaf in graph.leaves[operand])
+        if instruction.annotation is None:
+            continue
         for place, sharding in enumerate(parts(instruction.annotation)):
             if sharding.group is not None:
                 yield from (((sharding.group.kind, sharding.group.number), leaf, instruction)

@@ -264,13 +264,17 @@ class Traffic:
 
     def _is_made_anywhere(self, leaf: Leaf, depth: int) -> bool:
         instruction = leaf.instruction
-        own = next((r for r in leaf.relations if r.instruction is instruction and r.call is not None), None)
+        own = None
+        for relation in leaf.relations:
+            if relation.instruction is instruction and relation.call is not None:
+                own = relation
+                break
         if own is None or not instruction.shape.is_array or is_structure(instruction):
             return False
         operands = own.leaves[:-1]
         if (operands and not depth) or not self._makes_any_tile(own):
             return False
-        return all(x.tiling(self.order).is_replicated or self.is_free(x, depth - 1) for x in operands)
+        return all(x.is_replicated or self.is_free(x, depth - 1) for x in operands)
 
     def _is_fused(self, leaf: Leaf) -> bool:
         """Whether a compiler computes a value where its only user reads it, so that it never lies in memory."""

@@ -110,6 +110,13 @@ class Leaf:
         """
         return self.made_of_scalars and self.annotation is None
 
+    @property
+    def is_replicated(self) -> bool:
+        """Whether every device holds all of it, under the digits found so far."""
+        if self.fixed_sharding is not None:
+            return self.tiling(None).is_replicated
+        return not any(self.dims) and not self.unreduced
+
     def tiling(self, order: tuple[int, ...] | None) -> Tiling:
         """Returns the tiling with the digits found so far."""
         if self.fixed_sharding is not None:
@@ -117,8 +124,7 @@ class Leaf:
         return known_tiling(self.dims, self.unreduced, order, self.manual)
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(NamedTuple):
     """The op that brought digits, and the dimension of the leaf that they came from."""
 
     via: Instruction
@@ -126,8 +132,7 @@ class Cause:
     dim: int
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
+class Gain(NamedTuple):
     """Digits that a dimension got at one time, major to minor; `cause` is None for annotated digits."""
 
     digits: Digits
