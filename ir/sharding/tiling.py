@@ -36,7 +36,7 @@ class Tiling(KeptHash):
 
     @staticmethod
     def replicated(rank: int) -> Tiling:
-        return Tiling(((),) * rank)
+        return known_tiling(((),) * rank)
 
     @property
     def is_replicated(self) -> bool:
@@ -58,8 +58,11 @@ class Tiling(KeptHash):
 
     def canonical(self) -> Tiling:
         unreduced, manual = (merge(sorted(d, key=lambda d: -d.stride)) for d in (self.unreduced, self.manual))
-        return Tiling(tuple(merge(d) for d in self.dims), unreduced,
-                      self.order if any(self.dims) or unreduced or manual else None, manual, self.device)
+        dims = tuple([merge(d) for d in self.dims])
+        order = self.order if any(dims) or unreduced or manual else None
+        if self.device is None:
+            return known_tiling(dims, unreduced, order, manual)
+        return Tiling(dims, unreduced, order, manual, self.device)
 
     def is_consistent(self) -> bool:
         """Whether no digit is used twice."""
