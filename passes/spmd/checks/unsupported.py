@@ -61,12 +61,11 @@ def _acts_outside(instruction: Instruction) -> bool:
     """Whether the number of runs of an instruction matters. Excludes hidden random states, which are alike on all
     devices.
     """
-    if instruction.op.is_collective or instruction.op.interface(Draws):
+    op = instruction.op
+    if not op.has_side_effect(instruction.attributes) or op.is_collective or op.interface(Draws):
         return False
     known = behaviour_of(instruction)
-    if known is not None and (known.has_rule or known.only_annotates or known.is_manual_boundary):
-        return False
-    return instruction.op.has_side_effect(instruction.attributes)
+    return known is None or not (known.has_rule or known.only_annotates or known.is_manual_boundary)
 
 
 def _is_manual(instruction: Instruction) -> bool:
