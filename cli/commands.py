@@ -301,8 +301,8 @@ COMMANDS = {
          "hloom explain examples/mlp_named.hlo h --without w1"),
     ),
     "rules": Command(
-        "print the sharding rule of every op", "cli.shardings:rules",
-        (*PROGRAM, JSON), ("hloom rules examples/mlp_named.hlo",),
+        "print the sharding rules of ops, those of equal ops once", "cli.shardings:rules",
+        (*PROGRAM, flag("--all", "print a line for each op"), JSON), ("hloom rules examples/mlp_named.hlo",),
     ),
     "picture": Command(
         "draw which devices hold which tiles of an array", "cli.shardings:picture_command",
