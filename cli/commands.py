@@ -328,7 +328,7 @@ COMMANDS = {
         (argument("place", metavar="FILE.py:FUNCTION", type=a.python_place,
                   help="a function without arguments that returns (f, args), or f lowered by JAX; args are arrays or "
                        "jax.ShapeDtypeStructs"),
-         argument("--out", metavar="F.hlo", help="write the program there (default: standard output)"),
+         argument("-o", "--out", metavar="F.hlo", help="write the program there (default: standard output)"),
          argument("--devices", type=a.positive, metavar="N", help="give JAX N virtual CPU devices for its meshes")),
         ("hloom from-jax examples/train_step.py:program --out step.hlo",
          "hloom from-jax examples/train_step.py:program > step.hlo"),
