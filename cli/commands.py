@@ -301,8 +301,8 @@ COMMANDS = {
          "hloom explain examples/mlp_named.hlo h --without w1"),
     ),
     "rules": Command(
-        "print the sharding rule of every op", "cli.shardings:rules",
-        (*PROGRAM, JSON), ("hloom rules examples/mlp_named.hlo",),
+        "print the sharding rules of ops, those of equal ops once", "cli.shardings:rules",
+        (*PROGRAM, flag("--all", "print a line for each op"), JSON), ("hloom rules examples/mlp_named.hlo",),
     ),
     "picture": Command(
         "draw which devices hold which tiles of an array", "cli.shardings:picture_command",
@@ -328,7 +328,7 @@ COMMANDS = {
         (argument("place", metavar="FILE.py:FUNCTION", type=a.python_place,
                   help="a function without arguments that returns (f, args), or f lowered by JAX; args are arrays or "
                        "jax.ShapeDtypeStructs"),
-         argument("--out", metavar="F.hlo", help="write the program there (default: standard output)"),
+         argument("-o", "--out", metavar="F.hlo", help="write the program there (default: standard output)"),
          argument("--devices", type=a.positive, metavar="N", help="give JAX N virtual CPU devices for its meshes")),
         ("hloom from-jax examples/train_step.py:program --out step.hlo",
          "hloom from-jax examples/train_step.py:program > step.hlo"),

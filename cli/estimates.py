@@ -12,18 +12,20 @@ from collections.abc import Sequence
 from ..ir.disk_cache import folder, read_kept, write_kept
 
 _SUFFIX = ".seconds"
+_ALIKE = 4.0  # ratio of sizes, up to which times grow like them
 _NAME = re.compile(r"\S*[\d./]\S*")  # of a file, or a number
 
 
 def estimate(part: str, command: Sequence[str]) -> float | None:
-    """Returns the seconds that a part of a command will take; None if it has never taken long."""
+    """Returns the seconds that a part of a command will take; None if it has not taken long for such a size."""
     place, size = folder(), _size(command)
     found = read_kept(_key(part, command), place, _SUFFIX) if place is not None else None
     try:
         seconds, before = map(float, found.split()) if found else (0.0, 0.0)
     except ValueError:
         return None
-    return seconds * (size / before if size and before else 1.0) or None
+    ratio = size / before if size and before else 1.0
+    return seconds * ratio or None if 1 / _ALIKE <= ratio <= _ALIKE else None
 
 
 def keep(part: str, command: Sequence[str], seconds: float) -> None:

@@ -61,9 +61,12 @@ class Parser(argparse.ArgumentParser):
         self.later: Sequence[Callable[[Parser], object]] = ()
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Parses arguments, as argparse calls it for the chosen command."""
+        """Parses arguments, as argparse calls it for the chosen command, which reports those that it has not."""
         self.complete()
-        return super().parse_known_args(*arguments, **options)
+        found, unknown = super().parse_known_args(*arguments, **options)
+        if unknown and not self.commands:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
     def complete(self) -> Parser:
         """Adds the arguments that are not yet added, and returns the parser."""

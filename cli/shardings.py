@@ -144,12 +144,17 @@ def explain_command(args: argparse.Namespace) -> int:
 
 
 def rules(args: argparse.Namespace) -> int:
-    """Prints the sharding rule of every op, which propagation and the partitioner use."""
+    """Prints the sharding rules of ops, which propagation and the partitioner use."""
     records = rules_of(read_program(args))
     if args.json:
         print_json(records)
-    else:
-        say("".join(f"{r['name']} = {r['opcode']} {r['rule']}\n" for r in records), end="")
+        return EXIT_OK
+    groups: dict[object, list[dict[str, str]]] = {}
+    for n, r in enumerate(records):
+        groups.setdefault(n if args.all else (r["opcode"], r["rule"]), []).append(r)
+    for first, *others in groups.values():
+        more = f" (+{len(others)})" if others else ""
+        say(f"{first['name']}{more} = {first['opcode']} {first['rule']}")
     return EXIT_OK
 
 

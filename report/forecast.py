@@ -209,5 +209,5 @@ def forecast_text(found: StepForecast) -> str:
     else:
         lines.append("confidence: no step of this machine was compared")
     lines += [f"peak memory: {found.peak:,} bytes at {schedule.at}, the largest buffers of it", ""]
-    lines.append(buffers_table(schedule.memory.buffers[:_BUFFERS], _BUFFERS))
+    lines.append(buffers_table(schedule.memory.buffers, _BUFFERS, others=False))
     return "\n".join(lines)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from ..cost.memory import LiveBuffer, LiveMemory, Moment
+from .collectives import numberless
 from .columns import columns
 
 HEAD = ("bytes", "buffer", "kind", "shape", "source")
@@ -26,10 +27,20 @@ def totals_table(found: LiveMemory) -> str:
     return columns([("", "bytes", ""), *rows], (False, True, False))
 
 
-def buffers_table(found: Sequence[LiveBuffer], limit: int) -> str:
-    """Returns one line for each of the `limit` largest buffers, and one for all others. `found` is largest first."""
-    rows = [HEAD, *(_row(b) for b in found[:limit])]
-    if rest := found[limit:]:
+def alike_buffers(found: Sequence[LiveBuffer]) -> list[list[LiveBuffer]]:
+    """Returns groups of buffers of one size whose names differ in numbers only, those that take most together first."""
+    groups: dict[tuple[object, ...], list[LiveBuffer]] = {}
+    for b in found:
+        names = (numberless(b.name), numberless(b.op_name))
+        groups.setdefault((b.bytes, b.kind, b.shape, b.source, *names), []).append(b)
+    return sorted(groups.values(), key=lambda group: -group[0].bytes * len(group))
+
+
+def buffers_table(found: Sequence[LiveBuffer], limit: int, others: bool = True) -> str:
+    """Returns one line for each of the `limit` largest groups of buffers, and one for all `others`."""
+    groups = alike_buffers(found)
+    rows = [HEAD, *map(_row, groups[:limit])]
+    if others and (rest := [b for group in groups[limit:] for b in group]):
         rows.append((f"{sum(b.bytes for b in rest):,}", f"{len(rest)} smaller", "", "", ""))
     return columns(rows, RIGHT)
 
@@ -44,5 +55,7 @@ def curve_text(curve: Sequence[Moment]) -> str:
     return columns([("live bytes", "", "at"), *rows], (True, False, False))
 
 
-def _row(b: LiveBuffer) -> tuple[str, ...]:
-    return f"{b.bytes:,}", b.name, b.kind, b.shape, " ".join(filter(None, (b.source, b.op_name)))
+def _row(group: Sequence[LiveBuffer]) -> tuple[str, ...]:
+    b, more = group[0], f" (+{len(group) - 1})" if len(group) > 1 else ""
+    source = " ".join(filter(None, (b.source, b.op_name)))
+    return f"{b.bytes * len(group):,}", b.name + more, b.kind, b.shape, source

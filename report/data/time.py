@@ -12,6 +12,7 @@ from typing import Any
 from ...cost.timeline import COMPUTE, TOGETHER, Event
 from ...ir.graph.instruction import Instruction
 from ..measured import TraceSpan
+from ..memory import alike_buffers
 from ..schedule import Schedule, live_bytes
 
 Record = dict[str, Any]
@@ -100,7 +101,8 @@ def memory_record(schedule: Schedule) -> Record:
     curve = [max(points[i : i + step], key=lambda p: p[1]) for i in range(0, len(points), step)]
     totals = {key: getattr(memory, key) for key in ("parameters", "constants", "results", "aliased", "temporary")}
     buffers = [
-        {"kind": b.kind, "name": b.name, "shape": b.shape, "bytes": b.bytes, "op_name": b.op_name, "source": b.source}
-        for b in memory.buffers[:_BUFFERS]
+        {"kind": b.kind, "name": b.name, "shape": b.shape, "bytes": b.bytes, "op_name": b.op_name, "source": b.source,
+         "count": len(group)}
+        for group in alike_buffers(memory.buffers)[:_BUFFERS] for b in group[:1]
     ]
     return {"peak": memory.peak, "at": memory.at, **totals, "curve": [list(p) for p in curve], "buffers": buffers}

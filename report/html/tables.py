@@ -97,10 +97,12 @@ def memory_part(plan: Record) -> Markup:
     """The largest buffers at the peak; the script draws the timeline and the curve above them."""
     memory = plan["memory"]
     rows = [
-        (sized(b["bytes"]), b["name"], b["kind"], b["shape"], b["source"] or b["op_name"]) for b in memory["buffers"]
-    ]
+        (sized(b["bytes"] * b["count"]), b["count"] if b["count"] > 1 else "", b["name"], b["kind"], b["shape"],
+         b["source"] or b["op_name"])
+        for b in memory["buffers"]
+    ]  # fmt: skip
     title = element("h3", f"Largest buffers at the peak, {sized(memory['peak'])} at {memory['at']}")
-    buffers = _scroll(table(("bytes", "buffer", "kind", "shape", "source"), rows, (0,), "buffers"))
+    buffers = _scroll(table(("bytes", "times", "buffer", "kind", "shape", "source"), rows, (0, 1), "buffers"))
     return joined((element("div", class_="timeline js"), title, buffers))
 
 

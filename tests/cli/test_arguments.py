@@ -46,6 +46,15 @@ def test_help_has_examples_and_defaults(name: str, capsys: pytest.CaptureFixture
             assert f"(default: {action.default})" in " ".join(shown.split()), action.dest
 
 
+def test_an_unknown_option_leads_to_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(["comm", str(NAMED), "--unknown"])
+    assert done.value.code == 2
+    assert capsys.readouterr().err == (
+        "usage: hloom comm [OPTION ..] FILE\nhloom comm: error: unrecognized arguments: --unknown\n"
+        "  help: hloom comm --help lists the options\n")  # fmt: skip
+
+
 RUNNABLE = [e for c in COMMANDS.values() for e in c.examples if "--ranks" not in e and e[:6] == "hloom "]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 from pathlib import Path
 
@@ -44,6 +45,19 @@ def test_json_and_lines_of_the_source(tmp_path: Path) -> None:
     assert found["peak"] == sum(b["bytes"] for b in found["buffers"]) == max(m["bytes"] for m in found["curve"])
     assert found["at"] in {m["name"] for m in found["curve"]}
     assert any(b["source"].startswith("make_mlp.py:") for b in found["buffers"])
+
+
+def test_equal_buffers_are_one_line() -> None:
+    step = EXAMPLES / "transformer_train.hlo"
+    found = json.loads(hloom("memory", step, "--json", cwd=EXAMPLES).out)
+    table = hloom("memory", step, "--largest", "1000", cwd=EXAMPLES).out.partition("largest at the peak\n")[2]
+    rows = table.partition("\n\n")[0].splitlines()[1:]
+    sizes = [int(row.split()[0].replace(",", "")) for row in rows]
+    more = sum(int(n) for row in rows for n in re.findall(r" \(\+(\d+)\) ", row))
+    assert sum(sizes) == found["peak"]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(rows) + more == len(found["buffers"])
+    assert more > 20
 
 
 def test_native_arena(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +70,10 @@ def test_rules(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rules", MLP]) == 0
     shown = capsys.readouterr().out
     assert "xw = dot ([i k], [k j]) -> [i j] {i=8, j=32, k=16} reduction={k}\n" in shown
+    step = str(EXAMPLES / "transformer_train.hlo")
+    few, every = ((main(["rules", step, *more]), capsys.readouterr().out.splitlines())[1] for more in ([], ["--all"]))
+    more = sum(int(n) for n in re.findall(r" \(\+(\d+)\) = ", "\n".join(few)))
+    assert len(few) + more == len(every) > 5 * len(few)
 
 
 def test_picture(capsys: pytest.CaptureFixture[str]) -> None:
