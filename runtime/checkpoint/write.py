@@ -23,6 +23,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...ir.types.literal import Array
+from ..fabric.rehearsal import Fault
 from .layout import StateLayout
 from .manifest import BLOCK, FILE, Manifest, SavedTile, manifest_text, tiles_of
 from .step_folder import CheckpointError, commit, part_path, prune, refuse, writing
@@ -47,6 +48,7 @@ class Target:
     keep: int = 2
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
     stopping: threading.Event = field(default_factory=threading.Event)  # ends the wait for ranks that are lost
+    faults: Sequence[Fault] = ()  # of this rank, to rehearse
 
     def write(self, step: int, tiles: Mapping[int, Sequence[Array]]) -> None:
         """Writes this rank's part of a step, and on rank 0 completes the step. `tiles` has the local arrays of each
@@ -57,7 +59,7 @@ class Target:
             folder.mkdir(parents=True, exist_ok=True)
         try:
             with writing(self.directory):
-                self._leave_note(folder, {"tiles": [asdict(tile) for tile in self._write_tiles(folder, tiles)]})
+                self._leave_note(folder, {"tiles": [asdict(tile) for tile in self._write_tiles(folder, step, tiles)]})
         except CheckpointError as error:
             failed = error
             with contextlib.suppress(OSError):
@@ -72,7 +74,7 @@ class Target:
     def _tiles_file(self) -> str:
         return f"tiles-{self.rank}"
 
-    def _write_tiles(self, folder: Path, tiles: Mapping[int, Sequence[Array]]) -> list[SavedTile]:
+    def _write_tiles(self, folder: Path, step: int, tiles: Mapping[int, Sequence[Array]]) -> list[SavedTile]:
         found: list[SavedTile] = []
         with (folder / self._tiles_file).open("wb", buffering=0) as file:
             for number, box, device in self.layout.writers(self.rank_of):
@@ -82,6 +84,8 @@ class Target:
                 local = tiles[device][number]
                 data = dense_bytes(local[tuple(slice(0, b - a) for a, b in box)])
                 found.append(SavedTile(number, box, self._tiles_file, file.tell(), _write(file, data)))
+            for fault in self.faults:
+                fault.strike(step)
             os.fsync(file.fileno())
         return found
 

@@ -131,6 +131,23 @@ def test_a_rank_killed_at_any_collective(name: str, way: str, tmp_path: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", ["fold", "shrink", "restart"])
+@pytest.mark.parametrize("fault", ["0,write:4,kill", "1,write:4,kill", "1,write:4,stop"])
+def test_a_failure_while_a_checkpoint_is_written(fault: str, way: str, tmp_path: Path) -> None:
+    """The job goes on from the checkpoint before it, with the numbers of the run in which that was planned."""
+    failed, plan = tmp_path / "failed", tmp_path / "planned"
+    more = ("--every", "2", "--steps", "7", "--ranks", "3", "--on-failure", way, "--timeout", "20", "--fault", fault)
+    done = train(MLP, failed, *more, "--snapshots", "0")
+    assert done.code == 0, done.err
+    (said,) = re.findall(r"the job goes on at step (\d+), on \d ranks(?: and a mesh of (\S+?),? )?", done.err)
+    assert said[0] == "2", done.err
+    planned(MLP, plan, [(2, said[1])], 7)
+    assert losses(failed) == losses(plan)
+    assert state(MLP, failed, 7) == state(MLP, plan, 7)
+    assert not [name for name in os.listdir(failed) if name.startswith(".")]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "more", "said"),
     [
