@@ -12,11 +12,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -80,53 +83,61 @@ def recovery() -> None:
                   flush=True)  # fmt: skip
 
 
-def write(size: int = 1024, times: int = 6) -> None:
+def write(size: int = 1024, times: int = 5) -> None:
     np.ones((4 * size, 262144), np.float32)  # a virtual machine's memory is slow when it is first touched
     local = hloom.partition(hloom.parse(STATE.format(n=size)))
     values = np.random.default_rng(0).random((size, 262144), dtype=np.float32)
-    best = {"save": 1e9, "dd": 1e9}
+    seconds: dict[str, list[float]] = {"save": [], "dd": []}
     with tempfile.TemporaryDirectory(dir=ROOT) as temporary, tempfile.NamedTemporaryFile(dir="/dev/shm") as source:
         values.tofile(source.name)
         for _ in range(times):
             start = time.perf_counter()
             hloom.checkpoint.save(Path(temporary, "steps"), local, [values])
-            best["save"] = min(best["save"], time.perf_counter() - start)
+            seconds["save"].append(time.perf_counter() - start)
             shutil.rmtree(Path(temporary, "steps"))
             target = Path(temporary, "dd")
             start = time.perf_counter()
             command = ["dd", f"if={source.name}", f"of={target}", "bs=1M", "conv=fsync"]
             subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
-            best["dd"] = min(best["dd"], time.perf_counter() - start)
+            seconds["dd"].append(time.perf_counter() - start)
             target.unlink()
-    rates = {name: values.nbytes / 1e6 / seconds for name, seconds in best.items()}
-    print(f"{values.nbytes / 1e6:.0f} MB: save {rates['save']:.0f} MB/s, dd with fsync {rates['dd']:.0f} MB/s, "
-          f"{rates['save'] / rates['dd']:.2f} of it")  # fmt: skip
+    rates = {name: values.nbytes / 1e6 / statistics.median(found) for name, found in seconds.items()}
+    pairs = sorted(dd / save for save, dd in zip(seconds["save"], seconds["dd"], strict=True))
+    print(f"{values.nbytes / 1e6:.0f} MB, median of {times}: save {rates['save']:.0f} MB/s, dd with fsync "
+          f"{rates['dd']:.0f} MB/s, {rates['save'] / rates['dd']:.2f} of it; by pairs "
+          f"{pairs[0]:.2f} to {pairs[-1]:.2f}")  # fmt: skip
 
 
-def beside(size: int = 256) -> None:
-    """A product in a loop, with and without a checkpoint written by a thread."""
+def beside(size: int = 1024, times: int = 3) -> None:
+    """Products in a loop, with and without a checkpoint written by a thread, in turns."""
+    np.ones((4 * size, 262144), np.float32)
     local = hloom.partition(hloom.parse(STATE.format(n=size)))
     values = np.random.default_rng(0).random((size, 262144), dtype=np.float32)
     a = np.ones((1024, 1024), np.float32)
+    found: dict[str, list[float]] = {"write": [], "alone": [], "beside": []}
 
-    def work() -> float:
+    def timed(name: str, action: Callable[[], object]) -> None:
         start = time.perf_counter()
-        for _ in range(40):
+        action()
+        found[name].append(time.perf_counter() - start)
+
+    def work(count: int) -> None:
+        for _ in range(count):
             np.matmul(a, a)
-        return time.perf_counter() - start
 
     with tempfile.TemporaryDirectory(dir=ROOT) as temporary:
-        start = time.perf_counter()
-        hloom.checkpoint.save(Path(temporary), local, [values], step=0, keep=1)
-        alone, written = min(work() for _ in range(3)), time.perf_counter() - start
-        written -= alone
-        found: list[float] = []
-        for number in range(1, 4):
-            thread = threading.Thread(target=hloom.checkpoint.save, args=(Path(temporary), local, [values], number))
+        for number in range(times):
+            save = partial(hloom.checkpoint.save, Path(temporary), local, [values], number, keep=1)
+            timed("write", save)
+            products = partial(work, 2 + int(found["write"][0] / 0.02))  # which take longer than the write
+            timed("alone", products)
+            thread = threading.Thread(target=save)
             thread.start()
-            found.append(work())
+            timed("beside", products)
             thread.join()
-    print(f"work {alone:.3f} s alone, {min(found):.3f} s beside a write of {written:.2f} s")
+    write, alone, both = (statistics.median(found[name]) for name in ("write", "alone", "beside"))
+    print(f"{values.nbytes / 1e6:.0f} MB, median of {times}: work {alone:.2f} s alone, {both:.2f} s beside a write of "
+          f"{write:.2f} s, slower by {(both - alone) / write:.2f} of it")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -290,7 +290,8 @@ CHECKPOINT = (
 FAULT = argument("--fault", type=fault, action="append", default=[],
          metavar="RANK,COLLECTIVE,kill|stop|slow|drop-host[,START]",
          help="rehearse a failure: the rank dies, stops, becomes slow or loses its host at its collective of this "
-              "number, counted from 0 over all steps, in the first start of the job or that of this number",
+              "number, counted from 0 over all steps, or while it writes the checkpoint of a step (write:STEP in place "
+              "of the number), in the first start of the job or that of this number",
          )  # fmt: skip
 
 RECOVERY = (

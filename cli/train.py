@@ -86,7 +86,7 @@ def _launched(args: argparse.Namespace, job: Job) -> int:
         ranks, sizes = now.ranks + args.spares, now.mesh or mesh
         ahead = partial(leave_smaller, args, sizes, now.ranks) if args.on_failure == SHRINK and sizes else None
         code = launch([*args.argv, *more], ranks, left=again.packed(), survives=args.on_failure in (FOLD, SHRINK),
-                      orderly=ORDERLY, meanwhile=ahead)  # fmt: skip
+                      orderly=ORDERLY, meanwhile=ahead, hosts=recovery.hosts.text)  # fmt: skip
         done = max(steps_in(args.checkpoint), default=0) >= args.steps
         return EXIT_RANK_FAILED if code == EXIT_OK and not done else code  # mpiexec may not tell of a lost host
 

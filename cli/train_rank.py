@@ -131,8 +131,11 @@ class TrainingRank:
             inputs = StepInputs(job.program.module, count, args.inputs, args.seed)
             with ranks.program(job.program.local, self.executable) as running:
                 self.executable = running.executable
-                running.rehearse([fault for fault in args.fault if fault.start == self.number])
+                faults = [fault for fault in args.fault if fault.start == self.number]
+                running.rehearse(faults)
                 plan = plan_of(args, len({host for host, _ in running.watch.peers}))
+                if plan is not None:
+                    plan.faults = [fault for fault in faults if fault.is_write and fault.rank == comm.rank]
                 trainer = Trainer(running, inputs, count, plan, comm, running.watch, warn, self.memory, held)
                 if lost is not None:
                     trainer.begun = lambda: tell(f"hloom: {self._said(trainer, lost)}")

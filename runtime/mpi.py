@@ -96,7 +96,7 @@ class MpiProgram:
 
     def rehearse(self, faults: Sequence[Fault]) -> None:
         """Makes later runs fail as the faults of this rank say."""
-        own = [fault for fault in faults if fault.rank == self.comm.rank]
+        own = [fault for fault in faults if fault.rank == self.comm.rank and not fault.is_write]
         self._rehearsed = RehearsedFabric(self.fabric, own) if own else None
 
     def local_inputs(self, inputs: Sequence[Array], poison: bool = False) -> list[list[Array]]:

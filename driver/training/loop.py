@@ -26,6 +26,7 @@ from ...runtime.checkpoint.background import BackgroundWriter
 from ...runtime.checkpoint.layout import StateLayout
 from ...runtime.checkpoint.step_folder import remove_hidden, steps_in
 from ...runtime.checkpoint.write import Target
+from ...runtime.fabric.rehearsal import Fault
 from ...runtime.global_arrays import split_inputs
 from ...runtime.plan.executable import Executable
 from ...runtime.ranks.blocks import ranks_of
@@ -83,11 +84,12 @@ def state_count(local: Module, asked: int | None = None) -> int:
 
 @dataclass
 class CheckpointPlan:
-    """Where checkpoints go, when, and how many stay."""
+    """Where checkpoints go, when, how many stay, and the failures of this rank's writes, to rehearse."""
 
     directory: Path
     cadence: Cadence = field(default_factory=Cadence)
     keep: int = 2
+    faults: Sequence[Fault] = ()
 
 
 class Trainer:
@@ -201,10 +203,11 @@ class Trainer:
             self.writer.abandon()
 
     def _save(self, writer: BackgroundWriter) -> None:
-        failed = writer.begin(self.step, self._tiles())
+        failed = writer.finish()
         if failed is not None:
             self.tell(f"{failed}; the run goes on, with the checkpoint before")
-        self._next = self._plan_next()
+        self._next = self._plan_next()  # by rank 0, so that no rank begins before the step before is complete
+        writer.begin(self.step, self._tiles())
 
     def _tiles(self) -> dict[int, list[Array]]:
         return dict(zip(self.program.devices, self.state, strict=True))
@@ -238,4 +241,4 @@ class Trainer:
             remove_hidden(plan.directory)
         attempt = broadcast(self.comm, uuid.uuid4().hex.encode(), _WHERE, None).decode()
         ranks = ranks_of(self.comm.size, layout.grid.size)
-        return Target(plan.directory, layout, ranks, self.comm.rank, attempt, plan.keep)
+        return Target(plan.directory, layout, ranks, self.comm.rank, attempt, plan.keep, faults=plan.faults)

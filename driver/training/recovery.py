@@ -2,17 +2,19 @@
 
 `restart` takes as many ranks as before, and one less where two starts in a row have come no further. `fold` takes one
 rank less for the same devices, so the numbers stay as they are. `shrink` takes one rank less and fewer devices: the
-program is divided anew for a smaller mesh. In all cases the state comes from the newest checkpoint.
+program is divided anew for a smaller mesh. In all cases the state comes from the newest checkpoint. Where hosts do not
+answer any more, a job takes as many ranks less as they had slots.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...runtime.checkpoint.step_folder import steps_in
+from ...runtime.ranks.hosts import HostFile
 
 RESTART, FOLD, SHRINK = WAYS = ("restart", "fold", "shrink")
 _MOST_STUCK = 2  # starts without a new checkpoint, after which a rank is given up
@@ -32,13 +34,14 @@ class JobStart:
 @dataclass
 class Recovery:
     """Runs a job until it ends otherwise than by a lost rank, or `most` starts were made. `tell` reports each start
-    after the first.
+    after the first. `hosts` are those of the job.
     """
 
     way: str
     directory: Path
     most: int
     tell: Callable[[str], None]
+    hosts: HostFile = field(default_factory=HostFile)
 
     def run(self, start: JobStart, mesh: Mapping[str, int], launch: Callable[[JobStart], int], lost: int) -> int:
         """Launches a job and returns its exit code. `lost` is the code of a job that lost a rank; `mesh` has the sizes
@@ -52,6 +55,8 @@ class Recovery:
                 return code
             stuck = stuck + 1 if self._newest() == before else 0
             ranks = start.ranks - (self.way != RESTART or stuck >= _MOST_STUCK)
+            known = len(self.hosts.dead)
+            ranks = min(ranks, self.hosts.leave_out_dead(start.ranks))
             if not ranks:
                 return code
             if ranks < start.ranks:
@@ -61,16 +66,17 @@ class Recovery:
                 mesh, ranks = shrunk(mesh, start.ranks, ranks)
                 sizes = mesh
             start = JobStart(start.number + 1, ranks, sizes)
-            self.tell(self._said(start))
+            self.tell(self._said(start, self.hosts.dead[known:]))
 
     def _newest(self) -> int:
         return next(iter(steps_in(self.directory)), 0)
 
-    def _said(self, start: JobStart) -> str:
+    def _said(self, start: JobStart, silent: Sequence[str]) -> str:
         on = f"{start.ranks} rank{'s' if start.ranks > 1 else ''}"
         if start.mesh is not None:
             on += " and a mesh of " + ",".join(f"{axis}={size}" for axis, size in start.mesh.items())
-        return f"a rank was lost: start {start.number + 1} of the job goes on at step {self._newest()}, on {on}"
+        lost = "".join(f", host {host} does not answer" for host in silent)
+        return f"a rank was lost{lost}: start {start.number + 1} of the job goes on at step {self._newest()}, on {on}"
 
 
 def shrunk(mesh: Mapping[str, int], ranks: int, left: int) -> tuple[dict[str, int], int]:

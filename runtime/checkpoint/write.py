@@ -13,9 +13,7 @@ import os
 import shutil
 import threading
 import time
-import zlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -23,13 +21,13 @@ from typing import Any, cast
 import numpy as np
 
 from ...ir.types.literal import Array
+from ..fabric.rehearsal import Fault
 from .layout import StateLayout
-from .manifest import BLOCK, FILE, Manifest, SavedTile, manifest_text, tiles_of
+from .manifest import FILE, Manifest, SavedTile, manifest_text, tiles_of
 from .step_folder import CheckpointError, commit, part_path, prune, refuse, writing
+from .tile_file import TileFile
 
-_ALIGNED = 64  # bytes, so that a mapped tile can be used in place
 _PAUSE = 0.002
-_FLUSHED = 128  # blocks, after which they are brought to the disk
 WAIT_SECONDS = 600.0  # for the notes of other ranks
 
 
@@ -47,6 +45,7 @@ class Target:
     keep: int = 2
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
     stopping: threading.Event = field(default_factory=threading.Event)  # ends the wait for ranks that are lost
+    faults: Sequence[Fault] = ()  # of this rank, to rehearse
 
     def write(self, step: int, tiles: Mapping[int, Sequence[Array]]) -> None:
         """Writes this rank's part of a step, and on rank 0 completes the step. `tiles` has the local arrays of each
@@ -57,7 +56,7 @@ class Target:
             folder.mkdir(parents=True, exist_ok=True)
         try:
             with writing(self.directory):
-                self._leave_note(folder, {"tiles": [asdict(tile) for tile in self._write_tiles(folder, tiles)]})
+                self._leave_note(folder, {"tiles": [asdict(tile) for tile in self._write_tiles(folder, step, tiles)]})
         except CheckpointError as error:
             failed = error
             with contextlib.suppress(OSError):
@@ -72,17 +71,18 @@ class Target:
     def _tiles_file(self) -> str:
         return f"tiles-{self.rank}"
 
-    def _write_tiles(self, folder: Path, tiles: Mapping[int, Sequence[Array]]) -> list[SavedTile]:
+    def _write_tiles(self, folder: Path, step: int, tiles: Mapping[int, Sequence[Array]]) -> list[SavedTile]:
         found: list[SavedTile] = []
-        with (folder / self._tiles_file).open("wb", buffering=0) as file:
+        with TileFile(folder / self._tiles_file) as file:
             for number, box, device in self.layout.writers(self.rank_of):
                 if self.rank_of[device] != self.rank:
                     continue
-                file.write(bytes(-file.tell() % _ALIGNED))
                 local = tiles[device][number]
                 data = dense_bytes(local[tuple(slice(0, b - a) for a, b in box)])
-                found.append(SavedTile(number, box, self._tiles_file, file.tell(), _write(file, data)))
-            os.fsync(file.fileno())
+                found.append(SavedTile(number, box, self._tiles_file, *file.write(data)))
+            for fault in self.faults:
+                fault.strike(step)
+            file.sync()
         return found
 
     def _leave_note(self, folder: Path, note: dict[str, Any]) -> None:
@@ -125,29 +125,6 @@ class Target:
 def dense_bytes(array: Array) -> memoryview:
     """Returns the bytes of an array in row-major order; a view if they lie so."""
     return memoryview(cast(Any, np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
-
-
-def _write(file: Any, data: memoryview) -> tuple[int, ...]:
-    """Writes a tile and returns the checksums of its blocks. Threads compute those of a large tile, and bring what is
-    written to the disk, meanwhile.
-    """
-    blocks = [data[start : start + BLOCK] for start in range(0, len(data), BLOCK)]
-    with ThreadPoolExecutor(2, "hloom-checkpoint") as pool:
-        is_large = len(blocks) > _FLUSHED
-        sums = pool.submit(_checksums, blocks) if is_large else None
-        flushes: list[Future[None]] = []
-        for number, block in enumerate(blocks, 1):
-            while block:
-                block = block[file.write(block) :]
-            if is_large and number % _FLUSHED == 0 and all(flush.done() for flush in flushes):
-                flushes.append(pool.submit(os.fsync, file.fileno()))
-        for flush in flushes:
-            flush.result()
-        return sums.result() if sums is not None else _checksums(blocks)
-
-
-def _checksums(blocks: Sequence[memoryview]) -> tuple[int, ...]:
-    return tuple(map(zlib.crc32, blocks))
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -2,7 +2,8 @@
 chooses.
 
 The collectives of a rank are counted from 0 as they start, over all steps of a run, so that a rehearsal fails at the
-same point each time.
+same point each time. A rank can also fail at the write of a checkpoint: when its tiles are in the file and before it
+tells the others, so that the checkpoint is never complete.
 """
 
 from __future__ import annotations
@@ -19,31 +20,37 @@ from ..ranks.processes import children
 from .collective import GridCollective, Operands
 
 KILL, STOP, SLOW, DROP_HOST = KINDS = ("kill", "stop", "slow", "drop-host")
+_WRITE = "write:"
 SLOW_SECONDS = 0.05  # that each collective of a slow rank takes longer
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A failure of a rank at its collective of this number, in the start of the job with the number `start`."""
+    """A failure of a rank at its collective of this number, or at its write of the checkpoint of this step, in start
+    number `start` of the job.
+    """
 
     rank: int
     collective: int
     kind: str
     start: int = 0
+    is_write: bool = False
 
     @staticmethod
     def parse(text: str) -> Fault:
-        """Reads `RANK,COLLECTIVE,KIND[,START]`. Raises ValueError for anything else."""
-        rank, collective, kind, *start = text.split(",")
+        """Reads `RANK,COLLECTIVE,KIND[,START]` or `RANK,write:STEP,KIND[,START]`. Raises ValueError for anything else.
+        """
+        rank, place, kind, *start = text.split(",")
+        collective = place.removeprefix(_WRITE)
         if kind not in KINDS or len(start) > 1:
             raise ValueError(text)
         numbers = [int(part) for part in (rank, collective, *start)]
         if min(numbers) < 0:
             raise ValueError(text)
-        return Fault(numbers[0], numbers[1], kind, *numbers[2:])
+        return Fault(numbers[0], numbers[1], kind, *numbers[2:], is_write=place.startswith(_WRITE))
 
     def strike(self, collective: int) -> None:
-        """Fails, if the rank has come to the collective."""
+        """Fails, if the rank has come to the collective, or to the step for a failure at a write."""
         if self.kind == SLOW and collective >= self.collective:
             time.sleep(SLOW_SECONDS)
         elif self.kind == DROP_HOST and collective == self.collective:

@@ -32,6 +32,7 @@ from typing import Any
 
 from .cores import core_count
 from .failed import EXIT_RANK_FAILED
+from .hosts import HOST_FILE
 from .leftovers import remove_leftovers
 from .library import EXIT_MPI_MISSING, ONE_SIDED, MpiMissing, load_mpi
 from .processes import status
@@ -99,7 +100,7 @@ def find_mpiexec() -> str:
 
 def launch(
     argv: list[str], ranks: int, program: Sequence[str] = ("-m", "hloom"), left: bytes = b"", survives: bool = False,
-    orderly: Sequence[int] = (), meanwhile: Callable[[Leave], None] | None = None,
+    orderly: Sequence[int] = (), meanwhile: Callable[[Leave], None] | None = None, hosts: str = "",
 ) -> int:
     """Runs `python -m hloom ARGV` on this many ranks and returns the exit code of the whole.
 
@@ -107,7 +108,7 @@ def launch(
     this host find what is `left` for them (`left_for_ranks`). With `survives` the job goes on when a rank dies, if MPI
     can do that, and ends well if those that are left do. The first of the signals `orderly` comes to the ranks as
     SIGUSR1, and they end when they are ready. `meanwhile` runs in a thread after the first seconds of the job, and may
-    leave more for ranks on this host, under names.
+    leave more for ranks on this host, under names. `hosts` takes the place of the content of Open MPI's host file.
     """
     try:
         mpiexec = find_mpiexec()
@@ -124,6 +125,9 @@ def launch(
         environment = _environment(ranks, folder)
         if left:
             Path(folder, _FIRST).write_bytes(left)
+        if hosts:
+            environment[HOST_FILE] = str(Path(folder, "hosts"))
+            Path(folder, "hosts").write_text(hosts)
         started = time.time()
         with _running(meanwhile, Path(folder)):
             code, stopped_by = _run(command, environment, orderly)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hloom.runtime.checkpoint.step_folder import steps_in
 from support.command_line import EXAMPLES, Outcome, have_mpi, hloom, process
-from support.hosts import cut, have_hosts, hosts
+from support.hosts import cut, fall, have_hosts, hosts
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,6 +46,23 @@ def test_a_lost_host(way: str, faults: tuple[str, ...], said: str, tmp_path: Pat
     assert hloom("train", MLP, "--steps", "6", "--metrics", "one.jsonl", cwd=tmp_path).code == 0
     # MPI adds up between hosts, in its own order.
     assert losses(tmp_path / "m.jsonl") == pytest.approx(losses(tmp_path / "one.jsonl"), rel=1e-5)
+
+
+@pytest.mark.parametrize(("way", "on"), [("restart", "on 2 ranks"), ("shrink", "on 2 ranks and a mesh of data=4")])
+def test_a_host_that_never_answers_again(way: str, on: str, tmp_path: Path) -> None:
+    """The next start leaves it out, and takes the ranks that had slots elsewhere."""
+    more = ("--ranks", "4", "--every", "1", "--on-failure", way, "--steps", "30", "--fault", "0,0,slow")
+    with hosts(tmp_path, 2, slots=2) as (name, variables), ThreadPoolExecutor(1) as pool:
+        running = pool.submit(train, tmp_path, variables, *more)
+        while not running.done() and len(steps_in(tmp_path / "steps")) < 2:
+            time.sleep(0.02)
+        start = time.monotonic()
+        fall(name, 2, variables)
+        done, seconds = running.result(), time.monotonic() - start
+    assert seconds < 60
+    assert (done.code, "host 10.77.0.12 does not answer: start 2 of the job goes on" in done.err) == (0, True), done.err
+    assert on in done.err
+    assert len(losses(tmp_path / "m.jsonl")) == 30
 
 
 def test_a_rank_stopped_alone_on_its_host_is_found_by_the_deadline(tmp_path: Path) -> None:

@@ -131,6 +131,38 @@ def test_a_rank_killed_at_any_collective(name: str, way: str, tmp_path: Path) ->
 
 
 @pytest.mark.slow
+def test_shrink_to_a_program_that_was_prepared(tmp_path: Path) -> None:
+    """A slow rank gives the others time to prepare the next mesh; the numbers are those of the planned change."""
+    failed, plan = tmp_path / "failed", tmp_path / "planned"
+    more = ("--every", "200", "--steps", "105", "--ranks", "4", "--on-failure", "shrink", "--timeout", "20")
+    done = train(MLP, failed, *more, "--fault", "2,0,slow", "--fault", "1,200,kill")
+    assert done.code == 0, done.err
+    ((step, ranks, mesh, place),) = GOES_ON.findall(done.err)
+    assert (step, ranks, mesh, place) == ("100", "3", "data=6", "memory"), done.err
+    assert float(re.findall(r", program ([\d.]+),", done.err)[0]) < 0.2, done.err  # 0.3 to 0.5 where it is made then
+    planned(MLP, plan, [(100, mesh)], 105)
+    assert losses(failed) == losses(plan)
+    assert state(MLP, failed, 105) == state(MLP, plan, 105)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["fold", "shrink", "restart"])
+@pytest.mark.parametrize("fault", ["0,write:4,kill", "1,write:4,kill", "1,write:4,stop"])
+def test_a_failure_while_a_checkpoint_is_written(fault: str, way: str, tmp_path: Path) -> None:
+    """The job goes on from the checkpoint before it, with the numbers of the run in which that was planned."""
+    failed, plan = tmp_path / "failed", tmp_path / "planned"
+    more = ("--every", "2", "--steps", "7", "--ranks", "3", "--on-failure", way, "--timeout", "20", "--fault", fault)
+    done = train(MLP, failed, *more, "--snapshots", "0")
+    assert done.code == 0, done.err
+    (said,) = re.findall(r"the job goes on at step (\d+), on \d ranks(?: and a mesh of (\S+?),? )?", done.err)
+    assert said[0] == "2", done.err
+    planned(MLP, plan, [(2, said[1])], 7)
+    assert losses(failed) == losses(plan)
+    assert state(MLP, failed, 7) == state(MLP, plan, 7)
+    assert not [name for name in os.listdir(failed) if name.startswith(".")]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "more", "said"),
     [

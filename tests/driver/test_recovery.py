@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hloom.driver.training.recovery import JobStart, Recovery, smaller_mesh
 from hloom.runtime.fabric.rehearsal import Fault
+from hloom.runtime.ranks.hosts import HostFile
 
 LOST = 75
 
@@ -44,6 +46,21 @@ def test_fold_and_shrink_take_one_rank_less(tmp_path: Path) -> None:
     assert (code, [(s.ranks, s.mesh) for s in seen]) == (0, [(4, None), (3, {"data": 6}), (2, {"data": 4})])
 
 
+def test_a_host_that_does_not_answer_takes_its_ranks_along(tmp_path: Path) -> None:
+    hosts, told = HostFile(), list[str]()
+    hosts.lines = ["a slots=2", "b slots=2"]
+    seen: list[tuple[int, Any, str]] = []
+
+    def launch(start: JobStart) -> int:
+        seen.append((start.ranks, start.mesh, hosts.text))
+        hosts.leave_out_dead = lambda ranks: (hosts.dead.append("b"), hosts.lines.pop(), ranks // 2)[2]
+        return LOST if len(seen) == 1 else 0
+
+    assert Recovery("shrink", tmp_path, 5, told.append, hosts).run(JobStart(0, 4), {"data": 8}, launch, LOST) == 0
+    assert seen == [(4, None, ""), (2, {"data": 4}, "a slots=2\n")]
+    assert "host b does not answer: start 2 of the job goes on" in told[0]
+
+
 def test_other_errors_and_too_many_failures_end_the_job(tmp_path: Path) -> None:
     assert starts("fold", tmp_path / "a", [(65, 2)])[0] == 65
     assert starts("fold", tmp_path / "b", [(143, 2)])[0] == 143  # stopped by its user
@@ -70,6 +87,7 @@ def test_the_smaller_mesh_keeps_the_most_devices(mesh: dict[str, int], devices: 
 def test_faults() -> None:
     assert Fault.parse("3,40,kill") == Fault(3, 40, "kill", 0)
     assert Fault.parse("0,0,slow,2") == Fault(0, 0, "slow", 2)
-    for text in ("3,40", "3,40,burn", "a,1,kill", "-1,2,kill", "1,2,kill,3,4"):
+    assert Fault.parse("1,write:4,kill,2") == Fault(1, 4, "kill", 2, is_write=True)
+    for text in ("1,write,kill", "1,write:-4,kill", "3,40", "3,40,burn", "a,1,kill", "-1,2,kill", "1,2,kill,3,4"):
         with pytest.raises(ValueError):  # noqa: PT011 (of many kinds)
             Fault.parse(text)

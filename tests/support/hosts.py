@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 NET = "10.77.0"  # the hosts are 10.77.0.11 and so on
 _AGENT = """#!/bin/sh
 host={name}${{1#{net}.1}}; shift
+[ -e "$0-$host-is-dead" ] && sleep 600
 exec ip netns exec "$host" unshare --uts --mount sh -c "hostname $host; mount -t tmpfs none /dev/shm; $*"
 """
 NOBODY = "02:00:00:00:00:99"  # the address of no machine
@@ -52,6 +54,15 @@ def hosts(folder: Path, count: int, slots: int) -> Generator[tuple[str, dict[str
         }  # fmt: skip
     finally:
         _run(*(f"ip netns del {name}{i}" for i in range(1, count + 1)), f"ip link del {name}b", check=False)
+
+
+def fall(name: str, host: int, variables: dict[str, str]) -> None:
+    """Kills all processes of a host, which never answers again."""
+    Path(f"{variables['PRTE_MCA_plm_ssh_agent']}-{name}{host}-is-dead").touch()
+    found = subprocess.run(["ip", "netns", "pids", f"{name}{host}"], capture_output=True, text=True, check=True)
+    for process in map(int, found.stdout.split()):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
 
 
 def cut(name: str, a: int, b: int, refuses: bool) -> None:
