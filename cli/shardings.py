@@ -11,14 +11,16 @@ from dataclasses import asdict, replace
 from .. import frontends
 from ..cost.presets import parse_machine
 from ..ir.diagnostics import fail
+from ..ir.graph.module import Module
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.sharding import Sharding
 from ..ir.tools.names import suggestions
+from ..passes.base import PassContext
 from ..passes.resharding.certificate import reshard
 from ..report.collectives import numberless
 from ..report.columns import columns
 from ..report.explain import explain, without
-from ..report.minimal import MinimalAnnotations, minimal_annotations
+from ..report.minimal import minimal_annotations
 from ..report.picture import picture
 from ..report.sharding_text import (
     counts_of,
@@ -48,8 +50,7 @@ def shard(args: argparse.Namespace) -> int:
     module = read_program(args)
     context = context_for(args)
     if args.minimal:
-        with working("leaving annotations out"):
-            _minimal(minimal_annotations(module, context), args.json)
+        _minimal(module, context, args.json)
         return EXIT_OK
     with working("propagating"):
         found = solved(module, context)
@@ -72,8 +73,16 @@ def shard(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _minimal(found: MinimalAnnotations, as_json: bool) -> None:
+def _minimal(module: Module, context: PassContext, as_json: bool) -> None:
     """Prints annotations that imply all others."""
+    far, whole = "", "leaving annotations out"
+
+    def tell(now: str) -> None:
+        nonlocal far
+        far = f", {now}"
+
+    with working(lambda: whole + far, name=whole):
+        found = minimal_annotations(module, context, tell)
     if as_json:
         print_json(asdict(found))
         return

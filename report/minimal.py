@@ -7,7 +7,7 @@ is a set of which none can be left out. Another such set may be smaller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.checked_call import checked
@@ -38,9 +38,13 @@ class MinimalAnnotations:
 
 
 @checked
-def minimal_annotations(module: Module, context: PassContext | None = None) -> MinimalAnnotations:
-    """Returns annotations of a program that imply all shardings. Raises CompileError if it cannot be propagated."""
-    search = _Search(module, context or PassContext())
+def minimal_annotations(
+    module: Module, context: PassContext | None = None, tell: Callable[[str], object] = str
+) -> MinimalAnnotations:
+    """Returns annotations of a program that imply all shardings; `tell` is called with how far the search is. Raises
+    CompileError if it cannot be propagated.
+    """
+    search = _Search(module, context or PassContext(), tell)
     chosen = search.pruned(search.sufficient())
     entry = f"{module.entry.name}/"
     values = tuple((n.removeprefix(entry), a) for n, a in search.annotations.items() if n in chosen)
@@ -50,8 +54,8 @@ def minimal_annotations(module: Module, context: PassContext | None = None) -> M
 class _Search:
     """The `annotations` by the names of their values, and the `wanted` tilings of all values."""
 
-    def __init__(self, module: Module, context: PassContext) -> None:
-        self.module, self.tries = module, 0
+    def __init__(self, module: Module, context: PassContext, tell: Callable[[str], object]) -> None:
+        self.module, self.tries, self.tell = module, 0, tell
         annotated = [i for c in module for i in c if i.annotation is not None]
         self.annotations = {_name(i): str(i.annotation) for i in annotated}
         self.fixed = frozenset(_name(i) for i in annotated if is_region_boundary(i))
@@ -68,12 +72,14 @@ class _Search:
             if not new:
                 return known  # a wrong one is not annotated itself
             chosen |= frozenset(new[: -(-len(new) // _ADDED)])
+            self.tell(f"{len(chosen)} chosen, {len(missing)} values still wrong")
         return chosen
 
     def pruned(self, chosen: Names) -> Names:
         """Returns annotations none of which the others imply."""
         free = [name for name in reversed(self.annotations) if name in chosen - self.fixed]
         for start in range(0, len(free), _TOGETHER):
+            self.tell(f"{start} of {len(free)} tried")
             chosen = self._without(chosen, free[start : start + _TOGETHER])
         return chosen
 
