@@ -11,13 +11,16 @@ from ..ir.tools.process_grid import ProcessGrid
 from ..runtime.plan.executable import Executable
 from ..runtime.ranks.blocks import ranks_of
 from ..runtime.ranks.failed import EXIT_RANK_FAILED
+from ..runtime.ranks.hosts import HostFile
 from ..runtime.ranks.launch import inside_launcher, launch, world
 from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.preflight import examine, try_groups, verdict_of
 from .exit_codes import EXIT_OK
-from .job import job_on_ranks, prepare
+from .job import Job, job_on_ranks, prepare
 from .streams import say, tell
 
+DEADLINE = 5.0
+"""The seconds of one wait where none are given."""
 _LATER_SECONDS = 1.0  # that another rank may have begun later
 
 
@@ -27,8 +30,18 @@ def preflight(args: argparse.Namespace) -> int:
         return _examine(args)
     if args.ranks is None:
         raise argparse.ArgumentTypeError("the ranks are tried: give --ranks")
-    job = prepare(args, args.ranks)
-    return launch(args.argv, args.ranks, left=job.packed(), survives=True)
+    return launched(args.argv, args.ranks, prepare(args, args.ranks), args.deadline)
+
+
+def launched(argv: list[str], ranks: int, job: Job, deadline: float = DEADLINE) -> int:
+    """Starts ranks that try each other, unless a host does not answer: Open MPI would wait for it. Returns the exit
+    code.
+    """
+    hosts = HostFile(2 * deadline)
+    hosts.leave_out_dead(ranks)
+    for host in hosts.dead:
+        tell(f"hloom: error: host {host} does not answer within {2 * deadline:g} s")
+    return EXIT_RANK_FAILED if hosts.dead else launch(argv, ranks, left=job.packed(), survives=True)
 
 
 def _examine(args: argparse.Namespace) -> int:

@@ -28,6 +28,7 @@ from .ahead import leave_smaller, with_mesh
 from .exit_codes import EXIT_OK
 from .job import Job, prepare
 from .messages import print_json
+from .preflight import launched as preflight
 from .streams import say, tell
 from .train_rank import TrainingRank, mesh_of, plan_of, warn
 
@@ -68,8 +69,7 @@ def _verify(args: argparse.Namespace) -> None:
 def _launched(args: argparse.Namespace, job: Job) -> int:
     """Starts the ranks, again after a failure if that is asked for, and returns the exit code of the whole."""
     if args.preflight:
-        code = launch(["preflight", args.file, "--ranks", str(args.ranks)], args.ranks, left=job.packed(),
-                      survives=True)  # fmt: skip
+        code = preflight(["preflight", args.file, "--ranks", str(args.ranks)], args.ranks, job)
         if code:
             return code
     if args.on_failure is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -11,6 +12,7 @@ from itertools import pairwise
 from ..driver.ranks import Ranks
 from ..driver.training.cadence import Cadence
 from ..driver.training.loop import CheckpointPlan, Trainer, state_count
+from ..driver.training.metrics import RECENT, StepRecord
 from ..driver.training.recovery import FOLD, SHRINK, shrunk
 from ..driver.training.snapshots import StepMemory
 from ..driver.training.step_inputs import StepInputs
@@ -46,6 +48,7 @@ class TrainingRank:
         self.number = args.start  # of this start of the job; going on with fewer ranks is one
         self.goes_on = args.on_failure in (FOLD, SHRINK)
         self.memory = StepMemory(self._layout(), args.snapshots) if self.goes_on and args.snapshots else None
+        self.recent = deque[StepRecord](maxlen=RECENT)
         self.ahead: NextProgram | None = None
         self.executable: Executable | None = None  # of this job, once this rank has compiled it
         self.times: list[float] = []  # of a recovery: when the loss was known, ranks had closed up ..
@@ -137,6 +140,7 @@ class TrainingRank:
                 if plan is not None:
                     plan.faults = [fault for fault in faults if fault.is_write and fault.rank == comm.rank]
                 trainer = Trainer(running, inputs, count, plan, comm, running.watch, warn, self.memory, held)
+                trainer.recent = self.recent
                 if lost is not None:
                     trainer.begun = lambda: tell(f"hloom: {self._said(trainer, lost)}")
                 self.ahead = self.ahead or self._next_program()

@@ -92,7 +92,8 @@ def trained(
     file: MetricsFile | None = None
     try:
         trainer.begin(initial)
-        file = MetricsFile(metrics, trainer.step) if metrics is not None and trainer.is_first else None
+        if metrics is not None and trainer.is_first:
+            file = MetricsFile(metrics, trainer.step, tuple(trainer.recent))
         while trainer.step < steps and not trainer.is_stopping:
             records.append(trainer.run_step())
             if file is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +34,7 @@ from ...runtime.ranks.blocks import ranks_of
 from ...runtime.ranks.failed import broadcast
 from ...runtime.ranks.watch import RankWatch
 from .cadence import Cadence
-from .metrics import StepRecord
+from .metrics import RECENT, StepRecord
 from .snapshots import StepMemory
 from .step_inputs import StepInputs
 
@@ -106,6 +107,7 @@ class Trainer:
         self.program, self.inputs, self.count = program, inputs, state
         self.comm, self.watch, self.tell, self.plan = comm, watch, tell, plan
         self.memory, self.held = memory, held
+        self.recent = deque[StepRecord](maxlen=RECENT)  # whose lines a lost rank may not have written
         self.begun: Callable[[], None] = lambda: None
         self.begun_with = ""  # the place of the state of the first step
         self.asked: Callable[[], int] = lambda: 0  # whether to stop after a step; that of the first rank counts
@@ -177,6 +179,7 @@ class Trainer:
             if value.ndim == 0 and value.dtype.kind != "c"
         }
         record = StepRecord(self.step, seconds, scalars)
+        self.recent.append(record)
         self.step += 1
         # The first step is slower; later ones count as they come, slow ones less.
         before = self.step_seconds

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
 
 from ...ir.shown import visible
 
+RECENT = 4
+"""The number of steps that a rank remembers for the file of another one, more than it has snapshots."""
 _TERMINAL_SECONDS, _FILE_SECONDS = 0.2, 10.0  # between lines of progress
 _WORTH_A_WORD = 2.0  # seconds
 
@@ -33,15 +35,20 @@ class StepRecord:
 
 @dataclass
 class MetricsFile:
-    """A file with a line of JSON per step. Lines of steps from `first` on, which are run again, are removed."""
+    """A file with a line of JSON per step. Lines of steps from `first` on, which are run again, are removed, and those
+    of `recent` steps before it are added where the process that should have written them was lost.
+    """
 
     path: Path
     first: int
+    recent: Sequence[StepRecord] = ()
     _file: TextIO = field(init=False)
 
     def __post_init__(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        kept = [line for line in self._lines() if json.loads(line)["step"] < self.first]
+        found = {json.loads(line)["step"]: line for line in self._lines()}
+        found = {record.step: _line(record) for record in self.recent} | found
+        kept = [line for step, line in sorted(found.items()) if step < self.first]
         part = self.path.with_name(f".{self.path.name}.part")
         part.write_text("".join(f"{line}\n" for line in kept))
         part.replace(self.path)
@@ -56,12 +63,16 @@ class MetricsFile:
 
     def write(self, record: StepRecord) -> None:
         """Appends the line of a step, with the time of day in seconds."""
-        own = {"step": record.step, "loss": record.loss, "seconds": round(record.seconds, 6)}
-        self._file.write(json.dumps(own | {"at": round(time.time(), 3), "scalars": dict(record.scalars)}) + "\n")
+        self._file.write(_line(record) + "\n")
         self._file.flush()
 
     def close(self) -> None:
         self._file.close()
+
+
+def _line(record: StepRecord) -> str:
+    own = {"step": record.step, "loss": record.loss, "seconds": round(record.seconds, 6)}
+    return json.dumps(own | {"at": round(time.time(), 3), "scalars": dict(record.scalars)})
 
 
 class StepProgress:

@@ -50,3 +50,13 @@ def test_ranks(fault: tuple[str, ...], code: int, message: str, tmp_path: Path) 
 def test_preflight_needs_ranks(tmp_path: Path) -> None:
     done = hloom("preflight", NAMED, cwd=tmp_path)
     assert (done.code, "give --ranks" in done.err) == (2, True)
+
+
+@pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
+def test_a_host_that_does_not_answer_is_named(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("alpha slots=2\nbeta slots=2\n")
+    (tmp_path / "agent").write_text('#!/bin/sh\n[ "$1" = alpha ] || sleep 60\n')
+    (tmp_path / "agent").chmod(0o755)
+    variables = {"PRTE_MCA_prte_default_hostfile": "hosts", "PRTE_MCA_plm_ssh_agent": str(tmp_path / "agent")}
+    done = process("preflight", NAMED, "--ranks", "4", "--deadline", "1", cwd=tmp_path, **variables)
+    assert (done.code, "hloom: error: host beta does not answer within 2 s" in done.err) == (75, True), done.err

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hloom.driver.training.cadence import Cadence, daly_interval
 from hloom.driver.training.loop import state_count
+from hloom.driver.training.metrics import MetricsFile, StepRecord
 from hloom.driver.training.step_inputs import StepInputs
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.types.literal import Array
@@ -146,3 +147,17 @@ def test_daly_loses_little_more_than_the_best_interval(write: float, between: fl
 
     best = min(cost(interval) for interval in np.geomspace(write, 10 * between, 2000))
     assert cost(daly_interval(write, between)) <= best * 1.001
+
+
+def test_a_line_that_a_lost_rank_has_not_written_comes_from_another(tmp_path: Path) -> None:
+    def record(step: int) -> StepRecord:
+        return StepRecord(step, 0.1, {"loss": float(step)})
+
+    path = tmp_path / "m.jsonl"
+    first = MetricsFile(path, 0)
+    for step in range(3):
+        first.write(record(step))
+    first.close()
+    path.write_text(path.read_text() + '{"step": 3, "lo')  # the rank died
+    MetricsFile(path, 4, [record(step) for step in (2, 3, 4)]).close()
+    assert [json.loads(line)["loss"] for line in path.read_text().splitlines()] == [0.0, 1.0, 2.0, 3.0]
