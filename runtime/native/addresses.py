@@ -1,4 +1,4 @@
-"""Reads the data addresses of arrays.
+"""Reads the data addresses of arrays, and finds arrays that share memory.
 
 Numpy's C interface promises that an array object begins with the address of its data (`PyArrayObject_fields`); reading
 it there takes a thirtieth of the time of Python's ways. It is checked once, against those. Numpy's scalars are no
@@ -8,6 +8,8 @@ arrays: they begin with their value.
 from __future__ import annotations
 
 import ctypes
+from bisect import bisect_right
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -32,3 +34,36 @@ def _agree() -> bool:
 
 address = _fast if _agree() else _slow
 """Returns the address of an array's first element."""
+
+
+class Memory:
+    """The memory between the first and the last byte of each of some arrays."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self, arrays: Iterable[Array]) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        for start, end in sorted(_bounds(x) for x in arrays if x.size):
+            if self._ends and start < self._ends[-1]:
+                self._ends[-1] = max(end, self._ends[-1])
+            else:
+                self._starts.append(start)
+                self._ends.append(end)
+
+    def has_part_of(self, array: Array) -> bool:
+        """Whether an array may share a byte with one of them (`numpy.may_share_memory`)."""
+        if not self._starts or not array.size:
+            return False
+        start, end = _bounds(array)
+        last = bisect_right(self._starts, end - 1) - 1
+        return last >= 0 and self._ends[last] > start
+
+
+def _bounds(array: Array) -> tuple[int, int]:
+    """Returns the addresses of the first byte of an array that is not empty, and after its last one."""
+    start = address(array)
+    if array.flags.c_contiguous:
+        return start, start + array.nbytes
+    reach = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
+    return start + sum(r for r in reach if r < 0), start + sum(r for r in reach if r > 0) + array.itemsize

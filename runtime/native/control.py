@@ -21,7 +21,7 @@ from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
 from ..plan.steps import ConditionalStep, WhileStep
 from ..plan.updates import UpdateStep
-from .addresses import address
+from .addresses import Memory, address
 from .table import DeviceArena, TableStep
 
 _ALWAYS = np.ones(1, np.int64)  # the end word of a step that never pauses
@@ -35,6 +35,17 @@ class NotNative(Exception):
 def is_native(step: WhileStep) -> bool:
     """Whether a loop consists of tables, of native control flow, and of in-place updates of its state."""
     return all(map(_runs, step.condition.steps)) and _updated(step.body) is not None
+
+
+def steps_of(plan: StepPlan) -> int:
+    """Counts the steps of a plan, and those of its loops and branches."""
+    count = len(plan.steps)
+    for inner in (step.acting for step in plan.steps):
+        if isinstance(inner, WhileStep):
+            count += steps_of(inner.condition) + steps_of(inner.body)
+        elif isinstance(inner, ConditionalStep):
+            count += sum(map(steps_of, inner.branches))
+    return count
 
 
 def _runs(step: Step) -> bool:
@@ -92,7 +103,7 @@ class _Code:
         Unless `is_real`, only finds their addresses.
         """
         frame, updated = self.plan.frame(self.run.device, list(state)), _updated(self.plan) or {}
-        changing = [state[n] for n in updated.values()]
+        changing = Memory(state[n] for n in updated.values())
         block = self.run.block(self.plan)
         for step in self.plan.steps:
             inner = step.acting
@@ -123,7 +134,7 @@ class _Code:
             root = held.get(place.root)
             frame[buffer] = place.array(block.memory, block.start) if root is None else place.array(root)
 
-    def _put(self, step: Step, frame: Frame, changing: Sequence[Array], is_real: bool) -> None:
+    def _put(self, step: Step, frame: Frame, changing: Memory, is_real: bool) -> None:
         first, *others = step.acting.reads
         whole = _refuse_gaps(frame[first])
         part, *starts = (self._dense(frame[buffer], is_real) for buffer in others)
@@ -139,12 +150,12 @@ class _Code:
         frame[step.writes[0]] = whole
 
     def _loop(
-        self, step: WhileStep, frame: Frame, made: dict[int, Array], changing: Sequence[Array], is_real: bool
+        self, step: WhileStep, frame: Frame, made: dict[int, Array], changing: Memory, is_real: bool
     ) -> None:
         """Adds a loop. State that it forwards keeps its address, unless that array changes afterwards."""
         given = [self._dense(frame[buffer], is_real) for buffer in step.reads]
         for x, write, before, after in zip(given, step.writes, step.body.parameters, step.body.results, strict=True):
-            stays = before == after and not any(np.may_share_memory(x, y) for y in changing)
+            stays = before == after and not changing.has_part_of(x)
             frame[write] = x if stays else made.setdefault(write, np.empty(x.shape, x.dtype))
         if not is_real:
             return
@@ -314,7 +325,7 @@ def _refuse_gaps(value: Any) -> Array:
     return x
 
 
-def _refuse_views(changing: Sequence[Array], read: Sequence[Any]) -> None:
+def _refuse_views(changing: Memory, read: Sequence[Any]) -> None:
     """Raises NotNative if a value is a view of an array updated in place: its readers may expect the old contents."""
-    if any(np.may_share_memory(x, array_of(value)) for x in changing for value in read):
+    if any(changing.has_part_of(array_of(value)) for value in read):
         raise NotNative

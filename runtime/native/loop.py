@@ -1,6 +1,7 @@
 """Runs loops that consist of native steps, and of loops and branches of such, in machine code, trip after trip.
 
-The code of a loop with a small state is kept for its next run, which copies the state in and out.
+The code of a loop is kept for its next run, which copies the state in and out, if that takes less time than making the
+code again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step
 from ..plan.steps import WhileStep, free_unused
 from .addresses import address
-from .control import DeviceRun, Loop, NotNative, array_of, is_native
+from .control import DeviceRun, Loop, NotNative, array_of, is_native, steps_of
 from .workers import run_all
 
 
@@ -50,7 +51,7 @@ class LoopStep(WhileStep):
     def _loop(self, frame: Frame, interpreter: Interpreter) -> Loop:
         """Returns the loop of a device before its first trip. Raises NotNative."""
         given, run = [array_of(frame[buffer]) for buffer in self.reads], DeviceRun(interpreter, frame[0])
-        if sum(x.nbytes for x in given) > HOST.copied_state:
+        if sum(x.nbytes for x in given) > HOST.copied_state * (steps_of(self.condition) + steps_of(self.body)):
             return Loop.of(self, given, run)
         # One that does not come to its end, as at a limit of time, is not there for the next run.
         loop = self._kept(interpreter).pop(frame[0], None)

@@ -34,6 +34,13 @@ FOUND: dict[str, tuple[str, str, str]] = {
                       "ROOT r = f32[2,3] batch-norm-inference(x, s, s, s, s), epsilon=4294967296, feature_index=1"),
         "serialized",
     ),
+    "initial value of a narrower type in cumulative windows": (
+        "sweep", entry("x = f32[3,256] parameter(0), sharding={devices=[4,1]<=[4]}", "i = f6e3m2fn[] constant(-2)",
+                       "ROOT y = f32[3,256] reduce-window(x, i), window={size=64x1 pad=0_63x0_0}, to_apply=max, "
+                       "sharding={devices=[4,1]<=[4]}",
+                       before="max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] maximum(a, b) }\n"),
+        "partitioned",
+    ),
     "domain that names the exit first": (
         "sweep", entry(X, 'ROOT r = f32[8] domain(x), domain={kind="sharding", exit={replicated}, '
                        "entry={devices=[2]0,1}}"), "partitioned",

@@ -11,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ....ir.factors.sharding_rule import Monoid
-from ....ir.graph.attributes import Window, WindowDim
+from ....ir.graph.attributes import NONE, Window, WindowDim
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import exact_identity, identity
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.ops.window import ReduceWindowAttributes
 from ....ir.types.element_type import PRED
+from ....ir.types.shape import array as array_of
 from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
 from ...op_sharding.forms import Forms
 from ..emit.local_op import LocalOp
@@ -33,7 +34,23 @@ def _window_time(op: OpSharding, assignment: Assignment) -> float:
 
 def reduce_window(local: LocalOp) -> Instruction:
     """Fetches values without effect beyond the borders, and counts the initial value once per window."""
+    local = _as_reduced(local)
     return _marked(local) if local.rule.monoid is None else _accumulated(local, local.rule.monoid)
+
+
+def _as_reduced(local: LocalOp) -> LocalOp:
+    """Converts initial values to the types in which the computation takes them: a result has that of its initial value
+    where no type is written.
+    """
+    count = len(local.operands) // 2
+    reducer = local.instruction.attributes_as(ReduceWindowAttributes).to_apply
+    operands = list(local.operands)
+    for number, leaf in enumerate(reducer.root.shape.leaves(), count):
+        init, shape = operands[number], array_of(leaf.element)
+        if init.shape.element is not leaf.element:
+            converted = local.emitter.add("convert", (init.instruction,), NONE, shape)
+            operands[number] = replace(init, instruction=converted, shape=shape)
+    return replace(local, operands=operands)
 
 
 def _accumulated(local: LocalOp, monoid: Monoid) -> Instruction:

@@ -233,3 +233,24 @@ def test_devices_that_leave_a_loop_at_different_times() -> None:
     for a, b in zip(have, want, strict=True):
         np.testing.assert_allclose(a[0], b[0], rtol=2e-6)
     assert not np.array_equal(have[0][0], have[2][0])
+
+
+@pytest.mark.parametrize(("size", "is_kept"), [(1 << 14, True), (1 << 22, False)])
+def test_code_is_kept_where_its_state_is_cheap_to_copy(size: int, is_kept: bool) -> None:
+    """The limit grows with the steps of the loop, as the time of making its code does."""
+    state = f"(s32[], s32[], f32[{size}])"
+    module = parse(f"""condition {{ s = {state} parameter(0) v0 = s32[] get-tuple-element(s), index=0
+      v1 = s32[] get-tuple-element(s), index=1 {LESS} }}
+    body {{ s = {state} parameter(0) v0 = s32[] get-tuple-element(s), index=0 v1 = s32[] get-tuple-element(s), index=1
+      v2 = f32[{size}] get-tuple-element(s), index=2 one = s32[] constant(1) {NEXT} y = f32[{size}] sine(v2)
+      ROOT r = {state} tuple(i, v1, y) }}
+    ENTRY e {{ n = s32[] parameter(0) x = f32[{size}] parameter(1) zero = s32[] constant(0)
+      first = {state} tuple(zero, n, x) loop = {state} while(first), condition=condition, body=body
+      ROOT y = f32[{size}] get-tuple-element(loop), index=2 }}""")
+    inputs = [np.int32(3), np.linspace(0, 3, size, dtype=np.float32)]
+    ready = UnpartitionedProgram(module, NativeKernels(small=0))
+    first, second = ready.run(inputs), ready.run(inputs)
+    assert first[0].tobytes() == second[0].tobytes()
+    np.testing.assert_allclose(first[0], hloom.evaluate(module, inputs)[0], rtol=2e-6)
+    loops = [loop for kept in ready.executable.spare for key, loop in kept.items() if isinstance(key, LoopStep)]
+    assert bool(loops) == is_kept
