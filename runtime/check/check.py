@@ -50,7 +50,10 @@ def wide_program(reference: Reference, local: Module) -> WideRun | None:
 
 @dataclass(frozen=True)
 class CheckVerdict:
-    """The result of a check. `undefined` says why the reference proves nothing, `not_wide` why f64 was not used."""
+    """The result of a check. `undefined` says why the reference proves nothing, `not_wide` why f64 was not used.
+
+    `noise` lists results that are rounding errors for the most part, even in f64: they pass, and are not tested.
+    """
 
     outputs: int
     differences: tuple[Mismatch, ...]
@@ -61,6 +64,7 @@ class CheckVerdict:
     turned: int = 0
     undefined: str = ""
     not_wide: str = ""
+    noise: tuple[int, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -73,6 +77,9 @@ class CheckVerdict:
             lines += self._precision()
         if self.turned:
             lines.append(f"  {self.turned} elements differ where rounding decides (near ties)")
+        if self.noise:
+            lines.append(f"  {len(self.noise)}/{self.outputs} outputs are rounding errors with these inputs, even in "
+                         f"f64, and not tested; first output {self.noise[0]}")  # fmt: skip
         if self.undefined:
             lines.append(f"  this proves nothing: {self.undefined}")
         return "\n".join(lines)
@@ -112,6 +119,8 @@ def judge(
         judges = Judge(reference, devices, tolerance, sums)
         judged = [judges.judge(n, actual, None if in_f64 is None else in_f64[n]) for n, actual in enumerate(outputs)]
         undefined = "" if allow_nan else _undefined(reference)
+        if not undefined and judged and all(j.is_noise for j in judged):
+            undefined = "rounding decides about all results; give other --inputs"
     return _verdict(reference, judged, types, undefined)
 
 
@@ -129,6 +138,7 @@ def _verdict(reference: Reference, judged: list[Judgement], types: tuple[str, ..
         sum(j.turned for j in judged),
         undefined,
         reference.why_not_wide,
+        tuple(n for n, j in enumerate(judged) if j.is_noise),
     )
 
 

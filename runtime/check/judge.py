@@ -31,6 +31,7 @@ _F64_FACTOR = 4.0  # times the deviations of samples, which round more coarsely 
 _FLOOR_ULPS = 4.0
 _COARSE_BITS = -1  # of coarse samples: they round to twice the unit of the own type, as two runs differ by two errors
 _SAMPLES = 12
+_NOISE = 2.0**-12  # times a band's top: an error in f64 that leaves an element no more than a few right digits
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Mismatch:
 @dataclass(frozen=True)
 class Judgement:
     """The outcome for one result. Errors are relative to its largest magnitude; `turned` counts the elements that
-    differ because rounding can flip them.
+    differ because rounding can flip them. `is_noise` says that rounding decides about most elements even in f64, so
+    that their equality is not tested.
     """
 
     difference: Mismatch | None = None
@@ -55,6 +57,7 @@ class Judgement:
     own: LargestError = NO_ERROR
     one_device: LargestError = NO_ERROR
     turned: int = 0
+    is_noise: bool = False
 
 
 def own_factor(devices: int) -> float:
@@ -131,7 +134,10 @@ class Judge:
         wrong = self._beyond(errors[1], self._in_own_types(output, bands, truth, errors[2]))
         wrong &= distance(actual, own) > 0.0  # both may be infinite or NaN where f64 is finite
         difference = _differs(output, wrong, actual, own, "", errors[1]) if wrong.any() else None
-        return Judgement(difference or self._turned_zeros(output, in_f64, truth), worst[0], worst[1], worst[2])
+        difference = difference or self._turned_zeros(output, in_f64, truth)
+        noisy = int(np.count_nonzero(errors[0] > _NOISE * bands.per_element(bands.top)))
+        is_noise = self.tolerance is None and 2 * noisy > truth.size
+        return Judgement(difference, worst[0], worst[1], worst[2], is_noise=is_noise)
 
     def _turned_zeros(self, output: int, in_f64: Array, truth: Array) -> Mismatch | None:
         """Returns that zeros have the other sign, unless rounding decides about one of them: a number that is zero only

@@ -13,6 +13,7 @@ from hloom.runtime.check.errors import Bands, distance
 from hloom.runtime.check.reference import Reference, widened
 from hloom.runtime.check.retype import retyped
 from hloom.runtime.evaluator import UnpartitionedProgram, evaluate
+from hloom.runtime.simulator import simulate
 
 Array = np.ndarray[Any, Any]
 
@@ -350,3 +351,31 @@ def test_zeros_keep_their_signs_unless_rounding_decides() -> None:
     ]
     assert verdict(found, list(found.own), [moved, -decided]).passed
     assert verdict(found, list(found.own), [moved + 0.0, decided], tolerance=1e-3).passed
+
+
+CENTRED = """HloModule m, num_partitions=3
+add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+ENTRY e {
+  x = f32[3000] parameter(0), sharding={devices=[3]<=[3]}
+  zero = f32[] constant(0)
+  n = f32[] constant(3000)
+  e = f32[3000] exponential(x)
+  sum = f32[] reduce(e, zero), dimensions={0}, to_apply=add
+  mean = f32[] divide(sum, n)
+  means = f32[3000] broadcast(mean), dimensions={}
+  centred = f32[3000] subtract(e, means)
+  noise = f32[] reduce(centred, zero), dimensions={0}, to_apply=add
+  ROOT r = (f32[], f32[]) tuple(SECOND, noise)
+}"""
+
+
+@pytest.mark.parametrize(("second", "passes"), [("sum", True), ("noise", False)])
+def test_rounding_errors_are_said_not_to_be_tested(second: str, passes: bool) -> None:
+    text, x = CENTRED.replace("SECOND", second), normal(3000)
+    found, local = reference(text, x), hloom.partition(hloom.parse(text)).module
+    run = wide_program(found, local)
+    assert run is not None
+    said = verdict(found, simulate(local, [x]), simulate(run.program, run.inputs))
+    assert (said.passed, said.noise) == (passes, (1,) if passes else (0, 1))
+    assert f"{len(said.noise)}/2 outputs are rounding errors with these inputs, even in f64" in str(said)
+    assert ("rounding decides about all results; give other --inputs" in str(said)) is not passes

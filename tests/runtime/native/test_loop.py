@@ -247,7 +247,7 @@ def test_code_is_kept_where_its_state_is_cheap_to_copy(size: int, is_kept: bool)
     ENTRY e {{ n = s32[] parameter(0) x = f32[{size}] parameter(1) zero = s32[] constant(0)
       first = {state} tuple(zero, n, x) loop = {state} while(first), condition=condition, body=body
       ROOT y = f32[{size}] get-tuple-element(loop), index=2 }}""")
-    inputs = [np.int32(3), np.linspace(0, 3, size, dtype=np.float32)]
+    inputs = [np.array(3, np.int32), np.linspace(0, 3, size, dtype=np.float32)]
     ready = UnpartitionedProgram(module, NativeKernels(small=0))
     first, second = ready.run(inputs), ready.run(inputs)
     assert first[0].tobytes() == second[0].tobytes()
