@@ -36,7 +36,7 @@ address = _fast if _agree() else _slow
 """Returns the address of an array's first element."""
 
 
-class Memory:
+class Regions:
     """The memory between the first and the last byte of each of some arrays."""
 
     __slots__ = ("_ends", "_starts")

@@ -21,7 +21,7 @@ from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
 from ..plan.steps import ConditionalStep, WhileStep
 from ..plan.updates import UpdateStep
-from .addresses import Memory, address
+from .addresses import Regions, address
 from .table import DeviceArena, TableStep
 
 _ALWAYS = np.ones(1, np.int64)  # the end word of a step that never pauses
@@ -103,7 +103,7 @@ class _Code:
         Unless `is_real`, only finds their addresses.
         """
         frame, updated = self.plan.frame(self.run.device, list(state)), _updated(self.plan) or {}
-        changing = Memory(state[n] for n in updated.values())
+        changing = Regions(state[n] for n in updated.values())
         block = self.run.block(self.plan)
         for step in self.plan.steps:
             inner = step.acting
@@ -134,7 +134,7 @@ class _Code:
             root = held.get(place.root)
             frame[buffer] = place.array(block.memory, block.start) if root is None else place.array(root)
 
-    def _put(self, step: Step, frame: Frame, changing: Memory, is_real: bool) -> None:
+    def _put(self, step: Step, frame: Frame, changing: Regions, is_real: bool) -> None:
         first, *others = step.acting.reads
         whole = _refuse_gaps(frame[first])
         part, *starts = (self._dense(frame[buffer], is_real) for buffer in others)
@@ -150,7 +150,7 @@ class _Code:
         frame[step.writes[0]] = whole
 
     def _loop(
-        self, step: WhileStep, frame: Frame, made: dict[int, Array], changing: Memory, is_real: bool
+        self, step: WhileStep, frame: Frame, made: dict[int, Array], changing: Regions, is_real: bool
     ) -> None:
         """Adds a loop. State that it forwards keeps its address, unless that array changes afterwards."""
         given = [self._dense(frame[buffer], is_real) for buffer in step.reads]
@@ -325,7 +325,7 @@ def _refuse_gaps(value: Any) -> Array:
     return x
 
 
-def _refuse_views(changing: Memory, read: Sequence[Any]) -> None:
+def _refuse_views(changing: Regions, read: Sequence[Any]) -> None:
     """Raises NotNative if a value is a view of an array updated in place: its readers may expect the old contents."""
     if any(changing.has_part_of(array_of(value)) for value in read):
         raise NotNative

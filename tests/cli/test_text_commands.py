@@ -89,11 +89,11 @@ def test_shard_tells_each_sharding_and_its_cause(tmp_path: Path) -> None:
     done = hloom("shard", NAMED, cwd=tmp_path)
     assert done.code == 0, done.err
     rows = {line.split()[0]: re.split(r"  +", line) for line in done.out.splitlines() if line}
-    assert rows["value"] == ["value", "shape", "per device", "sharding", "work", "because of"]
-    assert rows["x"] == ["x", "f32[8,16]", "f32[4,16]", "[x, -]", "annotation"]
-    assert rows["h"] == ["h", "f32[8,32]", "f32[4,8]", "[x, y]", "xw"]
-    assert rows["xw"] == ["xw", "f32[8,32]", "f32[4,8]", "[x, y]", "512", "x, w1"]  # 4 * 8 * 16 multiply-adds
-    assert rows["loss"] == ["loss", "f32[]", "f32[]", "replicated"]
+    assert rows["value"] == ["value", "shape", "sharding", "per device", "work", "because of"]
+    assert rows["x"] == ["x", "f32[8,16]", "[x, -]", "f32[4,16]", "annotation"]
+    assert rows["h"] == ["h", "f32[8,32]", "[x, y]", "f32[4,8]", "xw"]
+    assert rows["xw"] == ["xw", "f32[8,32]", "[x, y]", "f32[4,8]", "512", "x, w1"]  # 4 * 8 * 16 multiply-adds
+    assert rows["loss"] == ["loss", "f32[]", "replicated", "f32[]"]
     assert done.out.endswith("\n15 values: 4 annotated (26.7 %), 6 sharded by propagation, 5 replicated\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
-from hloom.runtime.native.addresses import Memory
+from hloom.runtime.native.addresses import Regions
 
 
 def test_parts_of_arrays_are_found() -> None:
@@ -15,7 +15,7 @@ def test_parts_of_arrays_are_found() -> None:
               other, other[1:], other[0, ::-3], np.float64(1.0), np.zeros(0)]  # fmt: skip
     arrays = [np.asarray(x) for x in arrays]
     for first, second in combinations(arrays, 2):
-        memory = Memory([first, second])
+        memory = Regions([first, second])
         for x in arrays:
             assert memory.has_part_of(x) == (np.may_share_memory(x, first) or np.may_share_memory(x, second))
-    assert not Memory([]).has_part_of(whole)
+    assert not Regions([]).has_part_of(whole)
