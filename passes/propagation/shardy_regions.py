@@ -27,7 +27,7 @@ from ...ir.graph.op import Role
 from ...ir.ops.calls.custom_call import target_of
 from ...ir.reached import reached
 from ...ir.sharding.mesh import AxisRef
-from ...ir.sharding.sharding import DimSharding, Sharding, leaf_shardings
+from ...ir.sharding.sharding import DimSharding, Sharding, TupleSharding, leaf_shardings
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext
 
@@ -56,8 +56,9 @@ class ShardyRegions(Pass):
 
 def _rewrite(computation: Computation, border: Instruction, entering: bool) -> None:
     shapes = list(border.shape.leaves())
-    shardings = leaf_shardings(border.annotation, len(shapes))
-    if len(shapes) != len(border.operands) or None in shardings:
+    said = border.annotation
+    shardings = said.elements if isinstance(said, TupleSharding) else leaf_shardings(said, len(shapes))
+    if not len(shapes) == len(shardings) == len(border.operands) or None in shardings:
         which = "in" if entering else "out"
         fail(f"{border.name}: {len(border.operands)} operands, {len(shapes)} results and "
              f"{sum(s is not None for s in shardings)} shardings in xla.sdy.{which}_shardings", border.location)

@@ -34,6 +34,15 @@ FOUND: dict[str, tuple[str, str, str]] = {
                       "ROOT r = f32[2,3] batch-norm-inference(x, s, s, s, s), epsilon=4294967296, feature_index=1"),
         "serialized",
     ),
+    "shardings of a border without values": (
+        "sweep", entry(
+            X, 'l = f32[4] custom-call(x), custom_call_target="xla.sdy.GlobalToLocalShape", frontend_attributes={'
+            'xla.sdy.in_shardings="#sdy.sharding_per_value<[<mesh<[\\"x\\"=2]>, [{\\"x\\"}]>]>",'
+            'xla.sdy.manual_axes="#sdy<manual_axes{\\"x\\"}>"}', "n = () tuple()",
+            'ROOT g = () custom-call(n), custom_call_target="xla.sdy.LocalToGlobalShape", frontend_attributes={'
+            'xla.sdy.out_shardings="#sdy.sharding_per_value<[<mesh<[\\"x\\"=2]>, [{\\"x\\"}]>]>",'
+            'xla.sdy.manual_axes="#sdy<manual_axes{\\"x\\"}>"}'), "parsed",
+    ),
     "initial value of a narrower type in cumulative windows": (
         "sweep", entry("x = f32[3,256] parameter(0), sharding={devices=[4,1]<=[4]}", "i = f6e3m2fn[] constant(-2)",
                        "ROOT y = f32[3,256] reduce-window(x, i), window={size=64x1 pad=0_63x0_0}, to_apply=max, "
