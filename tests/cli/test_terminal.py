@@ -42,7 +42,7 @@ class Screen:
     def lines(self) -> list[str]:
         """The lines that stay, without progress."""
         plain = _STYLE.sub("", self.text.replace("\r\n", "\n"))
-        return [re.split(r"\r|\x1b\[K", line)[-1] for line in plain.splitlines()]
+        return [re.split(r"\r|\x1b\[K", line)[-1] for line in plain.removesuffix("\n").split("\n")]
 
 
 @contextmanager
