@@ -24,7 +24,7 @@ class Matrices(np.ndarray[Any, Any]):
         if known is None:
             return NotImplemented
         found = known(*map(np.asarray, inputs), **({"out": tuple(map(np.asarray, out))} if out else {}))
-        return out[0] if out else found.view(Matrices)
+        return out[0] if out else np.asarray(found).view(Matrices)
 
 
 def _operation(native: NativeField | None, ufunc: np.ufunc) -> Any:
@@ -38,7 +38,9 @@ def by_matrices(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
     kernel, on_stack = kernel_on_stacks(op, call, compile)
 
     def run(x: Array, y: Array, *rest: Any) -> Array:
-        return np.asarray((on_stack or kernel)(x.view(Matrices), y.view(Matrices), *rest))
+        # A ufunc makes a numpy scalar of an array without dimensions, and the view of a scalar stays a scalar.
+        x, y = (np.asarray(factor).view(Matrices) for factor in (x, y))
+        return np.asarray((on_stack or kernel)(x, y, *rest))
 
     return run if on_stack is None else StackedKernel(run)
 

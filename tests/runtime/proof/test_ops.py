@@ -171,6 +171,14 @@ ENTRY e { x = f32[10,6] parameter(0), sharding={devices=[4,1]<=[4]}  i = f32[] p
     assert prove(module, hloom.partition(module)).outcome == outcome
 
 
+def test_products_without_dimensions_are_products_of_elements() -> None:
+    clamped = """x = f32[] parameter(0)  y = f32[] parameter(1)  low = f32[] constant(-8)  high = f32[] constant(8)
+  a = f32[] clamp(low, x, high)  b = f32[] clamp(low, y, high)  """
+    dot = clamped + "ROOT z = f32[] dot(a, b), lhs_contracting_dims={{}}, rhs_contracting_dims={{}}"
+    product = clamped + "ROOT z = f32[] multiply(a, b)"
+    assert prove(module_of(dot), module_of(product), trials=8).outcome == "equal"
+
+
 def test_products_of_nothing_are_zero() -> None:
     module = module_of("""x = f32[8,0] parameter(0), {rows}  y = f32[0,4] parameter(1)
   ROOT z = f32[8,4] dot(x, y), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}""")
