@@ -257,10 +257,14 @@ _DIVIDED = (
              help="shard the parameters with these names, such as 'w*=,y'"),
     machine,
 )  # fmt: skip
-_REDUCE_IN = argument("--reduce-in", choices=("f64", "f32", "bf16", "f16"),
-                      help="the type in which devices add floats (default: that of the arrays); remarks bound the "
-                           "error of a narrower one, which --check allows")  # fmt: skip
-PARTITIONED = (*PROGRAM, _STRATEGY, *_DIVIDED, _REDUCE_IN)
+_EXCHANGED = (
+    argument("--reduce-in", choices=("f64", "f32", "bf16", "f16", "s8", "f8e4m3fn"),
+             help="the type in which devices add floats, or send what they add in f32, in eight bits with a scale per "
+                  "block (default: that of the arrays); remarks bound the error, which --check allows"),
+    argument("--gather-in", choices=("bf16", "f16", "s8", "f8e4m3fn"),
+             help="the type in which devices gather floats (default: that of the arrays), in the same way"),
+)  # fmt: skip
+PARTITIONED = (*PROGRAM, _STRATEGY, *_DIVIDED, *_EXCHANGED)
 """The program of a command that partitions it, and how."""
 COMPARED = (*PROGRAM, _STRATEGIES, *_DIVIDED)
 """The same for a command that compares strategies."""

@@ -28,7 +28,7 @@ def context_for(args: argparse.Namespace, default_devices: int | None = None) ->
     machine = parse_machine(getattr(args, "machine", ""), getattr(args, "links", ""))
     return PassContext(
         num_devices=getattr(args, "devices", None), default_devices=default_devices, machine=machine,
-        reduce_in=getattr(args, "reduce_in", None),
+        reduce_in=getattr(args, "reduce_in", None), gather_in=getattr(args, "gather_in", None),
     )  # fmt: skip
 
 

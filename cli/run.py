@@ -154,16 +154,16 @@ def check(
     program.
     """
     reference = Reference(program, inputs) if program is not None else None
-    wide = wide_program(reference, local) if reference is not None else None
+    exchanged = [ELEMENT_TYPES[name] for name in (args.reduce_in, args.gather_in) if name]
+    wide = wide_program(reference, local, exchanged) if reference is not None else None
     if devices.share(wide is not None):
-        wide = wide or WideRun.of(local, inputs)
+        wide = wide or WideRun.of(local, inputs, exchanged)
     in_f64, problem = _run_wide(wide, devices)
     if reference is None or outputs is None:
         return None
     if problem:
         reference.give_up(problem)
-    sums = ELEMENT_TYPES[args.reduce_in] if args.reduce_in else None
-    return judge(reference, outputs, in_f64, local.devices, args.tolerance, args.allow_nan, sums)
+    return judge(reference, outputs, in_f64, local.devices, args.tolerance, args.allow_nan, exchanged)
 
 
 def verdict_json(verdict: CheckVerdict) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def page() -> str:
 
 def _entry(step: type[Pass], pipeline: str, case: Case) -> str:
     lines = [f"## {step.name}\n", f"{inspect.cleandoc(step.__doc__ or '')}\n", *_facts(step)]
-    passes, _, links = pipeline.partition(" links=")
+    passes, _, links = pipeline.partition(" rounds=")[0].partition(" links=")
     run = f"`--passes={passes}`" + (f", `--links='{links}'`" if links else "")
     return "\n".join([*lines, f"\n{case.name[0].upper()}{case.name[1:]} ({run}):\n", _difference(case)])
 

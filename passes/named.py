@@ -45,6 +45,7 @@ from .schedule.rematerialize import Rematerialize
 from .schedule.rewrites.accumulate_in_place import AccumulateInPlace
 from .schedule.rewrites.carry_reduce_scatters import CarryReduceScatters
 from .schedule.rewrites.common_gathers import CommonGathers
+from .schedule.rewrites.gather_in import GatherIn
 from .schedule.rewrites.hierarchical import HierarchicalCollectives
 from .schedule.rewrites.hoist_gathers import HoistGathers
 from .schedule.rewrites.prefetch_gathers import PrefetchGathers
@@ -66,7 +67,7 @@ PASSES: dict[str, type[Pass]] = {
         CombineCollectives, FusionPass, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces,
         CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers,
         ScheduleCollectives, Bucket, Overlap, MemoryOrder, Rematerialize, FlatParameters,
-        InPieces, ReduceIn, AccumulateInPlace, UnitTransposes,
+        InPieces, ReduceIn, GatherIn, AccumulateInPlace, UnitTransposes,
     )
 }
 
@@ -91,7 +92,7 @@ ORDER: tuple[OrderRule, ...] = (
         for rewrite in (
             "all-reduce-to-reduce-scatter", "reassociate-all-reduces", "common-gathers", "sink-all-reduces",
             "hoist-gathers", "prefetch-gathers", "carry-reduce-scatters", "hierarchical-collectives", "in-pieces",
-            "reduce-in", "accumulate-in-place",
+            "reduce-in", "gather-in", "accumulate-in-place",
         )
     ),
     *(OrderRule(combining, "flat-parameters", "parameters are joined by the buckets that gather them")

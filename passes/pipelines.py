@@ -99,6 +99,10 @@ def partition(module: Module, context: PassContext | None = None) -> Module:
         from .schedule.rewrites.reduce_in import ReduceIn  # by rewrites, which other programs do without
 
         run_pipeline([ReduceIn(context.reduce_in)], module, context)
+    if context.gather_in is not None:
+        from .schedule.rewrites.gather_in import GatherIn
+
+        run_pipeline([GatherIn(context.gather_in)], module, context)
     return module
 
 

@@ -44,9 +44,10 @@ class PassContext:
     restrict the partitioner (`op_sharding/rules`). `machine` gives the times of collectives, memory traffic and work.
     `forms` are the local forms of ops; cost and partitioner read the same ones. They are `local_forms()` with
     overrides: without the form that an op needs, its tiles would compute other numbers, so CompileError is raised for
-    missing ones. `chooser` chooses among the ways to divide an op. Devices add floats in the type `reduce_in`, by
-    default that of the arrays. `verify` says when to check the module. `explain` names an instruction: passes that
-    decide about it tell why (`answer`). `after` is called with the name of each pass and the module.
+    missing ones. `chooser` chooses among the ways to divide an op. Devices add floats in the type `reduce_in` and
+    gather them in the type `gather_in`, by default that of the arrays. `verify` says when to check the module.
+    `explain` names an instruction: passes that decide about it tell why (`answer`). `after` is called with the name of
+    each pass and the module.
 
     Findings: `answers` counts the explanations; passes append remarks, warnings and errors to `diagnostics`, the
     partitioner its plans to `reshardings`, and the pipeline one of the `records` per pass.
@@ -62,6 +63,7 @@ class PassContext:
     forms: LocalForms = field(default_factory=local_forms)
     chooser: Chooser = CHEAPEST
     reduce_in: str | None = None
+    gather_in: str | None = None
     diagnostics: Diagnostics = field(default_factory=Diagnostics)
     reshardings: list[Resharding] = field(default_factory=list[Resharding])
     records: list[PassRecord] = field(default_factory=list[PassRecord])

@@ -21,8 +21,8 @@ from ...ir.types.element_type import ElementType
 from ...ir.types.literal import Array
 from .errors import NO_ERROR, LargestError, magnitudes
 from .judge import Judge, Judgement, Mismatch
-from .reference import Reference, float_types, widened
-from .retype import retyped
+from .reference import Reference, element_types, float_types, widened
+from .retype import F64, WIDE, retyped
 
 
 @brief
@@ -34,18 +34,23 @@ class WideRun:
     inputs: list[Array]
 
     @staticmethod
-    def of(local: Module, inputs: Sequence[Array]) -> WideRun:
-        """Converts all floats of a LOCAL program and of its global inputs to f64."""
-        return WideRun(retyped(local), widened(inputs))
+    def of(local: Module, inputs: Sequence[Array], exchanged: Sequence[ElementType] = ()) -> WideRun:
+        """Converts all floats of a LOCAL program and of its global inputs to f64, and so integers that devices exchange
+        in place of floats.
+        """
+        return WideRun(retyped(local, {**WIDE, **dict.fromkeys(exchanged, F64)}), widened(inputs))
 
 
-def wide_program(reference: Reference, local: Module) -> WideRun | None:
+def wide_program(reference: Reference, local: Module, exchanged: Sequence[ElementType] = ()) -> WideRun | None:
     """Returns the program to run for the comparison in f64; None if the program is in f64 already, or f64 is out of
-    reach.
+    reach. Devices exchange floats in the types `exchanged`.
     """
+    integers = [t for t in exchanged if t.is_integer and t in element_types(reference.program)]
+    if integers:
+        reference.give_up(f"devices exchange floats in {integers[0].name}, and the program computes in it")
     if reference.wide is None or float_types(local) <= {"f64", "c128"}:
         return None
-    return WideRun.of(local, reference.inputs)
+    return WideRun.of(local, reference.inputs, exchanged)
 
 
 @dataclass(frozen=True)
@@ -101,12 +106,12 @@ def judge(
     devices: int,
     tolerance: float | None = None,
     allow_nan: bool = False,
-    sums: ElementType | None = None,
+    exchanged: Sequence[ElementType] = (),
 ) -> CheckVerdict:
     """Judges the results of a partitioned run, in own types and in f64 (None: `wide_program` returned None).
 
     `tolerance` is the allowed error, relative to each result's largest magnitude; it replaces the allowances for
-    rounding. `sums` is the type in which devices add floats; a narrower one than that of the arrays rounds more.
+    rounding. Devices exchange floats in the types `exchanged`; narrower ones than those of the arrays round more.
     """
     types = tuple(sorted(reference.types))
     if len(outputs) != len(reference.own):
@@ -116,7 +121,7 @@ def judge(
     if in_f64 is None and reference.is_wide:
         in_f64 = outputs
     with np.errstate(all="ignore"):
-        judges = Judge(reference, devices, tolerance, sums)
+        judges = Judge(reference, devices, tolerance, exchanged)
         judged = [judges.judge(n, actual, None if in_f64 is None else in_f64[n]) for n, actual in enumerate(outputs)]
         undefined = "" if allow_nan else _undefined(reference)
         if not undefined and judged and all(j.is_noise for j in judged):

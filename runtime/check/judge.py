@@ -3,7 +3,7 @@
 Every result is judged twice. *In f64* the partitioned program and the reference hardly round, so a difference is one of
 the programs; integers must be equal. *In its own types* the error of the partitioned run, against the reference in f64,
 may be a small multiple of the error that the unpartitioned run has in the same band of magnitudes (as often larger as
-the unit of rounding of a narrower type in which devices add). Where that is not enough, samples with random rounding
+the unit of rounding of a narrower type that devices exchange). Where that is not enough, samples with random rounding
 decide: fine ones estimate the size of rounding errors to first order; coarse ones show which elements rounding can flip
 (near ties of an argmax, say).
 
@@ -12,7 +12,7 @@ An element passes as soon as any allowance covers it; only then is the next, mor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,13 +69,14 @@ def own_factor(devices: int) -> float:
 
 class Judge:
     """Compares results with a reference. `tolerance`, times a result's largest magnitude, replaces all allowances.
-    Devices add in the type `sums`, if it is given.
+    Devices exchange floats in the types `exchanged`, beside their own.
     """
 
     def __init__(
-        self, reference: Reference, devices: int, tolerance: float | None, sums: ElementType | None = None
+        self, reference: Reference, devices: int, tolerance: float | None,
+        exchanged: Sequence[ElementType] = (),
     ) -> None:
-        self.reference, self.sums = reference, sums
+        self.reference, self.exchanged = reference, exchanged
         self.factor = own_factor(devices)
         self.tolerance = tolerance
 
@@ -204,9 +205,8 @@ class Judge:
             yield bands.per_element(level) + factor * coarse
 
     def _coarser(self, eps: float) -> float:
-        """Returns the rounding of the type in which devices add, in units of that of a result; 1 at least."""
-        own = None if self.sums is None else self.sums.numpy
-        return 1.0 if own is None else max(float(limits_of(own).eps) / eps, 1.0)
+        """Returns the rounding of the types that devices exchange, in units of that of a result; 1 at least."""
+        return max([1.0, *(_spacing(t) / eps for t in self.exchanged)])
 
     def _deviation(self, output: int, truth: Array, bits: int, seed: int) -> Array | None:
         sample = self.reference.sample(bits, seed)
@@ -223,6 +223,15 @@ class Judge:
         wrong = ~(error <= _of_scale(own, tolerance))
         difference = _differs(output, wrong, actual, own, "", error) if wrong.any() else None
         return Judgement(difference, own=largest_error_of(output, error, own))
+
+
+def _spacing(element: ElementType) -> float:
+    """Returns the distance of neighbours in a type, as a share of the number; that of integers, which are shares of a
+    scale, as a share of the largest.
+    """
+    if element.numpy is None:
+        return 0.0
+    return 1 / float(np.iinfo(element.numpy).max) if element.is_integer else float(limits_of(element.numpy).eps)
 
 
 def _of_scale(reference: Array, tolerance: float) -> Allowance:

@@ -18,7 +18,7 @@ from ...ir.diagnostics import CompileError
 from ...ir.graph.interfaces import floats_of
 from ...ir.graph.module import Module
 from ...ir.time_limit import TimeLimit, time_limit
-from ...ir.types.element_type import ELEMENT_TYPES
+from ...ir.types.element_type import ELEMENT_TYPES, ElementType
 from ...ir.types.literal import Array
 from ..evaluator import UnpartitionedProgram
 from ..plan.limits import memory
@@ -38,15 +38,15 @@ def widened(arrays: Arrays) -> list[Array]:
     return [a.astype(wide.get(a.dtype, a.dtype)) for a in arrays]
 
 
+def element_types(module: Module) -> set[ElementType]:
+    """Returns the types of all elements in a module."""
+    instructions = (instruction for computation in module for instruction in computation)
+    return {leaf.element for instruction in instructions for leaf in instruction.shape.leaves()}
+
+
 def float_types(module: Module) -> set[str]:
     """Returns the names of all float and complex types in a module."""
-    return {
-        leaf.element.name
-        for computation in module
-        for instruction in computation
-        for leaf in instruction.shape.leaves()
-        if leaf.element in WIDE
-    }
+    return {element.name for element in element_types(module) if element in WIDE}
 
 
 class Reference:

@@ -9,6 +9,8 @@ type plus that many bits: Monte Carlo arithmetic (Parker, 1997). Two runs with d
 rounding on the results; with more bits, by a known fraction of that, to first order. Values on the grid stay unchanged,
 so moves, comparisons and maxima do not round.
 
+Integers may be mapped to f64, too, if they are rounded shares of a scale: then the rounding goes.
+
 Assumption: no float has more than 53 bits.
 """
 
@@ -145,7 +147,9 @@ class _Retyper:
                 operands = [carried.get(o) or made[o] for o in instruction.operands]
                 carried[instruction] = self.carrier(target, instruction, operands, carriers[instruction])
             operands = [carried[o] if is_cast_back(instruction, carriers) else made[o] for o in instruction.operands]
-            if self.in_own_format(instruction) and not is_cast_back(instruction, carriers):
+            if self.rounds_to_integer(instruction):
+                made[instruction] = operands[0]
+            elif self.in_own_format(instruction) and not is_cast_back(instruction, carriers):
                 made[instruction] = self.in_own_types(target, instruction, operands)
             else:
                 shape, attributes = self.shape(instruction.shape), self.attributes(instruction.attributes)
@@ -156,6 +160,13 @@ class _Retyper:
                 made[instruction].control_predecessors = tuple(made[p] for p in instruction.control_predecessors)
         target.root = made[source.root]
         return target
+
+    def rounds_to_integer(self, instruction: Instruction) -> bool:
+        """Returns whether an instruction rounds floats that are converted to integers which become floats."""
+        return instruction.opcode == "round-nearest-even" and all(
+            user.opcode == "convert" and user.shape.element.is_integer and user.shape.element in self.types
+            for user in instruction.users
+        )
 
     def in_own_format(self, instruction: Instruction) -> bool:
         """Returns whether the instruction must run in its own types, and these are among those that change."""

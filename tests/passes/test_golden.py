@@ -6,7 +6,8 @@
     // ==>
     ...expected...
 
-`RUN pass links=..` gives the machine of the passes these links. The shortest case of each pass is its example in
+`RUN pass links=..` gives the machine of the passes these links, `RUN pass rounds=N` allows N times the error of other
+passes. The shortest case of each pass is its example in
 docs/passes.md. Other verbs, after CASE: `EVAL [seed=N]` partitions, runs on all devices with poisoned padding and
 compares with one device; `COLLECTIVES kind=n ..` compares the counts after partitioning; `BUDGET all_gather=0
 bytes_at_most=100 ..` gives these arguments to `assert_collectives`; `ERROR line:col text` expects that diagnostic
@@ -46,11 +47,12 @@ def test_golden(case: Case, request: pytest.FixtureRequest) -> None:
 
 def _run(case: Case, rest: str, bless: bool) -> None:
     pipeline, _, links = rest.partition(" links=")
+    pipeline, _, rounds = pipeline.partition(" rounds=")
     module = hloom.parse(case.text)
     context = PassContext(verify="each", machine=hloom.parse_machine("", links))
     run_pipeline(parse_pipeline(pipeline), module, context)
     found = module.to_text().strip()
-    _compute_the_same(hloom.parse(case.text), hloom.parse(found))
+    _compute_the_same(hloom.parse(case.text), hloom.parse(found), float(rounds or 1))
     if bless and found != case.expected:
         # Cases run from the last to the first, so that the places of earlier ones stay right.
         lines = case.file.read_text().splitlines()
@@ -61,7 +63,7 @@ def _run(case: Case, rest: str, bless: bool) -> None:
     assert found == case.expected
 
 
-def _compute_the_same(before: Module, after: Module) -> None:
+def _compute_the_same(before: Module, after: Module, scale: float) -> None:
     """Per-device programs on every device; not programs with custom-calls that nothing evaluates."""
     if any(isinstance(i.attributes, CustomCallAttributes) and is_foreign(i.attributes) for c in before for i in c):
         return
@@ -73,7 +75,7 @@ def _compute_the_same(before: Module, after: Module) -> None:
     else:
         found = (hloom.simulate if is_per_device(after) else hloom.evaluate)(after, inputs)
         expected = hloom.evaluate(before, inputs)
-    result = compare(found, expected)
+    result = compare(found, expected, scale)
     assert result.equal, result
 
 

@@ -6,89 +6,111 @@
 A wider type loses nothing while the devices add, and sends more; a narrower one sends less, and rounds: k devices add
 with an error of at most k units of rounding of the sum of the magnitudes (Higham, "Accuracy and Stability of Numerical
 Algorithms", 2002, section 4.2). What was converted just before, or is converted back just after, is not rounded.
+
+Devices cannot add numbers of eight bits that have a scale per block (`scaled`). So each sends every other the part that
+this one adds, by an all-to-all, and adds in f32; a sum that all devices need is gathered in eight bits again. Gradients
+of ZeRO++ (Wang et al., 2023, section 3.3) travel so.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-from ml_dtypes import finfo
-
-from ....ir.diagnostics import fail
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.interfaces import Exchange
 from ....ir.graph.monoid import reduction_monoid
 from ....ir.ops.collective_groups import CollectiveAttributes
-from ....ir.types.element_type import ELEMENT_TYPES, ElementType
-from ....ir.types.shape import array
-from .base import Edits, MatchingRewrite, RewriteProgram, amount, is_conversion, is_plain_collective
-from .groups import device_groups
+from ....ir.ops.collectives import ReduceScatterAttributes
+from ....ir.types.element_type import ElementType
+from .base import Edits, MatchingRewrite, RewriteProgram, amount, is_plain_collective
+from .exchange_types import SCALED, exchange_in, exchange_type, unit_of_rounding
+from .groups import device_groups, positions
+from .scaled import ScaledExchange, block_size
 
 
 @dataclass(frozen=True)
-class ReduceIn(MatchingRewrite[ElementType]):
+class ReduceIn(MatchingRewrite["_Sum"]):
     """Sums all-reduces and reduce-scatters of floats in the type `element`."""
 
     name: ClassVar[str] = "reduce-in"
     stays: ClassVar[str] = "is reduced in its type"
     element: str = "f32"
 
-    def match(self, program: RewriteProgram, instruction: Instruction) -> ElementType | str | None:
+    def match(self, program: RewriteProgram, instruction: Instruction) -> _Sum | str | None:
         exchange = instruction.op.interface(Exchange)
         reducer: Any = getattr(instruction.attributes, "to_apply", None)
         if exchange is None or not exchange.joins or reducer is None:
             return None
-        wanted, own = _float(self.element), instruction.operands[0].shape.element
+        wanted, own = exchange_type(self.element, "pass reduce-in cannot sum in"), instruction.operands[0].shape.element
         if not own.is_float or own is wanted:
             return None
         if not is_plain_collective(instruction):
             return "it has several arrays, or an annotation"
-        return wanted if reduction_monoid(reducer) is Monoid.ADD else "it is no sum"
+        if reduction_monoid(reducer) is not Monoid.ADD:
+            return "it is no sum"
+        return _blocks(program, instruction, wanted) if self.element in SCALED else _Sum(wanted)
 
-    def emit(self, program: RewriteProgram, edits: Edits, instruction: Instruction, found: ElementType) -> None:
-        computation, (operand,) = edits.computation, instruction.operands
-        given: Any = instruction.attributes
-        attributes = replace(
-            given, to_apply=program.reducer(Monoid.ADD, found),
-            channel_id=program.fresh_channel(instruction.attributes_as(CollectiveAttributes)),
-        )  # fmt: skip
-        with computation.at(before=instruction):
-            if is_conversion(operand) and operand.operands[0].shape.element is found:
-                wide = operand.operands[0]
+    def emit(self, program: RewriteProgram, edits: Edits, instruction: Instruction, found: _Sum) -> None:
+        with edits.computation.at(before=instruction):
+            if found.block:
+                new, effect = _in_blocks(program, edits, instruction, found)
             else:
-                wide = computation.build("convert", operand, shape=array(found, operand.shape.dims))
-            shape = array(found, instruction.shape.dims)
-            new = computation.add(instruction.op, (wide,), attributes, shape, instruction.name, instruction)
-            new.frontend_attributes = instruction.frontend_attributes
-            back = computation.build("convert", new, shape=instruction.shape)
-        for user in list(instruction.users):
-            if is_conversion(user) and user.shape.element is found:
-                edits.replace(user, new)
-        edits.replace(instruction, back)
-        devices = max(map(len, device_groups(instruction, program.module)))
-        program.remark(instruction, _effect(instruction, operand.shape.element, found, devices))
+                given: Any = instruction.attributes
+                channel = program.fresh_channel(instruction.attributes_as(CollectiveAttributes))
+                reducer = program.reducer(Monoid.ADD, found.element)
+                attributes = replace(given, to_apply=reducer, channel_id=channel)
+                new = exchange_in(program, edits, instruction, found.element, attributes)
+                devices = max(map(len, device_groups(instruction, program.module)))
+                effect = _effect(instruction, instruction.shape.element, found.element, devices)
+        edits.replace(instruction, new)
+        program.remark(instruction, effect)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The type of a sum; for one with scales the rows around the scattered dimension, and the elements of a block."""
+
+    element: ElementType
+    outer: int = 1
+    block: int = 0
+
+
+def _blocks(program: RewriteProgram, instruction: Instruction, element: ElementType) -> _Sum | str:
+    groups, given, value = device_groups(instruction, program.module), instruction.attributes, instruction.operands[0]
+    if positions(groups, program.devices) is None or program.module.num_partitions not in (1, program.devices):
+        return "its groups are no equal parts of all devices"
+    outer = math.prod(value.shape.dims[: given.dimensions[0]]) if isinstance(given, ReduceScatterAttributes) else 1
+    parts, rest = divmod(value.shape.num_elements // max(outer, 1), len(groups[0]))
+    block = 0 if rest else block_size(parts)
+    return _Sum(element, outer, block) if block else "parts of devices are too small or uneven for blocks with a scale"
+
+
+def _in_blocks(
+    program: RewriteProgram, edits: Edits, instruction: Instruction, found: _Sum
+) -> tuple[Instruction, str]:  # fmt: skip
+    """Emits a sum in eight bits. Returns it, and its effect."""
+    exchange = ScaledExchange(program, edits.computation, instruction, found.element, found.block)
+    value, groups = instruction.operands[0], device_groups(instruction, program.module)
+    total = exchange.scatter(exchange.shorten(value, found.outer), groups)
+    share = f"{exchange.rounding:.2g}"
+    error = f"an error of at most {share} of the sum of the devices' largest magnitudes"
+    if not isinstance(instruction.attributes, ReduceScatterAttributes):
+        total = exchange.lengthen(exchange.gather(exchange.shorten(total, found.outer), groups))
+        error += f" and {share} of the largest sum"
+    effect = (f"is summed in {exchange.wide.name}, sent in {found.element.name}: {error} in each block of "
+              f"{found.block}; {exchange.sizes(value.shape.num_elements)}")  # fmt: skip
+    return exchange.result(total), effect
 
 
 def _effect(instruction: Instruction, own: ElementType, wanted: ElementType, devices: int) -> str:
-    """Describes the effect of another type: the bound of the error, and the bytes."""
+    """Describes the effect of another type of floats: the bound of the error, and the bytes."""
     size = max(instruction.shape.num_elements, instruction.operands[0].shape.num_elements)
     sizes = f"{amount(size * own.byte_size)} become {amount(size * wanted.byte_size)}"
-    unit = _rounding(wanted)
-    if unit < _rounding(own):
+    unit = unit_of_rounding(wanted)
+    if unit < unit_of_rounding(own):
         return f"is summed in {wanted.name}, with less error than in {own.name}: {sizes}"
     bound = devices * unit / (1 - devices * unit) if devices * unit < 1 else float("inf")
     return f"is summed in {wanted.name}: an error of at most {bound:.2g} of the sum of magnitudes; {sizes}"
-
-
-def _rounding(element: ElementType) -> float:
-    """Returns the unit of rounding of a type of floats."""
-    return float(cast(Any, finfo(element.numpy)).eps) / 2
-
-
-def _float(name: str) -> ElementType:
-    found = ELEMENT_TYPES.get(name)
-    if found is None or not found.is_float:
-        fail(f"pass reduce-in cannot sum in {name}", help="element is a type of floats, such as f32 or bf16")
-    return found

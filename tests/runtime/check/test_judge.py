@@ -201,11 +201,11 @@ def test_sums_of_a_narrower_type_round_more() -> None:
     assert found.wide is not None
     near, far = ([a * np.float32(by) for a in found.own] for by in (1.001, 1.4))
     assert not verdict(found, near).passed
-    assert verdict(found, near, sums=ELEMENT_TYPES["bf16"]).passed
-    assert not verdict(found, near, sums=ELEMENT_TYPES["f64"]).passed
-    assert not verdict(found, far, sums=ELEMENT_TYPES["bf16"]).passed
+    assert verdict(found, near, exchanged=[ELEMENT_TYPES["bf16"]]).passed
+    assert not verdict(found, near, exchanged=[ELEMENT_TYPES["f64"]]).passed
+    assert not verdict(found, far, exchanged=[ELEMENT_TYPES["bf16"]]).passed
     wide = [a * 1.001 for a in found.wide]
-    assert not verdict(found, near, wide, sums=ELEMENT_TYPES["bf16"]).passed
+    assert not verdict(found, near, wide, exchanged=[ELEMENT_TYPES["bf16"]]).passed
 
 
 def test_tolerance_replaces_what_rounding_explains() -> None:
