@@ -75,8 +75,13 @@ class _Regions:
         for instruction in reversed(list(computation)):
             if instruction not in self.stacks:
                 # It depends on no parameter: it belongs to the region of its users, if they share one.
-                users = {self._as_operand(u) for u in instruction.users}
-                self.stacks[instruction] = users.pop() if len(users) == 1 else around
+                users = {self._as_operand(u) for u in instruction.users if u in self.stacks}
+                if users or instruction is computation.root or target_of(instruction) in (INTO, OUT_OF):
+                    self.stacks[instruction] = users.pop() if len(users) == 1 else around
+        for instruction in computation:
+            if instruction not in self.stacks:
+                # Nothing reads it, as nothing reads a sharding group: it belongs to the region of its operands.
+                self.stacks[instruction] = max((self.stacks[o] for o in instruction.operands), key=len, default=around)
         for instruction in computation:
             for called in instruction.called() if instruction.op.is_control else ():
                 self.visit(called, self.stacks[instruction])

@@ -55,6 +55,13 @@ FOUND = {
   b = () custom-call(y), custom_call_target="xla.sdy.ShardingGroup", custom_call_has_side_effect=true,
     frontend_attributes={xla.sdy.sharding_group_id="1 : i64"}
   ROOT r = f32[4] add(x, y) }""",
+    "a sharding group in a region that reads nothing from outside": _ADD + """ENTRY e {
+  ones = f32[2] constant({1, 2})
+  sum = f32[2] all-reduce(ones), channel_id=1, replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=add
+  a = () custom-call(sum), custom_call_target="xla.sdy.ShardingGroup", custom_call_has_side_effect=true,
+    frontend_attributes={xla.sdy.sharding_group_id="1 : i64"}
+  inside = f32[2] custom-call(sum), custom_call_target="Sharding", sharding={mesh['a'=4], [{}], manual={'a'}}
+  ROOT r = f32[8] custom-call(inside), custom_call_target="SPMDShardToFullShape", sharding={mesh['a'=4], [{'a'}]} }""",
     "from one device to tiles in another device order": """ENTRY e {
   x = s32[1,4,4] parameter(0), sharding={maximal device=0}
   ROOT r = s32[1,4,4] negate(x), sharding={mesh['a'=2,'b'=2], device_ids=(2,3,0,1), [{}, {}, {'b'}]} }""",
