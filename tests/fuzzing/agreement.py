@@ -15,6 +15,7 @@ from hloom.driver.backend import Backend
 from hloom.ir.graph.module import Module, Stage
 from hloom.ir.ops.convolution import Convolution
 from hloom.ir.ops.dot import Dot
+from hloom.ir.ops.ragged_dot import RaggedDot
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.native.kernels import NativeKernels
 from hloom.runtime.plan.kernels import NUMPY, KernelProvider
@@ -80,7 +81,7 @@ def _has_complex_products(module: Module) -> bool:
     """Whether BLAS multiplies complex numbers: a zero that its terms leave has a sign that depends on the tile's shape.
     (A sum of reals that is exactly zero has the same sign in every order.)
     """
-    products = (Dot, Convolution)
+    products = (Dot, RaggedDot, Convolution)
     return any(
         isinstance(i.op, products) and i.shape.is_array and i.shape.element.is_complex for c in module for i in c
     )
