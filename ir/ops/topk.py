@@ -89,7 +89,8 @@ def _few(keys: Array, k: int, largest: bool) -> Array:
     numbers that also hold their places, so that no two are equal and a partition finds the same k as a sort.
     """
     last, below = keys.shape[-1] - 1, 0xFFFFFFFF
-    places, high = np.arange(last + 1, dtype=np.int64), keys.astype(np.int64) << 32
+    places = np.arange(last + 1, dtype=np.int64)
+    high = keys.astype(np.int64) - (1 << 31) * (keys.dtype.kind == "u") << 32  # 32 bits with a sign
     if largest:
         numbers: Array = np.partition(high | (last - places), last + 1 - k, -1)[..., last + 1 - k :]
         return last - (np.flip(np.sort(numbers, -1), -1) & below)

@@ -21,11 +21,15 @@ def test_equals_sorting(row: list[int], largest: bool, data: st.DataObject) -> N
     assert places.dtype == np.int32
 
 
-@pytest.mark.parametrize("name", ["f32", "bf16", "f16", "s32", "u32", "s8", "pred"])
+@pytest.mark.parametrize("name", ["f32", "bf16", "f16", "s32", "u32", "s8", "u8", "u64", "pred"])
 @pytest.mark.parametrize("largest", [True, False])
 def test_few_of_many_are_the_first_of_all(name: str, largest: bool) -> None:
     rng, element = np.random.default_rng(1), ELEMENT_TYPES[name]
-    x = rng.integers(0 if name in ("u32", "pred") else -5, 2 if name == "pred" else 6, (4, 99)).astype(element.numpy)
+    least = 0 if name[0] in "up" else -5
+    x = rng.integers(least, 2 if name == "pred" else 6, (4, 99)).astype(element.numpy)
+    if element.is_integer:
+        x[1, ::7], x[1, 1::9] = np.iinfo(x.dtype).max, np.iinfo(x.dtype).min
+        x[2] = rng.integers(np.iinfo(x.dtype).min, np.iinfo(x.dtype).max, 99, x.dtype)
     if element.is_float:
         x[0, ::7], x[0, 1::7], x[0, 2::9] = np.nan, -0.0, -np.inf
     few = run("topk", use("topk", f"{name}[4,99]", k=5, largest=largest), x)

@@ -1,4 +1,4 @@
-"""Numbers of eight bits with a scale per block, and the collectives that exchange them.
+"""Rounds numbers to eight bits with a scale per block, and exchanges them.
 
     x = f32[..]                                     -- a block: B adjacent elements
     s = max(abs(x)) / 127        one per block      q = s8[..] round(x / s)
