@@ -23,6 +23,7 @@ from hloom.ir.sharding.sharding import TupleSharding
 from hloom.ir.types.element_type import ELEMENT_TYPES, Kind, from_numpy
 from hloom.ir.types.shape import array
 from hypothesis import strategies as st
+from ml_dtypes import iinfo
 from programs.random.base import (
     ELEMENTS,
     LARGEST,
@@ -129,17 +130,22 @@ SPECIAL = (*ZEROS, np.nan, np.inf, -np.inf)
 
 def special_inputs_of(module: Module) -> list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
     """The inputs of `inputs_of` with zeros of both signs among the floats, and NaN and infinities as well unless a
-    comparison of a program's own orders elements: with NaN it is no order, and then results are any.
+    comparison of a program's own orders elements: with NaN it is no order, and then results are any. Among integers are
+    the least and the greatest of their type.
     """
     orders = any(i.op.interface(Applies) and not isinstance(i.op, SelectAndScatter) and _compares(i)
                  for c in module for i in c)  # fmt: skip
     rng = np.random.default_rng(8)
     found: list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = []
     for values in inputs_of(module):
-        if values.dtype.kind in "biuc" or from_numpy(values.dtype).is_integer:
+        taken, is_integer = rng.random(values.shape) < 0.35, from_numpy(values.dtype).is_integer
+        if values.dtype.kind in "bc":
             found.append(values)
             continue
-        taken = rng.random(values.shape) < 0.35
+        if is_integer:
+            limits = np.array([iinfo(values.dtype).min, iinfo(values.dtype).max]).astype(values.dtype)
+            found.append(np.where(taken, rng.choice(limits, values.shape), values))
+            continue
         special = rng.choice(ZEROS if orders else SPECIAL, values.shape)
         found.append(np.where(taken, special, values.astype(np.float64)).astype(values.dtype))
     return found
