@@ -1,4 +1,4 @@
-"""Rounds numbers to eight bits with a scale per block, and exchanges them.
+"""Exchanges of floats in eight bits, in blocks that have a scale each.
 
     x = f32[..]                                     -- a block: B adjacent elements
     s = max(abs(x)) / 127        one per block      q = s8[..] round(x / s)
@@ -6,7 +6,8 @@
 
 The largest magnitude of a block becomes the largest number of the type, as in ZeRO++ (Wang et al., 2023, section 3)
 and, with floats of eight bits, in DeepSeek-V3 (2024, section 3.3). A block with an infinity or NaN becomes NaN as a
-whole, so none gets lost. Devices never add such numbers: they exchange parts of what they hold, and add these in f32.
+whole, so none gets lost. Devices never add such numbers:
+they exchange parts of their arrays, and add these in f32.
 """
 
 from __future__ import annotations
