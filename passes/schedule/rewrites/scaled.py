@@ -6,8 +6,7 @@
 
 The largest magnitude of a block becomes the largest number of the type, as in ZeRO++ (Wang et al., 2023, section 3)
 and, with floats of eight bits, in DeepSeek-V3 (2024, section 3.3). A block with an infinity or NaN becomes NaN as a
-whole, so none gets lost. Devices never add such numbers:
-they exchange parts of their arrays, and add these in f32.
+whole, so none gets lost. Devices never add such numbers: they exchange parts of their arrays, and add these in f32.
 """
 
 from __future__ import annotations
