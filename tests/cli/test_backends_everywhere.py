@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 from hloom.driver.backend import Backend
 from hloom.ir.graph.module import Module
-from hloom.ir.graph.op import OPS
-from hloom.ir.ops.elementwise import Elementwise
 from hloom.runtime.evaluator import evaluate
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.native.kernels import NativeKernels
@@ -26,6 +24,7 @@ from support.command_line import EXAMPLES
 from support.compare import compare
 from support.golden import FOLDER, UNPROVED, cases_of
 from support.halves import every_other
+from support.op_samples import few
 from support.sharded_jax import jax_program_names, sharded_jax_program
 
 FUSE = Backend("native").prepared
@@ -62,8 +61,7 @@ def check_one_device(opcode: str, text: str, seeds: int = 1) -> None:
 @pytest.mark.parametrize("opcode", every_other(sorted(SAMPLES)))
 def test_samples(opcode: str) -> None:
     """A few of element-wise ops and conversions, which `test_native` runs with all types."""
-    few = isinstance(OPS[opcode], Elementwise) or opcode == "convert"
-    for text in SAMPLES[opcode][: 2 if few else None]:
+    for text in few(opcode, SAMPLES[opcode], 2):
         if is_alone(hloom.parse(text)):
             check_one_device(opcode, text)
 

@@ -18,9 +18,8 @@ from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.attributes import attribute_fields
 from hloom.ir.graph.module import Module
 from hloom.ir.graph.op import OPS
-from hloom.ir.ops.elementwise import Elementwise
 from hloom.ir.types.literal import Literal
-from support.op_samples import all_samples
+from support.op_samples import all_samples, few
 
 SAMPLES = all_samples()
 FILES = sorted((Path(__file__).parents[2] / "examples").glob("*.hlo"))
@@ -64,7 +63,7 @@ def check_both_ways(text: str) -> None:
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("opcode", sorted(SAMPLES))
 def test_samples(opcode: str, every: bool) -> None:
-    for text in SAMPLES[opcode][: 3 if isinstance(OPS.get(opcode), Elementwise) and not every else None]:
+    for text in SAMPLES[opcode] if every else few(opcode, SAMPLES[opcode]):
         check_both_ways(text)
 
 

@@ -5,6 +5,11 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
+from hloom.ir.graph.op import OPS
+from hloom.ir.ops.elementwise import Elementwise
+
+_TYPES = 8  # as many more samples of element-wise ops that convert or compare: they differ in pairs of types
+
 
 def all_samples() -> dict[str, list[str]]:
     """The texts of all samples by opcode, in the order of the files."""
@@ -16,3 +21,12 @@ def all_samples() -> dict[str, list[str]]:
             found.setdefault(opcode, []).extend(texts)
         found.setdefault("derived", []).extend(getattr(module, "DERIVED", []))
     return found
+
+
+def few(opcode: str, texts: list[str], count: int = 3) -> list[str]:
+    """A few samples of an element-wise op, spread over their types; all of another op."""
+    op = OPS.get(opcode)
+    if op is None or not op.is_elementwise:
+        return texts
+    kept = count if issubclass(type(op), Elementwise) else count * _TYPES
+    return texts[:: -(-len(texts) // kept)] if texts else []

@@ -6,8 +6,6 @@ import pytest
 from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.module import Module, Stage
-from hloom.ir.graph.op import OPS
-from hloom.ir.ops.elementwise import Elementwise
 from hloom.ir.tools.verifier import check
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
@@ -16,6 +14,7 @@ from hloom.runtime import evaluate, simulate
 from hloom.runtime.inputs.inputs import inputs_for_module
 from ops.test_samples import SAMPLES
 from support.compare import compare
+from support.op_samples import few
 
 
 def passes_of(module: Module, devices: int | None = None) -> set[str]:
@@ -29,7 +28,7 @@ def passes_of(module: Module, devices: int | None = None) -> set[str]:
 
 @pytest.mark.parametrize("opcode", SAMPLES)
 def test_samples_run_as_they_are(opcode: str) -> None:
-    for text in SAMPLES[opcode][: 2 if isinstance(OPS[opcode], Elementwise) else None]:
+    for text in few(opcode, SAMPLES[opcode], 1):
         program = parse(text)
         if not is_undivided(program, PassContext()) or program.replica_count > 1:
             continue
