@@ -1,4 +1,5 @@
-"""Set-up of all tests: XLA, where a test uses it, has eight virtual CPU devices (set before it starts).
+"""Set-up of all tests: XLA, where a test uses it, has eight virtual CPU devices and optimizes nothing (set before it
+starts).
 
 The processes of the tests share a folder, which goes when the tests end: parser tables and machine code are made once,
 and the package is compiled once, also where Python is told not to leave bytecode behind.
@@ -12,9 +13,10 @@ import tempfile
 
 import hypothesis
 import pytest
-from support.virtual_devices import eight_devices
+from support.virtual_devices import eight_devices, quick_compilation
 
 eight_devices()
+quick_compilation()
 
 # No example fails for being slow: tests share their machine.
 hypothesis.settings.register_profile("hloom", deadline=None)
