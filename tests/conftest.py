@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+from collections import Counter
 
 import hypothesis
 import pytest
@@ -36,6 +37,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--bless") and config.getoption("numprocesses", None):
         raise pytest.UsageError("--bless writes files that several cases share: pytest --bless -n 0")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the cases of tables as slow that are not in the share which runs by default.
+
+    Cases that are slow by themselves do not count.
+    """
+    numbers: Counter[str] = Counter()
+    for item in items:
+        share = item.get_closest_marker("share")
+        if share and not item.get_closest_marker("slow"):
+            test = item.nodeid.split("[")[0]
+            if numbers[test] % share.args[0]:
+                item.add_marker(pytest.mark.slow)
+            numbers[test] += 1
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -55,11 +55,13 @@ def test_an_unknown_option_leads_to_the_help_of_its_command(capsys: pytest.Captu
         "  help: hloom comm --help lists the options\n")  # fmt: skip
 
 
+# Words of examples that take long, of commands that have shorter ones or run so in tests of their own.
+_LONG = ("scan", "what-if", "8,16", "--time 5s", "schedule examples/tr", "forecast examples/tr", "report examples/tr")
 RUNNABLE = [e for c in COMMANDS.values() for e in c.examples if "--ranks" not in e and e[:6] == "hloom "]
 
 
 @pytest.mark.parametrize("line", [
-    pytest.param(e, marks=[pytest.mark.slow] if "scan" in e or "what-if" in e else [])
+    pytest.param(e, marks=[pytest.mark.slow] if any(word in e for word in _LONG) else [])
     for e in RUNNABLE if ">" not in e or "'" in e
 ])  # fmt: skip
 def test_examples_run(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,14 +195,14 @@ def agree(module: Module, special: bool = False) -> None:
         assert same.equal, f"{same}\n{module.to_text()}"
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=6, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_random_programs_agree(module: Module) -> None:
     agree(module)
 
 
 @needs_llvm
-@settings(max_examples=8, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=4, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_random_programs_of_special_numbers_agree(module: Module) -> None:
     agree(module, special=True)

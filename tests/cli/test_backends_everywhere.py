@@ -23,7 +23,6 @@ from ops.typed_programs import TEMPLATES, accepted
 from support.command_line import EXAMPLES
 from support.compare import compare
 from support.golden import FOLDER, UNPROVED, cases_of
-from support.halves import every_other
 from support.op_samples import few
 from support.sharded_jax import jax_program_names, sharded_jax_program
 
@@ -58,7 +57,8 @@ def check_one_device(opcode: str, text: str, seeds: int = 1) -> None:
                 assert wrong is None, f"{'numpy' if by else 'native'}: {wrong}\nin\n{text}"
 
 
-@pytest.mark.parametrize("opcode", every_other(sorted(SAMPLES)))
+@pytest.mark.share(2)
+@pytest.mark.parametrize("opcode", sorted(SAMPLES))
 def test_samples(opcode: str) -> None:
     """A few of element-wise ops and conversions, which `test_native` runs with all types."""
     for text in few(opcode, SAMPLES[opcode], 2):

@@ -32,7 +32,7 @@ def write_inputs(path: Path) -> tuple[Any, Any]:
 
 
 def test_check_says_what_it_ran_and_passes(tmp_path: Path) -> None:
-    done = process("run", NAMED, "--devices", "8", "--check", cwd=tmp_path)
+    done = hloom("run", NAMED, "--devices", "8", "--check", cwd=tmp_path)
     assert done.code == 0, done.err
     first, verdict, *errors, last = done.out.splitlines()
     assert first == "mlp: 8 simulated devices; 2 all-reduce; 100 bytes sent per device"
@@ -311,7 +311,7 @@ def test_bad_program_is_reported_once_before_there_are_ranks(tmp_path: Path) -> 
 
 @pytest.mark.skipif(not have_mpi(), reason="there is no mpiexec")
 def test_bad_standard_input_is_reported_by_one_rank(tmp_path: Path) -> None:
-    done = process("run", "-", "--ranks", "2", cwd=tmp_path, text=PLAIN.replace("exponential", "exponent"))
+    done = hloom("run", "-", "--ranks", "2", cwd=tmp_path, text=PLAIN.replace("exponential", "exponent"))
     assert done.code == 65
     assert done.err.count("<stdin>:5:16: error: opcode 'exponent' is not supported") == 1
 
@@ -357,6 +357,6 @@ def test_ranks_that_never_report_count_as_dead(tmp_path: Path) -> None:
     launcher.write_text(f"#!{sys.executable}\nraise SystemExit(9)\n")
     launcher.chmod(0o755)
     pytest.importorskip("mpi4py")
-    done = process("run", NAMED, "--ranks", "2", cwd=tmp_path, HLOOM_MPIEXEC=str(launcher))
+    done = hloom("run", NAMED, "--ranks", "2", cwd=tmp_path, HLOOM_MPIEXEC=str(launcher))
     assert done.code == 75
     assert done.out == ""

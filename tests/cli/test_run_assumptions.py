@@ -20,7 +20,7 @@ ENTRY e {
 """
 
 
-@pytest.mark.parametrize("ranks", [0, 2])
+@pytest.mark.parametrize("ranks", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_programs_per_device_of_others_run_and_say_what_is_assumed(ranks: int, tmp_path: Path) -> None:
     if ranks and not have_mpi():
         pytest.skip("there is no mpiexec")

@@ -82,10 +82,8 @@ def test_programs_that_cannot_be_pickled_run_on_ranks(tmp_path: Path) -> None:
     None, pytest.param(2, marks=[pytest.mark.slow, pytest.mark.skipif(not have_mpi(), reason="no MPI")]),
 ])  # fmt: skip
 def test_repeated_runs_give_the_same_results_and_times(ranks: int | None, tmp_path: Path) -> None:
-    more = ["--ranks", str(ranks)] if ranks else []
-    once, often = (
-        process("run", NAMED, *more, "--json", *repeat, cwd=tmp_path) for repeat in ([], ["--repeat", "3"])
-    )
+    run, more = (process, ["--ranks", str(ranks)]) if ranks else (hloom, [])
+    once, often = (run("run", NAMED, *more, "--json", *repeat, cwd=tmp_path) for repeat in ([], ["--repeat", "3"]))
     assert often.code == 0, often.err
     found = json.loads(often.out)
     times = found.pop("seconds")

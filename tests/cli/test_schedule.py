@@ -73,7 +73,7 @@ def test_equal_layers_are_one_line_and_patterns_choose() -> None:
     kept = shown("all-reduce", "*dot_general.62", "--all")
     assert 0 < len(kept.splitlines()) - 1 < len(every.splitlines()) - 1
     assert all(row.startswith("all-reduce") or "dot_general.62" in row for row in kept.splitlines()[1:])
-    done = hloom("schedule", program, "nothing", *options, cwd=EXAMPLES)
+    done = hloom("schedule", EXAMPLES / "mlp_named.hlo", "nothing", *options, cwd=EXAMPLES)
     assert done.code == 65
     assert "error: no collective fits nothing" in done.err
 

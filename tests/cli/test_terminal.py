@@ -72,7 +72,9 @@ def _shown(width: int, *arguments: str) -> list[str]:
     return screen.lines
 
 
-@pytest.mark.parametrize("command", ["comm", "schedule --machine tpu-v4", "shard"])
+@pytest.mark.parametrize("command", [
+    "comm", pytest.param("schedule --machine tpu-v4", marks=pytest.mark.slow), "shard",
+])  # fmt: skip
 def test_lines_fit(command: str) -> None:
     name, *options = command.split()
     lines = _shown(80, name, str(_STEP), *options)

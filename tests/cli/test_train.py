@@ -29,10 +29,10 @@ def test_the_same_losses_on_ranks_after_a_resume(tmp_path: Path) -> None:
     assert begun.code == 0, begun.err
     assert "steps 0 to 1 on 8 simulated devices" in begun.out
     if have_mpi():
-        more = ("--ranks", "3", "--checkpoint", "steps", "--metrics", "m.jsonl")
+        more = ("--ranks", "2", "--checkpoint", "steps", "--metrics", "m.jsonl")
         done = process("train", MLP, "--steps", "4", *more, cwd=tmp_path)
         assert done.code == 0, done.err
-        assert "steps 2 to 3 on 8 devices on 3 MPI ranks" in done.out
+        assert "steps 2 to 3 on 8 devices on 2 MPI ranks" in done.out
         assert losses(tmp_path / "m.jsonl") == losses(tmp_path / "one.jsonl")
 
 

@@ -48,6 +48,7 @@ def _check(module: hloom.Module, form: str) -> None:
     assert result.equal, result
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("name", "mesh", "form"), [
     *(pytest.param(*SCANNED, form, marks=pytest.mark.slow) for form in FORMS),
     *((*program, form) for program in PROGRAMS for form in FORMS),
@@ -63,6 +64,7 @@ def test_examples(name: str, mesh: dict[str, int], form: str) -> None:
 GOLDEN = [t for f in ("spmd", "indexed", "halo", "single") for t in golden_texts(f, "EVAL")]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("number", "form"), [
     pytest.param(n, form, marks=[] if (n + 4 * column) % 8 == 0 else [pytest.mark.slow])
     for n in range(len(GOLDEN)) for column, form in enumerate(("manual", "replica"))

@@ -10,6 +10,7 @@ import pytest
 from support.command_line import ROOT
 from support.nursery import cold
 
+_LONG = ("models.md: Pipelines",)
 _BLOCK = re.compile(r"^## ([^\n]*)\n|^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -31,7 +32,9 @@ def _all() -> list[tuple[str, str]]:
     return [(p, e) for p, e in found if not needs_jax or not ("jax" in e or "stablehlo" in e)]
 
 
-@pytest.mark.parametrize(("place", "example"), examples(), ids=[place for place, _ in examples()])
+@pytest.mark.parametrize(("place", "example"), [
+    pytest.param(*found, id=found[0], marks=[pytest.mark.slow] if found[0] in _LONG else []) for found in examples()
+])  # fmt: skip
 def test_example(place: str, example: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if "jax" in example or "stablehlo" in example:
         pytest.importorskip("jax")

@@ -39,6 +39,7 @@ def made(name: str) -> tuple[Program, hloom.Partitioned]:
     return program, hloom.partition(program.module)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers(name: str) -> None:
     program, local = made(name)

@@ -48,6 +48,7 @@ def assert_same_numbers(one: Module, other: Module, inputs: list[Any]) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", QUICK)
 def test_same_numbers_after_a_round_trip(name: str) -> None:
     program, inputs = lowered(name)

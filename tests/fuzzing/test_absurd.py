@@ -36,12 +36,12 @@ ADD = "add { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a,
 # What it is; the text; what the diagnostic says, or None if the program is all right.
 ABSURD: dict[str, tuple[Callable[[], str], str | None]] = {
     "tuple of many": (
-        lambda: entry(X, f"ROOT t = ({', '.join(['f32[]'] * 20_000)}) tuple({', '.join('x' * 20_000)})"),
+        lambda: entry(X, f"ROOT t = ({', '.join(['f32[]'] * 5_000)}) tuple({', '.join('x' * 5_000)})"),
         None,
     ),
     "add of many": (lambda: entry(X, f"ROOT t = f32[] add({', '.join('x' * MANY)})"), "takes 2 operands, found 100000"),
-    "parameters": (lambda: entry(*[f"x{n} = f32[] parameter({n})" for n in range(5000)]), None),
-    "chain": (lambda: entry("x0 = f32[] parameter(0)", *[f"x{n + 1} = f32[] negate(x{n})" for n in range(5000)]), None),
+    "parameters": (lambda: entry(*[f"x{n} = f32[] parameter({n})" for n in range(2000)]), None),
+    "chain": (lambda: entry("x0 = f32[] parameter(0)", *[f"x{n + 1} = f32[] negate(x{n})" for n in range(2000)]), None),
     "comments": (lambda: entry(X, f"ROOT y = f32[]{COMMENTS} negate(x{COMMENTS})"), None),
     "deep tuple": (lambda: entry(f"ROOT x = {'(' * MANY}f32[]{')' * MANY} parameter(0)"), "nested deeper than"),
     "deep operands": (lambda: entry(X, f"ROOT y = {'negate(' * 5000}x{')' * 5000}"), "nested deeper than"),
@@ -174,6 +174,7 @@ def test_absurd(name: str) -> None:
 LONG = ("tuple of many", "parameters", "chain", "deep calls")  # seconds each
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in ABSURD])
 def test_absurd_programs_as_text_and_serialized(name: str) -> None:
     """Those that are accepted survive both."""

@@ -45,7 +45,8 @@ def test_few(target: str) -> None:
     assert found.outcomes.keys() >= set(reached)
 
 
-@pytest.mark.parametrize("start", [10_000, 10_500, *(pytest.param(s, marks=pytest.mark.slow) for s in (11_000, 11_500))])
+@pytest.mark.share(2)
+@pytest.mark.parametrize("start", range(10_000, 12_000, 500))
 def test_sweep(start: int) -> None:
     """A thousand of the inputs with which the passes meet all kinds of programs; two thousand in slow runs."""
     check(campaign("sweep", range(start, start + 500)))

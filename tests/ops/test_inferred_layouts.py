@@ -87,6 +87,7 @@ def _texts(text: str, number: int) -> Iterator[str]:
             yield _without_shape(module, use)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("opcode", _OPCODES)
 def test_layout_is_the_one_of_xla(opcode: str) -> None:
     pytest.importorskip("jax")

@@ -63,6 +63,7 @@ def test_eigenvectors_of_hermitian_matrices(kind: str) -> None:
             assert not info.any()
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("routine", ["gesdd", "gesvd"])
 def test_singular_vectors(kind: str, routine: str) -> None:

@@ -127,6 +127,7 @@ def _local(opcode: str) -> bool:
     return not (op.is_collective or op.is_control or op.interface(DeviceNumber) or op.interface(Draws))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("opcode", sorted(filter(_local, SAMPLES)))
 def test_halves(opcode: str) -> None:
     for text in SAMPLES[opcode]:

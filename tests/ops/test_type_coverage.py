@@ -20,7 +20,6 @@ from ops.test_samples import INEXACT, SAMPLES
 from ops.together import together
 from ops.type_gaps import ALL, GAPS, UNCOMPARED, UNCOMPARED_TYPES, UNTYPED, How
 from ops.typed_programs import CLASSES, TEMPLATES, Program, accepted, chosen, one_of_each
-from support.halves import every_other
 from support.xla_attempts import survives
 from support.xla_runner import compile_text
 
@@ -78,7 +77,8 @@ def _check(opcode: str, programs: Mapping[str, Sequence[Program]]) -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.parametrize("opcode", every_other(TEMPLATES))
+@pytest.mark.share(2)
+@pytest.mark.parametrize("opcode", TEMPLATES)
 def test_agrees_with_xla(opcode: str) -> None:
     """One program of every class."""
     _check(opcode, {name: [program] for name, program in one_of_each(opcode, _left_out(opcode)).items()})
@@ -108,6 +108,7 @@ def _attempts(how: How) -> list[Any]:
     return [pytest.param(*case, id="-".join(case)) for case in found]
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("opcode", "element"), _attempts(How.REFUSES))
 def test_refuses(opcode: str, element: str) -> None:
     pytest.importorskip("jax")
@@ -124,6 +125,7 @@ def test_dies(opcode: str, element: str) -> None:
     assert not survives(program.module.to_text(), arguments)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("opcode", "element"), _attempts(How.ERRS))
 def test_errs(opcode: str, element: str) -> None:
     pytest.importorskip("jax")

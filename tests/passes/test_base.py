@@ -29,6 +29,7 @@ def _unreported(module: hloom.Module) -> list[str]:
     return found
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.hlo")), ids=lambda p: p.stem)
 def test_passes_report_their_changes(path: Path) -> None:
     assert _unreported(hloom.load(path)) == []

@@ -57,7 +57,7 @@ def test_ranks_give_what_the_simulator_gives(ranks: int, collectives: str) -> No
     assert code == 0, errors
 
 
-@pytest.mark.parametrize("count", [6, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [3, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("ranks", "most", "collectives"),
     [(2, 8, "shared"), *(pytest.param(*row, marks=pytest.mark.slow) for row in ((2, 8, "mpi"), (4, 8, "shared")))],
@@ -149,6 +149,7 @@ def test_a_lost_rank_is_a_failure_of_its_own_class(collectives: str, tmp_path: P
     assert re.search(r"rank 1 on (\S+): rank 1 \(host \1, process \d+\) was lost at all-reduce ar", errors)
 
 
+@pytest.mark.slow
 def test_failures_of_all_ranks_are_quiet() -> None:
     assert outcome("too_many", 2) == (65, "")
 

@@ -15,7 +15,6 @@ from hloom.ir.types.element_type import ELEMENT_TYPES, ElementType
 from hloom.runtime.native.kernels import NativeKernels
 from ops import typed_programs
 from ops.oracle import random_inputs
-from support.halves import every_other
 from support.loop_kernels import needs_llvm
 
 Array = np.ndarray[Any, Any]
@@ -71,7 +70,8 @@ def left_to_numpy(opcode: str, by_numpy: bool, programs: Mapping[str, Sequence[t
 
 
 @pytest.mark.parametrize("by_numpy", [False, True], ids=["native", "numpy"])
-@pytest.mark.parametrize("opcode", every_other(OPCODES, 1))
+@pytest.mark.share(2)
+@pytest.mark.parametrize("opcode", OPCODES)
 def test_ops_agree_with_numpy(opcode: str, by_numpy: bool) -> None:
     """One program of every class of types."""
     programs = {p.element: [p] for p in typed_programs.one_of_each(opcode, MISSING).values()}

@@ -8,6 +8,7 @@ from pathlib import Path
 from hloom.ir.graph.op import OPS
 from hloom.ir.ops.elementwise import Elementwise
 
+_PLAIN = 6
 _TYPES = 8  # as many more samples of element-wise ops that convert or compare: they differ in pairs of types
 
 
@@ -24,9 +25,9 @@ def all_samples() -> dict[str, list[str]]:
 
 
 def few(opcode: str, texts: list[str], count: int = 3) -> list[str]:
-    """A few samples of an element-wise op, spread over their types; all of another op."""
+    """A few samples of an element-wise op, spread over their types; the first and half of the others of another op."""
     op = OPS.get(opcode)
     if op is None or not op.is_elementwise:
-        return texts
+        return texts[:_PLAIN] + texts[_PLAIN::2]
     kept = count if issubclass(type(op), Elementwise) else count * _TYPES
     return texts[:: -(-len(texts) // kept)] if texts else []

@@ -11,12 +11,12 @@ from support.jax_rows import Row, rows, run
 jax: Any = pytest.importorskip("jax")
 
 
-def case(number: int, row: Row) -> Any:
-    """Neighbours are variants of a feature: two of three rows are slow."""
-    return pytest.param(row, id=row.name, marks=[pytest.mark.slow] if row.slow or number % 3 else [])
+def case(row: Row) -> Any:
+    return pytest.param(row, id=row.name, marks=[pytest.mark.slow] if row.slow else [])
 
 
-@pytest.mark.parametrize("row", [case(number, row) for number, row in enumerate(rows())])
+@pytest.mark.share(3)  # neighbours are variants of a feature
+@pytest.mark.parametrize("row", [case(row) for row in rows()])
 def test_row(row: Row) -> None:
     if len(jax.devices()) < row.devices:
         pytest.skip(f"XLA has fewer than {row.devices} devices")

@@ -90,6 +90,7 @@ def samples(lane: Lane, arity: int, size: int = 1 << 17) -> list[Array]:
     return found
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("function", "lane"), EXPANSIONS, ids=lambda v: v.name)
 def test_errors_are_as_documented(function: Function, lane: Lane) -> None:
     arity = 2 if function in BINARY else 1

@@ -151,6 +151,7 @@ def _softmax(rows: tuple[int, ...], columns: int, unroll: int) -> Kernel:
     return Kernel((Lane.F32,) * 4, (b.finish(rows, columns, unroll),))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("rows", [(), (7,), (3, 5)])
 @pytest.mark.parametrize(("columns", "unroll"), [(1, 1), (5, 4), (48, 4), (64, 2), (131, 4), (256, 1)])
 def test_loops_agree(rows: tuple[int, ...], columns: int, unroll: int) -> None:
@@ -190,6 +191,7 @@ def check_function(function: Function, lane: Lane, but: str = "") -> None:
     compare(called(function, lane, arity, SIZE), inputs, [SIZE], exact=False, but=but)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("function", "lane"), EXPANSIONS, ids=lambda v: v.name)
 def test_functions_agree(function: Function, lane: Lane) -> None:
     """In C those of f32 alone, since the C compiler takes most of the time; all in the slow run."""

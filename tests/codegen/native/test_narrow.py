@@ -61,6 +61,7 @@ def around_ties(target: ElementType) -> Array:
     return np.concatenate([x, -x])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", NARROW)
 def test_every_code_is_widened(name: str, way: str) -> None:
@@ -70,6 +71,7 @@ def test_every_code_is_widened(name: str, way: str) -> None:
     check(WAYS[way], source, target, codes.view(source.numpy))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", NARROW)
 def test_numbers_round_to_the_nearest(name: str, way: str) -> None:
@@ -97,6 +99,7 @@ def test_lanes_of_memory_are_as_wide_as_the_type() -> None:
     assert {memory(ELEMENT_TYPES[name]) for name in SMALL} == {Lane.I8}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("size", [1, 15, 33, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 17, 65))])
 @pytest.mark.parametrize("target", ["bf16", "f16", "f8e4m3fn", "s8", "s16", "pred"])
 @pytest.mark.parametrize("way", WAYS)

@@ -67,6 +67,7 @@ def inputs_of(shapes: list[Shape]) -> list[Array]:
     return [x.astype(s.element.numpy) for x, s in zip(numbers, shapes, strict=True)]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_updates_agree(name: str, way: str) -> None:

@@ -172,6 +172,7 @@ def test_numpy_numbers(name: str) -> None:
     same(evaluated(lambda *given: function(hb, *given), *arrays), function(np, *arrays))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", TABLE)
 def test_divided_among_devices(name: str) -> None:
     """Every argument is divided along its last dimensions, evenly or not; all devices give the numbers of one."""

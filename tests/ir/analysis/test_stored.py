@@ -56,6 +56,7 @@ def disagreements(module: Module) -> list[str]:
     return found
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", FILES)
 def test_forecasts_assume_what_is_fused(name: str) -> None:
     module = hloom.load(EXAMPLES / f"{name}.hlo")

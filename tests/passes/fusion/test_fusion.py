@@ -152,7 +152,7 @@ def bits_stay(module: Module) -> None:
     assert same.equal, f"{same}\n{module.to_text()}"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=25, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_random_programs(module: Module) -> None:
     bits_stay(module)
@@ -176,6 +176,7 @@ def unproved(file: Path, step: int) -> int:
     return found
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.hlo")), ids=lambda path: path.stem)
 def test_golden_cases(file: Path) -> None:
     assert unproved(file, 3) <= UNPROVED.get(file.stem, 0)
@@ -190,7 +191,8 @@ def test_all_golden_cases(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["mlp_named", "mlp_train", pytest.param("transformer_train", marks=pytest.mark.slow), "transformer_scan_train"],
+    ["mlp_named", "mlp_train",
+     *(pytest.param(name, marks=pytest.mark.slow) for name in ("transformer_train", "transformer_scan_train"))],
 )
 def test_examples_are_proved(name: str) -> None:
     module = hloom.load(EXAMPLES / f"{name}.hlo")

@@ -77,6 +77,7 @@ def test_windows_are_read_in_fusions(name: str, by_numpy: bool) -> None:
     assert kernels.native[result.entry.root]
 
 
+@pytest.mark.share(3)
 @needs_llvm
 @pytest.mark.parametrize("name", BODIES)
 def test_all_printers_read_the_same(name: str) -> None:

@@ -49,6 +49,7 @@ def unshared(module: hloom.Module) -> hloom.Module:
     return module
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("kind", "difference"), [*(("both", d) for d in DIFFERENCES), ("fsdp", "annotation")])
 def test_layers_are_divided_as_if_each_were_alone(kind: str, difference: str) -> None:
     text = planted(LAYERS[kind], DIFFERENCES[difference])

@@ -65,7 +65,7 @@ def check_order(module: Module, seed: int) -> None:
         assert str(ours.sharding) == str(theirs.sharding), f"{ours!r}, seed {seed}"
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=25, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(max_ops=10), st.integers(0, 1000))
 def test_order_and_names_do_not_matter(module: Module, seed: int) -> None:
     check_order(module, seed)
@@ -85,7 +85,7 @@ def test_order_and_names_do_not_matter_in_examples(name: str) -> None:
     check_order(hloom.parse((EXAMPLES / f"{name}.hlo").read_text()), 7)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=15, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(max_ops=8))
 def test_a_second_propagation_changes_nothing(module: Module) -> None:
     once = hloom.propagate(module)
@@ -94,7 +94,7 @@ def test_a_second_propagation_changes_nothing(module: Module) -> None:
     assert by_name(hloom.propagate(again)) == by_name(once)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=4, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(max_ops=8))
 def test_annotated_axes_stay(module: Module) -> None:
     for number, instruction in enumerate([i for c in module for i in c]):

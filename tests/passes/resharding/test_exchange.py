@@ -30,6 +30,7 @@ def _striped(emitter: Emitter, channels: Channels, value: LocalValue, target: Ti
     return emit_exchange(emitter, value.instruction, plan_exchange(part, few=0, most=0), channels, {})
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("devices", "dims"), [(6, (11,)), (6, (6, 12)), (8, (9, 5)), (8, (5, 9, 7))])
 def test_striped_pieces_arrive(devices: int, dims: tuple[int, ...]) -> None:
     rng = random.Random(str(dims))

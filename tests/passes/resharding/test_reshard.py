@@ -49,6 +49,7 @@ def _check_sample(devices: int, dims: tuple[int, ...], machine: Machine, sources
         check_all(dims, source, rng.sample(every, min(targets, len(every))), devices, machine)
 
 
+@pytest.mark.share(2)
 @MODELS
 @pytest.mark.parametrize("dims", [(24,), (11,)])
 @pytest.mark.parametrize("devices", range(2, 9))
@@ -56,6 +57,7 @@ def test_pairs_of_rank_1(devices: int, dims: tuple[int, ...], machine: Machine) 
     _check_sample(devices, dims, machine, 4, 8)
 
 
+@pytest.mark.share(2)
 @MODELS
 @pytest.mark.parametrize(
     ("devices", "dims"),
@@ -65,6 +67,7 @@ def test_pairs_of_rank_2(devices: int, dims: tuple[int, ...], machine: Machine) 
     _check_sample(devices, dims, machine, 3, 6)
 
 
+@pytest.mark.share(2)
 @MODELS
 @pytest.mark.parametrize(("devices", "dims"), [(4, (4, 4, 8)), (6, (6, 6, 3)), (8, (8, 8, 8)), (8, (4, 9, 6))])
 def test_pairs_of_rank_3(devices: int, dims: tuple[int, ...], machine: Machine) -> None:
@@ -84,6 +87,7 @@ def test_all_pairs(devices: int, dims: tuple[int, ...], machine: Machine) -> Non
             check_all(dims, source, every[first : first + 50], devices, machine)
 
 
+@pytest.mark.share(2)
 @MODELS
 @pytest.mark.parametrize("devices", [12, 16, 30, 48])
 def test_pairs_on_larger_meshes(devices: int, machine: Machine) -> None:
@@ -161,6 +165,7 @@ def _with_unreduced(every: list[Tiling], digits: Digits) -> list[Tiling]:
 HIGH, MIDDLE, LOW = (Digit(2, 4),), (Digit(2, 2),), (Digit(2, 1),)
 
 
+@pytest.mark.share(3)
 @MODELS
 @pytest.mark.parametrize("dims", [(8, 4), (5, 3)])
 @pytest.mark.parametrize("digits", [HIGH, LOW, (*HIGH, *LOW), (*HIGH, *MIDDLE, *LOW)])

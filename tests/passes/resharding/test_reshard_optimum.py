@@ -181,11 +181,13 @@ def _in_turn(*sizes: tuple[Meshes, tuple[int, ...]]) -> pytest.MarkDecorator:
     ])  # fmt: skip
 
 
+@pytest.mark.share(2)
 @_in_turn((FOUR, (256,)), (FOUR, (256, 64)), (BOTH_SIX, (216, 72)), (EIGHT, (512,)))
 def test_even_plans_take_no_more_than_the_optimum(meshes: Meshes, dims: tuple[int, ...], machine: Machine) -> None:
     _check(meshes, dims, machine)
 
 
+@pytest.mark.share(3)
 @_in_turn((FOUR, (3,)), (FOUR, (50, 7)), (FOUR, (1, 9)), (SIX, (50, 77)), (SIX, (4, 100)), (EIGHT, (77,)))
 def test_uneven_plans_take_no_more_than_the_optimum(meshes: Meshes, dims: tuple[int, ...], machine: Machine) -> None:
     _check(meshes, dims, machine)

@@ -86,6 +86,7 @@ def same_bits(found: list[Any], expected: list[Any]) -> bool:
     return len(found) == len(expected) and all(a.tobytes() == b.tobytes() for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("devices", "width", "form", "donated"), [
     (2, 7, "variadic", True), (4, 6, "flat", True), (4, 10, "xla", False), (2, 16, "variadic", False),
 ])  # fmt: skip

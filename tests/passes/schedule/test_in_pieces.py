@@ -153,7 +153,8 @@ def test_random_programs_keep_their_numbers(module: Module) -> None:
         assert compare(simulate(hloom.parse(new.to_text()), inputs), simulate(local, inputs)).equal
 
 
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks(ranks: int, tmp_path: Path) -> None:
     if not have_mpi():
         pytest.skip("there is no mpiexec")

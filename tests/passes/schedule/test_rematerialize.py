@@ -73,7 +73,7 @@ def test_effects_and_random_numbers_are_not_repeated() -> None:
     assert "is as little as is reached" in context.diagnostics.found[0].message
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(programs())
 def test_random_programs_keep_their_bits(module: Module) -> None:
     inputs, local = inputs_of(module), partitioned(module)

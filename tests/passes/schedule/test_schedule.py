@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -99,7 +100,7 @@ def test_examples_keep_their_bits(name: str, machine: str, forms: tuple[str, ...
         assert sum(counted(module).values()) <= sum(counted(local).values())
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 @given(programs())
 def test_random_programs_keep_their_bits(module: Module) -> None:
     inputs, local = inputs_of(module), partitioned(module)
@@ -137,16 +138,16 @@ def test_a_renewed_clock_times_gathers_and_reductions_as_a_new_one() -> None:
 
 
 def test_fsdp_sends_one_message_per_block() -> None:
-    """Six blocks of three parameters: 18 gathers and 18 reductions become one of each per block, or fewer where a
+    """Four blocks of three parameters: 12 gathers and 12 reductions become one of each per block, or fewer where a
     machine's latency is worth more than what is hidden.
     """
-    local = local_of(fsdp_step(4, layers=6, width=64, batch=64))
-    assert counted(local) == {"all-gather": 18, "reduce-scatter": 18}
+    local = local_of(fsdp_step(4, layers=4, width=64, batch=64))
+    assert counted(local) == {"all-gather": 12, "reduce-scatter": 12}
     by_layer, _ = rewritten(clone_module(local), "equal-computations,bucket{rule=layer}", MACHINES["cpu-cluster"])
-    assert counted(by_layer) == {"all-gather": 6, "reduce-scatter": 6}
+    assert counted(by_layer) == {"all-gather": 4, "reduce-scatter": 4}
     for machine in ("slow", "cpu-cluster"):
-        assert all(count <= 6 for count in counted(scheduled(local, machine)).values())
-    assert all(count <= 12 for count in counted(scheduled(local, "h100")).values())  # where launches hide more of them
+        assert all(count <= 4 for count in counted(scheduled(local, machine)).values())
+    assert all(count <= 8 for count in counted(scheduled(local, "h100")).values())  # where launches hide more of them
 
 
 def test_collectives_start_early_and_are_awaited_late() -> None:
@@ -171,11 +172,15 @@ def _named(module: Module, name: str) -> Any:
     return found
 
 
-def test_scheduling_again_changes_nothing() -> None:
-    for module in (scheduled(local_of(fsdp_step(4, layers=3, width=64, batch=64))), _scan("cpu-cluster")):
-        again = scheduled(hloom.parse(module.to_text()))
-        assert again.to_text() == hloom.parse(module.to_text()).to_text()
-        assert scheduled(module).to_text() == module.to_text()
+@pytest.mark.parametrize("make", [
+    lambda: scheduled(local_of(fsdp_step(4, layers=2, width=64, batch=64))),
+    pytest.param(lambda: _scan("cpu-cluster"), marks=pytest.mark.slow),
+], ids=["fsdp", "scan"])  # fmt: skip
+def test_scheduling_again_changes_nothing(make: Callable[[], Module]) -> None:
+    module = make()
+    again = scheduled(hloom.parse(module.to_text()))
+    assert again.to_text() == hloom.parse(module.to_text()).to_text()
+    assert scheduled(module).to_text() == module.to_text()
 
 
 def test_the_program_does_not_grow_with_the_devices() -> None:
@@ -187,7 +192,7 @@ def test_the_program_does_not_grow_with_the_devices() -> None:
 
 def test_memory_is_a_limit() -> None:
     """With ever less memory the program takes longer, until an error says by how much it does not fit."""
-    local = local_of(fsdp_step(4, layers=3, width=64, batch=64))
+    local = local_of(fsdp_step(4, layers=2, width=64, batch=64))
     free = scheduled(local)
     peak = live_memory(free).peak
     times: list[float] = []

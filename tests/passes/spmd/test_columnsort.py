@@ -55,6 +55,7 @@ def _inputs(n: int, devices: int) -> list[np.ndarray[tuple[int, ...], np.dtype[n
 _SIZES = [(2, 8), (2, 7), (3, 36), (3, 35), (3, 31), (4, 96), (4, 93), (4, 90), (5, 200), (5, 187), (6, 361)]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("devices", "n"), _SIZES)
 def test_zeros_and_ones(devices: int, n: int) -> None:
     rows = np.stack(_inputs(n, devices))

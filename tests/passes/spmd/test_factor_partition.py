@@ -40,7 +40,6 @@ from programs.random.base import one_call
 from programs.random.generate import INNER
 from support.compare import compare
 from support.factor_samples import SAMPLES as MORE
-from support.halves import every_other
 
 Way = tuple[str, FactorKind, tuple[int, ...]]  # opcode or target, kind, numbers of the values that have the factor
 # Values are moved rather than computed, or computed by a computation: nothing to choose.
@@ -210,7 +209,8 @@ def _check(opcode: str, everywhere: bool) -> None:
     assert missing == set(), f"factors of {opcode} that nobody divides: {missing}"
 
 
-@pytest.mark.parametrize("opcode", every_other(CHOSEN, CHOSEN.index("custom-call") + 1))
+@pytest.mark.share(3)
+@pytest.mark.parametrize("opcode", CHOSEN)
 def test_every_factor_divided(opcode: str) -> None:
     _check(opcode, everywhere=False)
 
@@ -256,6 +256,7 @@ def _annotated_alike(text: str, mesh: Mesh, even: bool) -> tuple[Module, int]:
     return module, count
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("mesh", range(len(MESHES)))
 @pytest.mark.parametrize("opcode", STRUCTURE)
 def test_ops_with_handlers(opcode: str, mesh: int) -> None:

@@ -26,7 +26,6 @@ from ops.test_samples import SAMPLES
 from programs.random.generate import inputs_of, programs
 from support.compare import compare
 from support.eager import EAGER
-from support.halves import every_other
 from support.random_shardings import random_sharding
 
 MESHES = [
@@ -91,7 +90,8 @@ def _check_sample(text: str, meshes: Iterable[int]) -> None:
         assert result.equal, f"{result}\n{module.to_text()}\n{local.to_text()}"
 
 
-@pytest.mark.parametrize("opcode", every_other(OPCODES, OPCODES.index("custom-call") + 1))
+@pytest.mark.share(2)
+@pytest.mark.parametrize("opcode", OPCODES)
 def test_samples_with_divided_factors(opcode: str) -> None:
     """On one of the meshes, another one for the next sample."""
     typed = samples_types.SAMPLES.get(opcode, ())

@@ -252,6 +252,7 @@ def ring_matmul_reduce_scatter() -> Program:
     return mapped(body, "s", (spec(None, "s"), spec("s")), spec("s"), "stages"), (normal(8, 8), normal(8, 6))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_region(name: str) -> None:
     function, arguments = PROGRAMS[name]()

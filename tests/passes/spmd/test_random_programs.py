@@ -21,26 +21,26 @@ def check(module: Module, windowed: int = 0) -> None:
     assert found is None, f"{found}\n{module.to_text()}"
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=40, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_random_programs(module: Module) -> None:
     check(module)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=12, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs())
 def test_random_programs_as_text(module: Module) -> None:
     """The text of the program says all there is to it, its shardings too."""
     check(parse(module.to_text()))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=15, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs())
 def test_random_programs_with_rings(module: Module) -> None:
     check(module, windowed=1)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=12, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_random_programs_of_special_numbers(module: Module) -> None:
     """Zeros keep their signs, NaN and infinities their places."""

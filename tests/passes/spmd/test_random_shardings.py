@@ -49,6 +49,7 @@ def _check(name: str, trial: int) -> None:
 
 
 # The transformer takes seconds on one axis, half a minute on several.
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("name", "trial"),
     [*(("mlp_named", n) for n in range(5)), ("mlp_train", 1), ("mlp_train", 4)],

@@ -76,6 +76,7 @@ def test_off_by_default() -> None:
 PLACES = ["[{}, {}]", "[{'a'}, {}]", "[{}, {'a'}]", "[{'b'}, {}]", "[{}, {'b'}]", "[{'a','b'}, {}]", "[{'b'}, {'a'}]"]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("left", PLACES)
 def test_all_pairs(left: str, step: int) -> None:

@@ -142,6 +142,7 @@ def _check_right(name: str, precision: str, seeds: int) -> None:
 PRECISIONS = pytest.mark.parametrize("precision", ["f32", "bf16", "f16", "mixed"])
 
 
+@pytest.mark.share(3)
 @PRECISIONS
 @pytest.mark.parametrize("name", EXAMPLE_NAMES)
 def test_right_programs_pass(name: str, precision: str) -> None:

@@ -248,6 +248,7 @@ def test_computations_that_call_each_other_many_times_are_not_asked_for_ever() -
     assert len(demanded("x = f32[] parameter(0)\nr = f32[] call(x), to_apply=f25", text)) == 1
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.hlo")), ids=lambda p: p.name)
 def test_examples_give_finite_numbers(path: Path, seed: int) -> None:

@@ -99,6 +99,7 @@ def check(module: hloom.Module) -> None:
         assert same.equal, f"{same}"
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("after", AFTER)
 @pytest.mark.parametrize("body", BODIES)
 def test_loops_in_loops(body: str, after: str) -> None:

@@ -39,6 +39,7 @@ def native(module: hloom.Module, by_machine_code: bool = True) -> UnpartitionedP
     return program
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", BODIES)
 @pytest.mark.parametrize("trips", [0, 1, 2, 7])
 def test_loops_give_the_numbers_of_the_reference(name: str, trips: int) -> None:

@@ -57,6 +57,7 @@ def limited(command: str, text: str, tmp_path: Path, most: int) -> tuple[int, st
     return done.returncode, done.stderr, after.ru_utime - before.ru_utime
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("command", ["run", pytest.param("eval", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("text", "message"),

@@ -11,7 +11,6 @@ import hloom
 import pytest
 from support.command_line import EXAMPLES
 from support.golden import FOLDER, UNPROVED, cases_of
-from support.halves import every_other
 from support.sharded_jax import jax_program_names, sharded_jax_program
 
 
@@ -29,7 +28,8 @@ def test_all_examples_are_proved() -> None:
     assert {name for name, _ in marker.args[1]} == {path.stem for path in EXAMPLES.glob("*.hlo")}
 
 
-@pytest.mark.parametrize("file", every_other(sorted(FOLDER.glob("*.hlo"))), ids=lambda f: f.stem)
+@pytest.mark.share(3)
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.hlo")), ids=lambda f: f.stem)
 def test_golden_cases_are_equal(file: Path) -> None:
     _check_golden(file, 1)
 
@@ -58,6 +58,7 @@ _EVERY_SECOND = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", _EVERY_SECOND)
 def test_jax_programs_are_equal(name: str) -> None:
     """With random shardings, unless the program has its own."""

@@ -61,6 +61,7 @@ def module_of(body: str) -> Module:
     return hloom.parse(COMPUTATIONS + "ENTRY e { " + body.format(rows=ROWS, last=LAST, batch=BATCH) + " }")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("each", [1, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_they_are_equal_and_mistakes_are_found(name: str, each: int) -> None:

@@ -146,6 +146,7 @@ def test_mistakes_in_look_ups_are_not_shown(text: str, wrong: tuple[str, str]) -
     assert found.outputs == 0
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("text", [looked_up(), scattered(), ALONG])
 def test_no_planted_mistake_in_a_look_up_is_shown(text: str) -> None:
     module = hloom.parse(text)

@@ -21,6 +21,7 @@ def reduced(module: Module) -> int:
     return sum(c.count for c in hloom.collectives(module) if c.kind == "reduce-scatter")
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("peel", [True, False], ids=["first trip apart", "zeros first"])
 def test_the_same_bits(text: str, peel: bool) -> None:

@@ -22,6 +22,7 @@ def sent(module: Module) -> int:
     return sum(c.sent_bytes for c in hloom.collectives(module))
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("peel", [True, False], ids=["last trip apart", "one gather too many"])
 def test_the_same_bits(text: str, peel: bool) -> None:
