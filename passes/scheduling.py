@@ -30,14 +30,16 @@ SCHEDULE: tuple[Pass, ...] = (
 
 
 def schedule(
-    module: Module, context: PassContext | None = None, memory: int = 0, form: str = "variadic", flat: bool = False
+    module: Module, context: PassContext | None = None, memory: int = 0, form: str = "variadic", flat: bool = False,
+    fastest: Fastest | None = None,
 ) -> Module:
     """LOCAL to SCHEDULED, in place, with at most `memory` bytes on a device (0: those of the machine); returns the
     module. Combined collectives have the `form` variadic, flat or xla. With `flat`, parameters that are gathered
-    together become one (`flat-parameters`). Raises CompileError if the program does not fit.
+    together become one (`flat-parameters`). `fastest` may say which rewrites are tried. Raises CompileError if the
+    program does not fit.
     """
     final = ScheduleCollectives(memory=Bytes(memory), form=form)
-    passes = [replace(p, final=final) if isinstance(p, Fastest) else p for p in SCHEDULE]
+    passes = [replace(fastest or p, final=final) if isinstance(p, Fastest) else p for p in SCHEDULE]
     passes = [final] if module.has_schedule else passes
     run_pipeline([*passes, *([FlatParameters()] if flat else [])], module, context or PassContext())
     return module

@@ -100,13 +100,17 @@ class MeshPlan:
         found = [descend(self.costs, start, limit) for start in starts]
         return min(found, key=lambda choice: self.costs.value(choice).price(limit))
 
+    def annotated(self, choice: Choice, inner: bool = True) -> Module:
+        """Returns the program with a choice as annotations."""
+        return annotated(self.model, choice, self.mesh, inner)
+
     def candidate(
         self, name: str, choice: Choice, context: PassContext, limit: int, inner: bool = True
     ) -> PlanCandidate:
         """Returns a choice with the forecast of its program in `limit` bytes (0: those of the machine); unless `inner`,
         of parameters and results alone.
         """
-        module = annotated(self.model, choice, self.mesh, inner)
+        module = self.annotated(choice, inner)
         judged = judge(module, context, self.mesh.size, limit)
         return PlanCandidate(name, self.mesh, module, judged, self.costs.value(choice), choice)
 

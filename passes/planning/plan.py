@@ -33,10 +33,9 @@ from .on_mesh import MeshPlan, PlanCandidate, Regret
 from .pareto import frontier
 from .prepared import prepared
 from .program import solver
+from .trials import Trials
 
-_MOST = 6  # proposals that are judged
 _SOLVING = 0.5  # share of the time for the solver
-_FEW = 3  # candidates that are judged whatever time it takes
 _SHARES = (0.8, 0.5, 0.0)  # of the memory, for which plans are made in the model if none fits
 
 
@@ -181,21 +180,15 @@ class _Planning:
         return float(self.memory) if self.memory else self.machine.capacity
 
     def _judge(self, tried: Sequence[MeshPlan], context: PassContext, is_bound: bool) -> None:
-        """Judges the candidates, in turns of all meshes with the best of the model first, while there is time."""
+        """Judges the program as annotated, and proposals in turns of all meshes with the best of the model first."""
         own = annotated_mesh(self.module)
         if not is_bound and own is not None and own.size == tried[0].mesh.size:
             judged = judge(self.module, context, own.size, self.memory)
             self.candidates.append(PlanCandidate("as annotated", own, self.module, judged))
         ordered = sorted(tried, key=lambda one: one.least)
         presets = [(one, found) for one in ordered[:1] for found in one.presets()]
-        turns = [(one, one.proposals[n]) for n in range(_MOST) for one in ordered if n < len(one.proposals)]
-        rest = turns[1 : _MOST + len(tried)]
-        queue = [
-            *((found, True) for found in turns[:1]), *((found, False) for found in (*presets, *turns[:1])),
-            *((found, True) for found in (*presets, *rest)), *((found, False) for found in rest),
-        ]  # fmt: skip
-        for number, ((one, (name, choice, _)), inner) in enumerate(queue):
-            if number >= _FEW and time.monotonic() - self.begun > self.seconds:
-                return
-            label = name if inner else f"{name}, inside free"
-            self.candidates.append(one.candidate(label, choice, context, self.memory, inner))
+        most = max((len(one.proposals) for one in ordered), default=0)
+        turns = [(one, one.proposals[n]) for n in range(most) for one in ordered if n < len(one.proposals)]
+        trials = Trials(context, self.memory, self.begun + self.seconds)
+        trials.run([*turns[:1], *presets, *turns[1:]])
+        self.candidates += trials.made

@@ -54,12 +54,17 @@ class PlanValue:
     memory: float
 
     @property
+    def parts(self) -> tuple[float, float, float]:
+        """C, K and H."""
+        return self.computing, self.waiting, self.hiding
+
+    @property
     def objective(self) -> float:
         return self.sharing(SHARE)
 
     def sharing(self, share: float) -> float:
         """Returns the objective with this share of C + K + H."""
-        return self.seconds + share * (self.computing + self.waiting + self.hiding)
+        return self.seconds + share * sum(self.parts)
 
     def price(self, limit: float) -> float:
         """Returns the objective, more for memory beyond the limit."""
