@@ -21,6 +21,7 @@ from .times import Floats, Rows
 Axis = tuple[int, ...]
 """For each class the factor that an axis divides, or WHOLE."""
 
+_TIE = 1e-6  # share by which a choice counts more if it takes all the memory that the first one takes
 _SAME = 1e-9  # relative difference of prices that counts as none
 _MOST = 256  # combinations that are tried
 _ROUNDS = 12  # visits of a class, on average
@@ -119,6 +120,7 @@ class _Descent:
         self.waiting = exchanging + sum(waits for waits, _ in of_reads)
         self.hiding = sum(hides for _, hides in of_reads)
         self.held: Floats = np.array([sum(float(of[choice[n]]) for n, of in m.items()) for m in costs.moments])
+        self.filled = max(float(self.held.sum()), 1.0)
 
     def run(self) -> Choice:
         queue, waiting = deque(range(len(self.classes))), set(range(len(self.classes)))
@@ -144,10 +146,11 @@ class _Descent:
         waiting = self.waiting + of_class.exchanging - of_class.exchanging[now] + moved[:, 0] - moved[now, 0]
         hiding = self.hiding + moved[:, 1] - moved[now, 1]
         changes = [m[number] - m[number][now] if number in m else None for m in self.costs.moments]
-        held = np.zeros(len(of_class.rows))
+        held, filled = np.zeros(len(of_class.rows)), np.zeros(len(of_class.rows))
         for base, change in zip(self.held, changes):
-            held = np.maximum(held, base if change is None else base + change)
-        found = _price(self.costs, computing, waiting, hiding, held, self.limit)
+            moment = base if change is None else base + change
+            held, filled = np.maximum(held, moment), filled + moment
+        found = _price(self.costs, computing, waiting, hiding, held, self.limit) * (1.0 + _TIE * filled / self.filled)
         row = int(np.argmin(found))
         if not found[row] < found[now] * (1 - _SAME):
             return False

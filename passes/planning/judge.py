@@ -41,6 +41,11 @@ class Judged:
         return self.seconds < math.inf
 
     @property
+    def rank(self) -> tuple[bool, float, int]:
+        """What sorts the better one first."""
+        return not self.fits, self.seconds, self.peak
+
+    @property
     def computing(self) -> float:
         """The seconds of a step in which no collective delays computation."""
         return self.seconds - self.exposed

@@ -20,11 +20,10 @@ from .kept import Kept
 from .model import Choice, Model
 from .program import Costs, PlanValue, solve
 from .search import ASSUMED, search
-from .usual import Usual
+from .usual import ALWAYS, Usual
 from .written import annotated
 
 _SECONDS = 10.0  # of an integer program
-_USUAL = 2  # combinations of usual shardings that are judged
 _LONGER = 1.5  # times the best proposal, from which on they are not
 
 
@@ -57,7 +56,7 @@ class PlanCandidate:
 
     @property
     def rank(self) -> tuple[bool, float, int]:
-        return not self.judged.fits, self.judged.seconds, self.judged.peak
+        return self.judged.rank
 
 
 class MeshPlan:
@@ -82,8 +81,7 @@ class MeshPlan:
         self.usual.search(seconds / 4)
         known = axes_of(self.model, [choice for _, choice in self.usual.found])
         found = search(self.costs, self.limit, seconds + begun - time.monotonic(), known)
-        least = sum(float(c.computing.min()) for c in self.model.classes)
-        self.bound = max(found.bound, least)
+        self.bound = found.bound
         self.proposals = [(p.stage, p.choice, p.value) for p in found.proposals]
 
     @property
@@ -115,14 +113,13 @@ class MeshPlan:
         return PlanCandidate(name, self.mesh, module, judged, self.costs.value(choice), choice)
 
     def presets(self) -> list[Named]:
-        """Returns the usual shardings: all weights whole, all divided by all axes together, and the best combinations
-        of axes unless the model says that they take much longer than the proposals.
+        """Returns the usual shardings: all weights whole, all divided by all axes together, and combinations of axes
+        unless the model says that they take much longer than the proposals.
         """
         every = [(name, choice, self.costs.value(choice)) for name, choice in self.usual.found]
         every.sort(key=lambda named: named[2].price(self.limit))
-        best = min((value.price(self.limit) for _, _, value in self.proposals), default=math.inf)
-        mixed = [one for one in every if one[0][:4] != "all " and one[2].price(self.limit) <= best * _LONGER][:_USUAL]
-        return [one for one in every if one in mixed or one[0][:4] == "all "]
+        most = _LONGER * min((value.price(self.limit) for _, _, value in self.proposals), default=math.inf)
+        return [one for one in every if one[0] in ALWAYS or one[2].price(self.limit) <= most]
 
     def regrets(self, choice: Choice | None) -> Iterator[Regret]:
         """Yields the price of each sharding of a parameter against its best other one, highest first."""

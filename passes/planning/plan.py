@@ -7,6 +7,7 @@ tells.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,8 +102,7 @@ class Plan(InNotebooks):
     @property
     def gap(self) -> float | None:
         """The share by which the best proposal of the model may exceed the bound; None without one."""
-        values = [c.value.seconds for c in self.candidates if c.value is not None and c.mesh == self.mesh]
-        return max(min(values) / self.bound - 1.0, 0.0) if values and self.bound else None
+        return max(self.on.least / self.bound - 1.0, 0.0) if self.bound and self.on.least < math.inf else None
 
 
 @checked

@@ -5,10 +5,9 @@ sums of x: that is known to bound better than `e >= x + y - 1`. Where several cl
 copy in one division is made once. T is the time. C is computation, K the communication that computation waits for, H
 that which may hide:
 
-    minimise  T + share (C + K + H)    T >= C + K + exposed H    T >= K + H    memory at each moment <= limit
+    minimise  T + SHARE (C + K + H)    T >= C + K + exposed H    T >= K + H    memory at each moment <= limit
 
-`share` ranks plans of equal T. C + K + H is at most 2 T, so that a bound on the objective gives one on T, which holds
-for all plans of the model (see `Assumed`).
+`SHARE` of C + K + H is added to T, which ranks plans of equal T.
 """
 
 from __future__ import annotations
@@ -60,11 +59,7 @@ class PlanValue:
 
     @property
     def objective(self) -> float:
-        return self.sharing(SHARE)
-
-    def sharing(self, share: float) -> float:
-        """Returns the objective with this share of C + K + H."""
-        return self.seconds + share * sum(self.parts)
+        return self.seconds + SHARE * sum(self.parts)
 
     def price(self, limit: float) -> float:
         """Returns the objective, more for memory beyond the limit."""
@@ -73,13 +68,9 @@ class PlanValue:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The solver's answer: the choice (None if there is none), seconds that T does not go below, and whether it is
-    optimal. `columns` is the size of the program.
-    """
+    """The solver's answer: the choice (None if there is none). `columns` is the size of the program."""
 
     choice: Choice | None
-    bound: float
-    is_optimal: bool
     columns: int
 
 
@@ -160,7 +151,7 @@ class Costs:
         """Returns the seconds in which the values of some reads, by their number, are brought to their readers: those
         that computation waits for, and those that may hide.
         """
-        shown = [known[divisions[of]] for of, known in self._shown(number)]
+        shown = [known[divisions[of]] for of, known in self.shown(number)]
         key = (number, *shown)
         found = self._read.get(key)
         if found is None:
@@ -173,7 +164,7 @@ class Costs:
         """
         found = self._different.get((number, of))
         if found is None:
-            shown = [known for cluster, known in self._shown(number) if cluster == of]
+            shown = [known for cluster, known in self.shown(number) if cluster == of]
             first: dict[Any, int] = {}
             keys = [tuple([known[d] for known in shown]) for d in self.model.classes[of].divisions]
             for row, key in enumerate(keys):
@@ -182,7 +173,7 @@ class Costs:
             found = self._different[number, of] = list(first.values()), np.array([places[key] for key in keys])
         return found
 
-    def _shown(self, number: int) -> list[tuple[int, dict[Division, Division]]]:
+    def shown(self, number: int) -> list[tuple[int, dict[Division, Division]]]:
         """Returns the classes of some reads, the source first, each with how its divisions divide the value."""
         found = self._stands.get(number)
         if found is None:
@@ -251,12 +242,11 @@ class _Builder:
 
 def solve(
     costs: Costs, allowed: Allowed | None = None, *, limit: float = math.inf, seconds: float = 60.0, soft: bool = False,
-    most: float = math.inf, start: Choice | None = None, still: Still | None = None, share: float = SHARE,
+    still: Still | None = None,
 ) -> Solution:
     """Solves the program over the `allowed` rows (by default all) within this many seconds.
 
-    `limit` is the memory in bytes; with `soft` more has a price. Moves that cost more than `most` seconds are left out.
-    `start` is a choice to begin with. What is `still` is not moved.
+    `limit` is the memory in bytes; with `soft` more has a price. What is `still` is not moved.
     """
     highs = solver()
     rows = allowed or {n: np.arange(len(c.rows)) for n, c in enumerate(costs.model.classes)}
@@ -269,7 +259,7 @@ def solve(
             builder.entry(one, column, 1.0)
     count = len(builder.costs)
     for reads in costs.model.of.reads:
-        _add_reads(builder, costs, reads, rows, first, most, still)
+        _add_reads(builder, costs, reads, rows, first, still)
     spent = np.array(builder.costs).T
     columns, scale = len(builder.costs), 1.0 / max(spent[0].max(initial=0.0), 1e-15)
     for part in (spent[0] + spent[1] + costs.exposed * spent[2], spent[1] + spent[2]):
@@ -287,31 +277,23 @@ def solve(
                     builder.entry(row, first[number] + place, float(size) / limit)
         if row >= 0:
             builder.entry(row, columns + 1, -1.0)
-    objective = np.concatenate([share * scale * spent.sum(0) + _TIE * held / max(held.sum(), 1.0), [1.0, _BEYOND]])
+    objective = np.concatenate([SHARE * scale * spent.sum(0) + _TIE * held / max(held.sum(), 1.0), [1.0, _BEYOND]])
     upper = np.concatenate([np.ones(columns), [math.inf, math.inf if soft else 0.0]])
     model = _highs_model(highs, builder, objective, upper, count)
     run = _quiet(highs)
     for option, value in (("output_flag", False), ("time_limit", seconds), ("mip_rel_gap", _GAP), ("threads", 1)):
         run.setOptionValue(option, value)
     run.passModel(model)
-    if start is not None and all(start[n] in rows[n] for n in first):
-        chosen = [first[n] + int(np.nonzero(rows[n] == start[n])[0][0]) for n in first]
-        values = np.zeros(count)
-        values[chosen] = 1.0
-        run.setSolution(count, np.arange(count, dtype=np.int32), values)
     run.run()
-    info, found = run.getInfo(), np.array(run.getSolution().col_value)
-    bound = max((float(info.mip_dual_bound) - _TIE) / scale / (1 + 2 * share), 0.0)
-    if len(found) <= columns or info.primal_solution_status != 2:
-        return Solution(None, bound, False, columns)
+    found = np.array(run.getSolution().col_value)
+    if len(found) <= columns or run.getInfo().primal_solution_status != 2:
+        return Solution(None, columns)
     choice = {n: int(rows[n][np.argmax(found[first[n] : first[n] + len(rows[n])])]) for n in first}
-    optimal = run.getModelStatus() == highs.HighsModelStatus.kOptimal
-    return Solution(choice, bound, optimal, columns)
+    return Solution(choice, columns)
 
 
 def _add_reads(
-    builder: _Builder, costs: Costs, reads: Reads, rows: Allowed, first: Mapping[int, int], most: float,
-    still: Still | None,
+    builder: _Builder, costs: Costs, reads: Reads, rows: Allowed, first: Mapping[int, int], still: Still | None
 ) -> None:
     """Adds the flow of values between the divisions that they have and those that their readers want."""
     sources, from_rows = _divisions(costs, reads.stand.cluster, reads.stand.division, rows)
@@ -331,7 +313,7 @@ def _add_reads(
         for place, b in enumerate(to_rows):
             builder.entry(coming[b], first[reader.stand.cluster] + place, -1.0)
         for (a, b), price in prices.items():
-            if math.isinf(price) or (not reader.hides and price > most):
+            if math.isinf(price):
                 continue
             if still is not None and sources[a][still.axis] != targets[b][still.axis] and \
                     not still.classes.isdisjoint((reads.stand.cluster, reader.stand.cluster)):

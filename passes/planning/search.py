@@ -1,10 +1,9 @@
-"""Searches good choices of a model: all axes as one, then axis by axis in several orders, then the divisions of all
-these axes combined and improved class by class, then all jointly.
+"""Searches good choices of a model, and a bound on all of them, by messages (`bound`).
 
-The first stages are small programs, whose best choice bounds the objective from above. The joint program leaves out
-every division and every move that costs more than the bound allows, which excludes no better plan, and begins with that
-choice: its bound holds for all plans of the model. Stages may exceed the memory at a price, so that later ones can
-repair them.
+Under each assumption on overlap, and for several shares of computation in the time, the choices that messages lead to
+are improved class by class. So are the divisions of all their axes, and of known ones, combined. If nothing fits into
+memory, memory gets a price. In the time that is left, integer programs divide by one axis after the other; they may
+exceed the memory at a price, so that later ones can repair them.
 """
 
 from __future__ import annotations
@@ -17,12 +16,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..resharding.table import WHOLE, Division
-from .descent import Axis, axes_of, quick
+from .bound import Messages
+from .descent import Axis, axes_of, descend, quick
 from .model import Choice, Model
-from .program import Allowed, Assumed, Costs, PlanValue, Solution, solve
+from .program import Assumed, Costs, PlanValue, solve
 
-_LITTLE = 0.002  # share of C + K + H in the joint program, whose bound is that much too low
 ASSUMED = (Assumed(0.0, 8.0), Assumed(0.4, 4.0), Assumed(1.0, 1.0))
+_SHARES = (1.0, 0.9, 0.8, 0.6)  # of computation in the time, for which messages are passed
+_SWEEPS = (4, 12, 28)  # of messages, after which a choice is taken
+_PRICES = (0.1, 0.3, 1.0, 3.0)  # of the memory, in units of the time, until a choice fits
+_PROVEN = 1e-3  # gap that is good enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,44 +40,83 @@ class Proposal:
 @dataclass(frozen=True, slots=True)
 class Found:
     """The proposals, best first and those of all assumptions in turns, and the bound on the time of every plan of the
-    model in seconds (0 if none is known).
+    model in seconds.
     """
 
     proposals: tuple[Proposal, ...]
     bound: float
-    columns: int
 
 
-def search(
-    costs: Costs, limit: float = math.inf, seconds: float = 30.0, known: Sequence[Axis] = (), joint: bool = True
-) -> Found:
+def search(costs: Costs, limit: float = math.inf, seconds: float = 30.0, known: Sequence[Axis] = ()) -> Found:
     """Returns proposals under several assumptions on overlap, found within about this many seconds. `known` are
     divisions by single axes that take part.
     """
-    begun, lists, bound, columns = time.monotonic(), list[list[Proposal]](), 0.0, 0
-    for number, assumed in enumerate(ASSUMED):
-        under = costs.under(assumed)
-        lists.append(by_axes(under, limit, begun + seconds * (number + 1) / (len(ASSUMED) + (1 if joint else 0))))
-    found = axes_of(costs.model, [p.choice for found in lists for p in found])
-    every = list(dict.fromkeys([*known, *found]))
-    for number, assumed in enumerate(ASSUMED):
-        under = costs.under(assumed)
-        choice = quick(under, every, limit)
-        lists[number].append(Proposal("axes combined", choice, under.value(choice)))
-        lists[number].sort(key=lambda p: p.value.price(limit))
-    if joint:
-        left = begun + seconds - time.monotonic()
-        base = costs.under(ASSUMED[0])
-        choices = (p.choice for found in lists for p in found)
-        best = min(choices, key=lambda c: base.value(c).price(limit), default=None)
-        solution = _jointly(base, best, limit, max(left, 1.0))
-        bound, columns = solution.bound, solution.columns
-        if solution.choice is not None:
-            lists[0].insert(0, Proposal("all axes jointly", solution.choice, base.value(solution.choice)))
-            lists[0].sort(key=lambda p: p.value.price(limit))
-    turns = (found[n] for n in range(max(map(len, lists), default=0)) for found in lists if n < len(found))
+    begun, lists, every = time.monotonic(), list[list[Proposal]](), list(known)
+    searches = [_Search(costs.under(assumed), limit) for assumed in ASSUMED]
+    for number, one in enumerate(searches):
+        one.run(begun + seconds * (number + 1) / (2 * len(ASSUMED)))
+        every += [axis for axis in axes_of(costs.model, [p.choice for p in one.found]) if axis not in every]
+    for one in searches:
+        one.note("axes combined", quick(one.costs, every, limit))
+    bound = searches[0].bounded(begun + 0.8 * seconds)
+    for one in reversed(searches):  # those that hide less are solved faster
+        one.found += by_axes(one.costs, limit, begun + seconds)
+        lists.insert(0, one.ranked())
+    turns = (found[n] for n in range(max(map(len, lists))) for found in lists if n < len(found))
     once = {tuple(sorted(p.choice.items())): p for p in reversed(list(turns))}
-    return Found(tuple(reversed(once.values())), bound, columns)
+    return Found(tuple(reversed(once.values())), bound)
+
+
+class _Search:
+    """The search under one assumption."""
+
+    def __init__(self, costs: Costs, limit: float) -> None:
+        self.costs, self.limit, self.bound = costs, limit, 0.0
+        self.found: list[Proposal] = []
+        start = quick(costs, (), limit)
+        self.note("whole", start)
+        self.messages = Messages(costs, max(self.found[0].value.seconds, 1e-12), limit)
+        self._bounds: dict[float, float] = {}
+
+    def note(self, stage: str, choice: Choice) -> None:
+        self.found.append(Proposal(stage, choice, self.costs.value(choice)))
+
+    def ranked(self) -> list[Proposal]:
+        return sorted(self.found, key=lambda p: p.value.price(self.limit))
+
+    def run(self, deadline: float) -> None:
+        for share in _SHARES:
+            self._pass(share, 0.0, deadline)
+        for price in _PRICES:
+            if any(p.value.memory <= self.limit for p in self.found):
+                return
+            self._pass(_SHARES[1], price, deadline)
+
+    def _pass(self, share: float, price: float, deadline: float, chooses: bool = True) -> None:
+        """Passes messages, at least a few sweeps, with choices on the way if it `chooses`."""
+        self.messages.weigh(share, price)
+        bound = 0.0
+        for count in range(1, _SWEEPS[-1] + 1):
+            bound = self.messages.sweep(count % 2 == 0)
+            self.bound = max(self.bound, bound)
+            if count in _SWEEPS and chooses:
+                self.note(f"share {share:g}", descend(self.costs, self.messages.choice(), self.limit))
+            if count in _SWEEPS and time.monotonic() > deadline:
+                break
+        if not price:
+            self._bounds[share] = max(bound, self._bounds.get(share, 0.0))
+
+    def bounded(self, deadline: float) -> float:
+        """Returns the best bound that is found until a deadline, by shares ever closer to the best one."""
+        best = min(p.value.seconds for p in self.found)
+        step = 0.3
+        while step > 0.01 and self.bound < best * (1 - _PROVEN) and time.monotonic() < deadline:
+            at = max(self._bounds, key=lambda share: self._bounds[share])
+            for share in (at, at - step, at + step):
+                if 0.0 <= share <= 1.0 and time.monotonic() < deadline:
+                    self._pass(share, 0.0, deadline, chooses=False)
+            step /= 2 if at == max(self._bounds, key=lambda share: self._bounds[share]) else 1
+        return self.bound
 
 
 def by_axes(costs: Costs, limit: float, deadline: float) -> list[Proposal]:
@@ -123,7 +165,7 @@ class _Stages:
 
     def stage(self, name: str, is_allowed: Callable[[int, Division], bool]) -> Choice | None:
         left = self.deadline - time.monotonic()
-        if left <= 0.0 and self.found:
+        if left <= 0.0:
             return None
         model = self.costs.model
         allowed = {n: np.array(list(_rows(model, n, is_allowed))) for n in range(len(model.classes))}
@@ -139,21 +181,3 @@ def _rows(model: Model, number: int, is_allowed: Callable[[int, Division], bool]
     found = [row for row, division in enumerate(divisions) if is_allowed(number, division)]
     least = min(sum(f != WHOLE for f in division) for division in divisions)
     yield from found or [r for r, division in enumerate(divisions) if sum(f != WHOLE for f in division) == least]
-
-
-def _jointly(costs: Costs, best: Choice | None, limit: float, seconds: float) -> Solution:
-    """Solves the program over all divisions that a plan better than `best` can have."""
-    value = costs.value(best) if best is not None else None
-    if value is None or value.memory > limit:
-        return solve(costs, limit=limit, seconds=seconds, share=_LITTLE)
-    classes = costs.model.classes
-    least = sum(float(c.computing.min()) for c in classes)
-    # the objective is at least (1 + share) (C + K), and T alone at least its bound
-    slack = value.sharing(_LITTLE) * (1 + 1e-6) / (1 + _LITTLE) - least
-    allowed: Allowed = {
-        n: np.nonzero(c.computing - c.computing.min() + c.exchanging <= slack + 1e-15)[0] for n, c in enumerate(classes)
-    }
-    if any(best is not None and best[n] not in rows for n, rows in allowed.items()):
-        return solve(costs, limit=limit, seconds=seconds, start=best, share=_LITTLE)
-    return solve(costs, allowed, limit=limit, seconds=seconds, most=slack + 1e-15, start=best, share=_LITTLE)
-

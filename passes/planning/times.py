@@ -23,6 +23,7 @@ from ...ir.graph.interfaces import PassesOn, memory
 from ..op_sharding.anywhere import is_structure
 from ..op_sharding.assignment import is_independent
 from ..op_sharding.divisions import Divisions
+from ..propagation.values import Leaf
 from ..resharding.table import WHOLE
 from .clusters import ClusterMember, OpCluster, stand_of
 
@@ -100,6 +101,9 @@ class Times:
         ]
         kept, written = overwritten(instruction), sum(held[count:], np.zeros(len(rows)))
         total = np.zeros(len(rows))
+        for leaf, size in zip(relation.leaves[:count], held):
+            if self._is_made_for(leaf):
+                total += size
         if count == len(instruction.operands):
             for number, operand in enumerate(instruction.operands):
                 if number not in kept and self._clock.is_stored(operand):
@@ -109,6 +113,11 @@ class Times:
             others = [held[n] for n in range(count) if n not in kept]
             total += np.minimum(written, sum(others, np.zeros(len(rows)))) if len(others) < count else written
         return total
+
+    def _is_made_for(self, leaf: Leaf) -> bool:
+        """Whether a value of no cluster, such as the zeros that an op adds to, is written for an op that reads it."""
+        made = leaf.instruction
+        return leaf.made_of_scalars and self._clock.is_stored(made) and self._clock.parts(made).compute > 0
 
     def _product(self, member: ClusterMember, row: tuple[int, ...]) -> float:
         """Returns the machine's time of a contraction on a tile."""

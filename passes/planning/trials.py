@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..base import PassContext
 from .judge import Judged, judge
 from .on_mesh import MeshPlan, Named, PlanCandidate
+from .usual import ALWAYS
 
 _ALIKE = 0.05  # difference of all parts of the model's time, relative, below which proposals are of one kind
 _SCREENED = 24  # proposals at most
@@ -24,17 +25,31 @@ _FEW = 2  # forecasts that are made whatever time it takes
 _FREE = 2  # plans that are tried without annotations inside
 
 
+Proposed = tuple[MeshPlan, Named]
+
+
 @dataclass(eq=False, slots=True)
 class _Trial:
     on: MeshPlan
     named: Named
     screened: Judged
 
-    def is_like(self, other: _Trial) -> bool:
-        """Whether another trial computes, waits and hides about as long on the same mesh."""
-        mine, theirs = self.named[2], other.named[2]
-        apart = sum(abs(a - b) for a, b in zip(mine.parts, theirs.parts))
-        return self.on is other.on and apart <= _ALIKE * sum(mine.parts)
+
+def kinds_of(proposed: Sequence[Proposed]) -> list[list[Proposed]]:
+    """Groups proposals that compute, wait and hide about as long on the same mesh."""
+    kinds: list[list[Proposed]] = []
+    for one in proposed:
+        kind = next((known for known in kinds if _are_alike(known[0], one)), None)
+        if kind is None:
+            kinds.append([one])
+        else:
+            kind.append(one)
+    return kinds
+
+
+def _are_alike(one: Proposed, other: Proposed) -> bool:
+    mine, theirs = one[1][2].parts, other[1][2].parts
+    return one[0] is other[0] and sum(abs(a - b) for a, b in zip(mine, theirs)) <= _ALIKE * sum(mine)
 
 
 @dataclass(eq=False)
@@ -46,9 +61,12 @@ class Trials:
     deadline: float
     made: list[PlanCandidate] = field(default_factory=list[PlanCandidate])
 
-    def run(self, proposed: Sequence[tuple[MeshPlan, Named]]) -> None:
-        """Screens proposals, in this order, and judges the most promising: `made` has those that were."""
-        kinds = self._kinds(self._screened(proposed))
+    def run(self, proposed: Sequence[Proposed]) -> None:
+        """Screens proposals, in this order, and judges the most promising: `made` has those that were, and the usual
+        ones with what the quick schedule takes.
+        """
+        once = {(id(on), *sorted(named[1].items())): (on, named) for on, named in reversed(proposed)}
+        kinds = self._screened(kinds_of(list(reversed(once.values()))))
         judged = [(self._judge(kind[0]), kind) for kind in kinds if self._may_win(kind[0])]
         judged.sort(key=lambda one: one[0].rank)
         for _, kind in judged:
@@ -59,24 +77,27 @@ class Trials:
             if self._may_win(kind[0]):
                 found = next(t for t in kind if t.named[1] == first.choice)
                 self._judge(found, inner=False)
+        done = [candidate.choice for candidate in self.made]
+        for trial in (trial for kind in kinds for trial in kind):
+            on, (name, choice, value) = trial.on, trial.named
+            if name in ALWAYS and choice not in done:
+                label = f"{name}, quick schedule"
+                self.made.append(PlanCandidate(label, on.mesh, on.annotated(choice), trial.screened, value, choice))
 
-    def _screened(self, proposed: Sequence[tuple[MeshPlan, Named]]) -> Iterator[_Trial]:
-        begun = time.monotonic()
-        for number, (on, named) in enumerate(proposed[:_SCREENED]):
-            if number >= _FEW and time.monotonic() > begun + _SCREENING * (self.deadline - begun):
-                return
+    def _screened(self, kinds: Sequence[Sequence[Proposed]]) -> list[list[_Trial]]:
+        """Returns the kinds and their proposals, the best by a quick schedule first: of each kind one, then others."""
+        begun, found = time.monotonic(), list[list[_Trial]](([]) for _ in kinds)
+        turns = [(n, kind[k]) for k in range(max(map(len, kinds), default=0)) for n, kind in enumerate(kinds)
+                 if k < len(kind)]  # fmt: skip
+        for count, (number, (on, named)) in enumerate(turns[:_SCREENED]):
+            if count >= _FEW and time.monotonic() > begun + _SCREENING * (self.deadline - begun):
+                break
             module = on.annotated(named[1])
-            yield _Trial(on, named, judge(module, self.context, on.mesh.size, self.limit, is_quick=True))
-
-    def _kinds(self, trials: Iterator[_Trial]) -> list[list[_Trial]]:
-        kinds: list[list[_Trial]] = []
-        for trial in sorted(trials, key=lambda t: (t.screened.seconds, t.named[2].seconds)):
-            kind = next((known for known in kinds if trial.is_like(known[0])), None)
-            if kind is None:
-                kinds.append([trial])
-            else:
-                kind.append(trial)
-        return kinds
+            judged = judge(module, self.context, on.mesh.size, self.limit, is_quick=True)
+            found[number].append(_Trial(on, named, judged))
+        for kind in found:
+            kind.sort(key=lambda trial: trial.screened.rank)
+        return sorted(filter(None, found), key=lambda kind: kind[0].screened.rank)
 
     def _may_win(self, trial: _Trial) -> bool:
         """Whether there is time for a trial, and its computation leaves it a chance."""

@@ -20,6 +20,7 @@ from ..resharding.table import WHOLE
 from .model import Choice
 from .program import Allowed, Costs, Still, solve
 
+ALWAYS = ("all data parallel", "all sharded")  # the names of those that are candidates whatever they take
 _SECONDS = 5.0  # of an integer program on one axis
 _FIRST = ("sharded", "data", "zero")  # kinds of the axes beside that of tensor parallelism
 
@@ -52,7 +53,7 @@ class Usual:
     def search(self, seconds: float) -> None:
         """Finds the shardings in about this many seconds: `found` has their names and choices."""
         deadline, count = time.monotonic() + seconds, len(self.costs.model.divisions.sizes)
-        for name, divides in (("all data parallel", False), ("all sharded", True)) if self.renewed else ():
+        for name, divides in zip(ALWAYS, (False, True)) if self.renewed else ():
             choice = self._alike(divides)
             if choice is not None:
                 self.found.append((name, choice))

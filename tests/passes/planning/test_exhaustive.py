@@ -70,7 +70,6 @@ def compare(seed: int, most: int = 3) -> tuple[float, float]:
     assert solution.choice is not None
     values = [costs.value(choice) for choice in choices]
     least = min(value.objective for value in values)
-    assert 0 < solution.bound <= min(value.seconds for value in values) * (1 + 1e-9)
     assert costs.value(solution.choice).objective == pytest.approx(least, rel=2e-3)
     best = min(judge(annotated(model, choice, MESH), context, 4).seconds for choice in choices)
     return plan(module, MACHINE, mesh={"data": 4}, seconds=20.0).seconds, best

@@ -58,7 +58,7 @@ def test_candidates_compute_the_same_and_the_best_comes_first() -> None:
         assert hloom.prove(module, local).is_equal
         for got, want in zip(hloom.simulate(local, inputs), wanted, strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
-    names = {c.name for c in found.candidates}
+    names = {c.name.removesuffix(", quick schedule") for c in found.candidates}
     assert {"all data parallel", "all sharded"} <= names
     assert found.seconds == min(c.judged.seconds for c in found.candidates) > 0
     assert found.gap is not None

@@ -1,0 +1,92 @@
+"""The bound of messages against all choices of small random programs: never above the best, and close to it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import hloom
+import numpy as np
+import pytest
+from hloom.cost.links import parse_links
+from hloom.cost.machine import Cluster
+from hloom.ir.sharding.mesh import AxisRef, Mesh
+from hloom.passes.base import PassContext
+from hloom.passes.op_sharding.divisions import Divisions
+from hloom.passes.planning.bound import Messages
+from hloom.passes.planning.classes import Classes
+from hloom.passes.planning.clusters import Clusters
+from hloom.passes.planning.model import Model
+from hloom.passes.planning.prepared import prepared
+from hloom.passes.planning.program import Assumed, Costs, PlanValue
+from hloom.passes.planning.search import search
+
+SLOW_LINKS = Cluster(links=parse_links("100ns/40GB"), memory_bytes=1e12, points=2e13)
+FAST_LINKS = Cluster(links=parse_links("10ns/4000GB"), memory_bytes=1e11, points=2e13, overlap_share=0.8)
+
+
+def program(seed: int) -> hloom.Module:
+    """Returns products of few square matrices, each read often."""
+    rnd = random.Random(seed)
+    lines = [f"p{n} = f32[64,64] parameter({n})" for n in range(2)]
+    values = ["p0", "p1"]
+    for number in range(rnd.randint(2, 5)):
+        x, y = rnd.choice(values), rnd.choice(values)
+        kind, name = rnd.choice(["dot", "dot", "add", "transpose"]), f"v{number}"
+        line = {
+            "dot": f"dot({x}, {y}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{{rnd.choice('01')}}}",
+            "add": f"add({x}, {y})", "transpose": f"transpose({x}), dimensions={{1,0}}",
+        }[kind]  # fmt: skip
+        lines.append(f"{name} = f32[64,64] {line}")
+        values.append(name)
+    unread = [v for v in values if not any(f"{v}," in line or f"{v})" in line for line in lines)]
+    shapes = ", ".join(["f32[64,64]"] * len(unread))
+    lines.append(f"ROOT r = ({shapes}) tuple({', '.join(unread)})")
+    return hloom.parse("HloModule m\nENTRY e {\n  " + "\n  ".join(lines) + "\n}\n")
+
+
+def costs_of(module: hloom.Module, machine: Cluster, assumed: Assumed, **axes: int) -> Costs:
+    mesh, context = Mesh.of(**axes), PassContext(machine=machine)
+    divisions = Divisions(context.decider(mesh.size), [mesh.digits(AxisRef(name)) for name in axes])
+    return Costs(Model(Classes(Clusters(prepared(module), context.forms), context.machine), divisions), assumed)
+
+
+def values_of(costs: Costs, most: int = 20_000) -> list[PlanValue]:
+    """Returns the values of all choices, or of some if there are too many."""
+    counts = [len(c.rows) for c in costs.model.classes]
+    if math.prod(counts) <= most:
+        return [costs.value(dict(enumerate(rows))) for rows in itertools.product(*map(range, counts))]
+    rnd = random.Random(0)
+    return [costs.value({n: rnd.randrange(c) for n, c in enumerate(counts)}) for _ in range(most // 10)]
+
+
+@pytest.mark.parametrize("machine", [SLOW_LINKS, FAST_LINKS])
+@pytest.mark.parametrize("seed", range(8))
+def test_no_choice_takes_less_than_the_bound(seed: int, machine: Cluster) -> None:
+    rnd = random.Random(seed)
+    axes = {"a": 2, "b": 2} if seed % 2 else {"a": 4}
+    costs = costs_of(program(seed), machine, Assumed(rnd.choice([0.0, 0.4]), 8.0), **axes)
+    values = values_of(costs)
+    limit = float(np.quantile([v.memory for v in values], 0.5))
+    least, fitting = (min(v.seconds for v in values if v.memory <= most) for most in (math.inf, limit))
+    messages = Messages(costs, least, limit)
+    for turn in range(24):  # whatever the shares and prices are, and in any order
+        if turn % 4 == 0:
+            price = rnd.choice([0.0, 0.0, 0.3])
+            messages.weigh(rnd.random(), price)
+        bound = messages.sweep(rnd.random() < 0.5)
+        assert bound <= (fitting if price else least) * (1 + 1e-9)
+
+
+def test_the_bound_is_close() -> None:
+    gaps: list[float] = []
+    for seed in range(1, 5):
+        costs = costs_of(program(seed), SLOW_LINKS, Assumed(0.0, 8.0), a=4)
+        found, values = search(costs, seconds=0.2), values_of(costs)
+        least = min(v.seconds for v in values)
+        assert 0 < found.bound <= least * (1 + 1e-9)
+        assert min(costs.value(p.choice).seconds for p in found.proposals) <= least * (1 + 1e-2)
+        gaps.append(least / found.bound - 1)
+    assert np.median(gaps) < 0.01
+    assert max(gaps) < 0.2
