@@ -1,10 +1,10 @@
 """Clusters: groups of ops that are divided alike, so that one decision stands for all of them.
 
 A cluster has factors, an index space of its own; each member op maps the factors of its rule to them. Parameters, the
-state of loops, contractions, scatters, and ops whose local form communicates are clusters of their own. Ops on elements,
-transposes and sums follow their largest operand if their factors map one to one. Broadcasts, and whatever else is
-computed from smaller values, float until an op reads them, and join its cluster. Values that any device can make of
-scalars are free: they take no part.
+state of loops, contractions, gathers, scatters, and ops whose local form communicates are clusters of their own. Ops on
+elements, transposes and sums follow their largest operand if their factors map one to one. Broadcasts, and whatever
+else is computed from smaller values, float until an op reads them, and join its cluster. Values that any device can
+make of scalars are free: they take no part.
 
 Assumption: the module is prepared as for propagation (calls are inlined), and has no annotations.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ...cost.uses import overwritten
 from ...ir.brief import brief
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from ...ir.graph.algebra import Algebra
@@ -217,7 +216,7 @@ class Clusters:
         kinds = {f.kind for f in rule.factors}
         if not kinds <= _SIMPLE or (rule.monoid is None and FactorKind.REDUCTION in kinds):
             return False
-        if FactorKind.REDUCTION in kinds and overwritten(instruction):  # a scatter: its result may be the largest value
+        if FactorKind.REDUCTION in kinds and sum(map(bool, rule.operands)) > 1:  # a gather, or a scatter
             return False
         if instruction.op.algebra_of(instruction.call) is Algebra.BILINEAR or is_structure(instruction):
             return False

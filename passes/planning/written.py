@@ -1,15 +1,14 @@
 """Writes a choice into a program as annotations, which propagation completes and the partitioner honours.
 
-Each value gets the sharding in which it is made; a partial sum that of its first reader. Where a contraction reads
-a value in another sharding, a custom-call `Sharding` of its own says so (a pin), since the partitioner would decide
-anew for each op.
+Each value gets the sharding in which it is made; a partial sum that of its first reader. Where an op reads a value in
+another sharding, a custom-call `Sharding` of its own says so (a pin), since the partitioner would decide anew for each
+op.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...cost.work import is_contraction
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, clone_module
@@ -95,14 +94,14 @@ def _pin(model: Model, choice: Choice, mesh: Mesh, copies: dict[Instruction, Ins
 
 
 def _pins(model: Model, choice: Choice) -> Iterator[tuple[Instruction, int, Leaf, Division]]:
-    """Yields the operands of contractions that are read in another division than they are kept in."""
+    """Yields the operands of ops on arrays that are read in another division than they are kept in."""
     clusters = model.of.clusters
     for cluster in clusters.all:
         number = model.of.of[cluster.number]
         row = model.classes[number].division(choice[number])
         for member in cluster.members:
             relation = member.relation
-            if not is_contraction(relation.instruction):
+            if relation.instruction.op.is_control or not relation.instruction.shape.is_array:
                 continue
             for place, leaf in enumerate(relation.leaves[: len(relation.rule.operands)]):
                 if leaf not in clusters.home or clusters.is_free(leaf):
