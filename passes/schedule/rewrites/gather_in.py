@@ -19,7 +19,7 @@ from ....ir.types.element_type import ElementType
 from .base import Edits, MatchingRewrite, RewriteProgram, amount, is_plain_collective
 from .exchange_types import SCALED, exchange_in, exchange_type, unit_of_rounding
 from .groups import device_groups
-from .scaled import ScaledExchange, block_size
+from .scaled import Costs, ScaledExchange, block_size
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,12 @@ class GatherIn(MatchingRewrite["_Gather"]):
         (dim,) = instruction.attributes_as(AllGatherAttributes).dimensions
         outer = math.prod(instruction.shape.dims[:dim])
         if self.element not in SCALED:
-            return _Gather(wanted, outer, 1)
+            return _Gather(wanted, outer)
         block = block_size(instruction.operands[0].shape.num_elements // max(outer, 1))
-        return _Gather(wanted, outer, block) if block else "its parts are too small for blocks with a scale"
+        if not block:
+            return "its parts are too small for blocks with a scale"
+        costs = Costs.of(program, instruction, device_groups(instruction, program.module), wanted, block)
+        return costs.objection or _Gather(wanted, outer, block, costs)
 
     def emit(self, program: RewriteProgram, edits: Edits, instruction: Instruction, found: _Gather) -> None:
         size, own, short = instruction.shape.num_elements, instruction.shape.element, found.element
@@ -54,7 +57,7 @@ class GatherIn(MatchingRewrite["_Gather"]):
                 groups = device_groups(instruction, program.module)
                 new = exchange.result(exchange.lengthen(exchange.gather(parts, groups)))
                 effect = (f"an error of at most {exchange.rounding:.2g} of the largest magnitude in each block of "
-                          f"{found.block}; {exchange.sizes(size)}")  # fmt: skip
+                          f"{found.block}; {found.costs}")  # fmt: skip
             else:
                 given = instruction.attributes_as(AllGatherAttributes)
                 attributes = replace(given, channel_id=program.fresh_channel(given))
@@ -67,8 +70,9 @@ class GatherIn(MatchingRewrite["_Gather"]):
 
 @dataclass(frozen=True, slots=True)
 class _Gather:
-    """The type of a gather, its rows around the gathered dimension, and the elements of a block."""
+    """The type of a gather, its rows around the gathered dimension, and with scales the elements of a block and the costs."""
 
     element: ElementType
     outer: int
-    block: int
+    block: int = 1
+    costs: Costs | None = None

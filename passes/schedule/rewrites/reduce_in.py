@@ -28,7 +28,7 @@ from ....ir.types.element_type import ElementType
 from .base import Edits, MatchingRewrite, RewriteProgram, amount, is_plain_collective
 from .exchange_types import SCALED, exchange_in, exchange_type, unit_of_rounding
 from .groups import device_groups, positions
-from .scaled import ScaledExchange, block_size
+from .scaled import Costs, ScaledExchange, block_size
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,12 @@ class ReduceIn(MatchingRewrite["_Sum"]):
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """The type of a sum; for one with scales the rows around the scattered dimension, and the elements of a block."""
+    """The type of a sum; with scales, its rows around the scattered dimension, the elements of a block and the costs."""
 
     element: ElementType
     outer: int = 1
     block: int = 0
+    costs: Costs | None = None
 
 
 def _blocks(program: RewriteProgram, instruction: Instruction, element: ElementType) -> _Sum | str:
@@ -85,7 +86,10 @@ def _blocks(program: RewriteProgram, instruction: Instruction, element: ElementT
     outer = math.prod(value.shape.dims[: given.dimensions[0]]) if isinstance(given, ReduceScatterAttributes) else 1
     parts, rest = divmod(value.shape.num_elements // max(outer, 1), len(groups[0]))
     block = 0 if rest else block_size(parts)
-    return _Sum(element, outer, block) if block else "parts of devices are too small or uneven for blocks with a scale"
+    if not block:
+        return "parts of devices are too small or uneven for blocks with a scale"
+    costs = Costs.of(program, instruction, groups, element, block)
+    return costs.objection or _Sum(element, outer, block, costs)
 
 
 def _in_blocks(
@@ -101,7 +105,7 @@ def _in_blocks(
         total = exchange.lengthen(exchange.gather(exchange.shorten(total, found.outer), groups))
         error += f" and {share} of the largest sum"
     effect = (f"is summed in {exchange.wide.name}, sent in {found.element.name}: {error} in each block of "
-              f"{found.block}; {exchange.sizes(value.shape.num_elements)}")  # fmt: skip
+              f"{found.block}; {found.costs}")  # fmt: skip
     return exchange.result(total), effect
 
 

@@ -17,16 +17,21 @@ from typing import Any, cast
 
 from ml_dtypes import finfo, iinfo
 
+from ....cost.collectives import kind_of
+from ....cost.formulas import Kind
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
 from ....ir.ops.collectives import AllGatherAttributes, AllToAllAttributes
 from ....ir.sharding.replica_groups import Groups
 from ....ir.types.element_type import ELEMENT_TYPES, ElementType
-from .base import RewriteProgram, amount
+from .base import RewriteProgram, amount, microseconds
 from .exchange_types import unit_of_rounding
 
 F32, F64 = ELEMENT_TYPES["f32"], ELEMENT_TYPES["f64"]
+_EXCHANGES: dict[Kind, tuple[Kind, ...]] = {  # in eight bits, in place of one of each kind
+    "all-gather": ("all-gather",), "reduce-scatter": ("all-to-all",), "all-reduce": ("all-to-all", "all-gather"),
+}  # fmt: skip
 _LEAST, _MOST = 32, 256  # elements of a block: a scale of four bytes adds an eighth to shorter ones
 
 
@@ -47,6 +52,10 @@ def _limits(element: ElementType) -> Any:
     return cast(Any, (iinfo if element.is_integer else finfo)(cast(Any, element.numpy)))
 
 
+def _wide(element: ElementType) -> ElementType:
+    return F64 if element is F64 else F32
+
+
 def block_size(elements: int) -> int:
     """Returns how many of so many adjacent elements share a scale: the largest divisor up to 256, else the least one
     above; 0 if they are too few.
@@ -55,6 +64,35 @@ def block_size(elements: int) -> int:
     if divisors or elements < _LEAST:
         return divisors[0] if divisors else 0
     return next(n for n in range(_MOST + 1, elements + 1) if elements % n == 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """The bytes of a collective's larger side, and its picoseconds on the links, before and after."""
+
+    bytes: tuple[int, int]
+    times: tuple[float, float]
+
+    @staticmethod
+    def of(
+        program: RewriteProgram, collective: Instruction, groups: Groups, element: ElementType, block: int
+    ) -> Costs:  # fmt: skip
+        own, kind = collective.shape.element, kind_of(collective)
+        elements = max(collective.shape.num_elements, collective.operands[0].shape.num_elements)
+        parts = elements * element.byte_size, elements // block * _wide(own).byte_size
+        before = elements * own.byte_size
+        after = sum(program.time(made, part, groups) for made in _EXCHANGES[kind] for part in parts)
+        return Costs((before, sum(parts)), (program.time(kind, before, groups), after))
+
+    @property
+    def objection(self) -> str:
+        """Says that eight bits take longer; empty if they do not."""
+        before, after = self.times
+        return f"{microseconds(before)} on the links, {microseconds(after)} with scales" if after > before else ""
+
+    def __str__(self) -> str:
+        sizes, times = " become ".join(map(amount, self.bytes)), " become ".join(map(microseconds, self.times))
+        return f"{sizes}, {times}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +118,7 @@ class ScaledExchange:
     @property
     def wide(self) -> ElementType:
         """The type of scales and sums."""
-        return F64 if self.collective.shape.element is F64 else F32
+        return _wide(self.collective.shape.element)
 
     def shorten(self, value: Instruction, outer: int) -> Scaled:
         """Returns an array as blocks: `outer` rows, each of adjacent elements."""
@@ -125,11 +163,6 @@ class ScaledExchange:
     def rounding(self) -> float:
         """The bound of the error, as a share of the largest magnitude of a block."""
         return rounding(self.element, self.collective.shape.element)
-
-    def sizes(self, elements: int) -> str:
-        """Describes the bytes of so many elements, before and after."""
-        after = elements * self.element.byte_size + elements // self.block * self.wide.byte_size
-        return f"{amount(elements * self.collective.shape.element.byte_size)} become {amount(after)}"
 
     def _gathered(self, value: Instruction, groups: Groups) -> Instruction:
         dims = (value.shape.dims[0], value.shape.dims[1] * len(groups[0]), *value.shape.dims[2:])
