@@ -70,7 +70,7 @@ class GatherIn(MatchingRewrite["_Gather"]):
 
 @dataclass(frozen=True, slots=True)
 class _Gather:
-    """The type of a gather, its rows around the gathered dimension, and with scales the elements of a block and the costs."""
+    """The type of a gather, its rows around the gathered dimension; with scales, a block's elements and the costs."""
 
     element: ElementType
     outer: int

@@ -71,7 +71,7 @@ class ReduceIn(MatchingRewrite["_Sum"]):
 
 @dataclass(frozen=True, slots=True)
 class _Sum:
-    """The type of a sum; with scales, its rows around the scattered dimension, the elements of a block and the costs."""
+    """The type of a sum; with scales, its rows around the scattered dimension, a block's elements and the costs."""
 
     element: ElementType
     outer: int = 1

@@ -123,7 +123,7 @@ def test_what_stays() -> None:
     assert "too small or uneven for blocks" in remark(program("all-reduce", (4099,)), "reduce-in{element=s8}")
     slow = hloom.parse_machine("h100")
     _, remarks = rewritten(program("all-reduce", (4096,)), "reduce-in{element=s8}", slow)
-    assert re.fullmatch(r".* is reduced in its type: \d+ us on the links, \d+ us with scales", remarks[0])
+    assert re.fullmatch(r".* is reduced in its type: \S+ us on the links, \S+ us with scales", remarks[0])
     text = program("all-reduce", (4096,)).replace("ROOT c = f32[] add", "ROOT c = f32[] maximum")
     assert "it is no sum" in remark(text, "reduce-in{element=s8}")
     uneven = program("all-reduce", (4096,)).replace(GROUPS, "{{0,1,2},{3,4,5,6,7}}")
