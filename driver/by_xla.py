@@ -56,9 +56,12 @@ class DividedByXla:
     shardings: Mapping[str, Sharding]
 
 
-def partition_by_xla(module: Module, sharded: Module) -> DividedByXla:
+TIMEOUT = 600.0  # seconds
+
+
+def partition_by_xla(module: Module, sharded: Module, timeout: float = TIMEOUT) -> DividedByXla:
     """Divides a GLOBAL module as XLA does; `sharded` is the same with the shardings of Hloom's propagation. Raises
-    CompileError if jax is missing, or XLA does not divide the program.
+    CompileError if jax is missing, or XLA does not divide the program in `timeout` seconds.
     """
     if find_spec("jaxlib") is None:
         fail("jax is missing, whose XLA is to divide the program", help="pip install 'hloom[xla]'")
@@ -69,7 +72,7 @@ def partition_by_xla(module: Module, sharded: Module) -> DividedByXla:
         instruction.metadata = Metadata.named(f"hloom.{number}")
     frames, given.stack_frames = given.stack_frames, ""
     before, local = (parse(text, f"{module.name} by XLA", verify=False)
-                     for text in _divided(given.to_text(), given.num_partitions, module.name))  # fmt: skip
+                     for text in _divided(given.to_text(), given.num_partitions, module.name, timeout))  # fmt: skip
     for instruction, metadata in zip(known, paths, strict=True):
         instruction.metadata = metadata
     local.name, local.stack_frames = module.name, frames
@@ -77,14 +80,19 @@ def partition_by_xla(module: Module, sharded: Module) -> DividedByXla:
     return DividedByXla(local, dict(_shardings(before, known)))
 
 
-def _divided(text: str, devices: int, name: str) -> tuple[str, str]:
+def _divided(text: str, devices: int, name: str, timeout: float) -> tuple[str, str]:
     """Returns XLA's program before and after its partitioner. Raises CompileError."""
     with TemporaryDirectory() as folder:
         flags = (f"--xla_force_host_platform_device_count={devices}", f"--xla_dump_to={folder}",
                  "--xla_dump_hlo_as_text", f"--xla_dump_hlo_pass_re={PASS}")  # fmt: skip
         environment = {**os.environ, "XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
         command = [sys.executable, "-P", str(_CHILD), str(devices)]
-        done = subprocess.run(command, input=text, env=environment, capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(
+                command, input=text, env=environment, capture_output=True, text=True, check=False, timeout=timeout
+            )
+        except subprocess.TimeoutExpired:
+            fail(f"XLA has not divided {name} after {timeout:g} s")
         found = [list(Path(folder).glob(f"*{side}_{PASS}.*txt")) for side in ("before", "after")]
         if list(map(len, found)) != [1, 1]:
             lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]

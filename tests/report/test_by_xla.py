@@ -104,5 +104,11 @@ def test_what_xla_refuses_is_an_error(tmp_path: Path) -> None:
     assert (done.code, done.err) == (65, "hloom: error: XLA does not divide mlp: F0000 check failed: x\n")
 
 
+def test_xla_does_not_take_for_ever() -> None:
+    module = hloom.load(EXAMPLES / "mlp_named.hlo")
+    with pytest.raises(hloom.CompileError, match=r"XLA has not divided mlp after 0\.01 s"):
+        partition_by_xla(module, hloom.propagate(module), timeout=0.01)
+
+
 def test_the_help_says_what_it_needs() -> None:
     assert "--xla" in command("report", "--help", cwd=ROOT).out
