@@ -116,8 +116,10 @@ def test_a_trace_has_a_row_per_engine(tmp_path: Path) -> None:
     assert rows == {"compute", "axis 0", "axis 1", "axis 2"}
 
 
-def test_a_trace(folder: Path) -> None:
-    done = hloom("schedule", SCAN, "--machine", "cpu-cluster", "--trace", "f.json", "--json", cwd=folder)
+@pytest.mark.parametrize("name", ["mlp_train", pytest.param("transformer_scan_train", marks=pytest.mark.slow)])
+def test_a_trace(name: str, folder: Path) -> None:
+    program = SCAN.with_name(f"{name}.hlo")
+    done = hloom("schedule", program, "--machine", "cpu-cluster", "--trace", "f.json", "--json", cwd=folder)
     found, path = json.loads(done.out), folder / "f.json"
     check_schema(json.loads(path.read_text()))
     rows: dict[str, list[dict[str, Any]]] = {}

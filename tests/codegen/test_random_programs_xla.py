@@ -52,7 +52,7 @@ def _check(module: hloom.Module) -> None:
         assert result.equal, f"{result}\n{module.to_text()}"
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=5, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(inner=FAMILIES, elements=ELEMENTS))
 def test_random_programs_on_xla(module: hloom.Module) -> None:
     _check(module)

@@ -362,7 +362,7 @@ def bounds_hold(module: Module) -> None:
     assert found.peak <= everything
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(programs(outer=REGIONS))
 def test_bounds(module: Module) -> None:
     """The peak is at least what each instruction needs, and at most all values that the program makes."""

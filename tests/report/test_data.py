@@ -30,7 +30,9 @@ def _made(name: str) -> tuple[Reported, Record]:
     return plan, report_data(name, [plan])["plans"][0]
 
 
-@pytest.fixture(params=["mlp_train.hlo", "transformer_train.hlo", "transformer_scan_train.hlo"])
+@pytest.fixture(params=[
+    "mlp_train.hlo", pytest.param("transformer_train.hlo", marks=pytest.mark.slow), "transformer_scan_train.hlo",
+])  # fmt: skip
 def made(request: pytest.FixtureRequest) -> tuple[Reported, Record]:
     return _made(request.param)
 

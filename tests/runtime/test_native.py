@@ -70,7 +70,7 @@ def left_to_numpy(opcode: str, by_numpy: bool, programs: Mapping[str, Sequence[t
 
 
 @pytest.mark.parametrize("by_numpy", [False, True], ids=["native", "numpy"])
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("opcode", OPCODES)
 def test_ops_agree_with_numpy(opcode: str, by_numpy: bool) -> None:
     """One program of every class of types."""

@@ -184,7 +184,7 @@ def _no_alarm(module: Module) -> None:
     assert found == [], f"{found}\n{local.to_text()}"
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=10, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_no_false_alarm_in_random_programs(module: Module) -> None:
     _no_alarm(module)

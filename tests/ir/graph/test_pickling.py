@@ -7,6 +7,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,16 @@ ENTRY main {
 """
 
 
+@cache
+def stages(name: str) -> tuple[hloom.Module, ...]:
+    module = hloom.load(EXAMPLES / name)
+    return module, hloom.propagate(module), hloom.partition(module)
+
+
 @pytest.mark.parametrize("through", WAYS)
 def test_modules(through: Through) -> None:
     for name in ("mlp_named.hlo", "transformer_scan_train.hlo"):
-        module = hloom.load(EXAMPLES / name)
-        for stage in (module, hloom.propagate(module), hloom.partition(module)):
+        for stage in stages(name):
             copied = through(stage)
             assert copied.to_text() == stage.to_text()
             assert copied.stage is stage.stage

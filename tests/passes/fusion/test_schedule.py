@@ -113,7 +113,7 @@ def _check(module: Module, seed: int, backend: str) -> None:
             assert [a.tobytes() for a in ours] == [b.tobytes() for b in theirs], f"{name}\n{local.to_text()}"
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=6, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(), st.integers(0, 99))
 def test_random_programs_in_random_orders(module: Module, seed: int) -> None:
     _check(module, seed, "numpy")

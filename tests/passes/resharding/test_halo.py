@@ -90,7 +90,7 @@ def intervals(draw: st.DrawFn) -> tuple[int, tuple[int, ...] | None, Interval, f
     return devices, order, Interval(draw(st.integers(0, 1)), digits, tiled, starts, size, None, wrap), fill
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(intervals())
 def test_fetch(case: tuple[int, tuple[int, ...] | None, Interval, float | None]) -> None:
     devices, order, wanted, fill = case

@@ -121,7 +121,7 @@ def test_gathers_ahead_take_no_more_than_they_may() -> None:
     assert seconds(eager) <= seconds(frugal) <= seconds(local)
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=5, deadline=None, derandomize=True)
 @given(programs())
 def test_random_programs_keep_their_bits(module: Module) -> None:
     local = partitioned(module)

@@ -186,7 +186,7 @@ QUIET = [HealthCheck.filter_too_much, HealthCheck.too_slow]
 
 
 @pytest.mark.parametrize("name", FORMS)
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=QUIET)
+@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=QUIET)
 @given(data=st.data())
 def test_forms(name: str, data: st.DataObject) -> None:
     _check(data.draw(st.composite(lambda draw: FORMS[name](_Draw(draw)))()))

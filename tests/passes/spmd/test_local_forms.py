@@ -60,7 +60,7 @@ def _check(module: Module) -> None:
     assert result.equal, f"{result}\n{module.to_text()}\n{local.to_text()}"
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=10, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs())
 def test_random_programs_with_divided_factors(module: Module) -> None:
     _check(module)
@@ -90,7 +90,7 @@ def _check_sample(text: str, meshes: Iterable[int]) -> None:
         assert result.equal, f"{result}\n{module.to_text()}\n{local.to_text()}"
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("opcode", OPCODES)
 def test_samples_with_divided_factors(opcode: str) -> None:
     """On one of the meshes, another one for the next sample."""

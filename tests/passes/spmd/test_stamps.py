@@ -22,7 +22,8 @@ ENTRY main {
 
 
 @pytest.mark.parametrize(
-    "name", ["transformer_train", pytest.param("transformer_scan_train", marks=pytest.mark.slow), "mlp_train"]
+    "name",
+    [*(pytest.param(n, marks=pytest.mark.slow) for n in ("transformer_train", "transformer_scan_train")), "mlp_train"],
 )
 def test_stamps_change_nothing(name: str) -> None:
     """Uses with attributes of a frontend have no stamps."""

@@ -51,15 +51,8 @@ def _check_golden(file: Path, trials: int) -> None:
     assert len(unproved) == UNPROVED.get(file.stem, 0), unproved
 
 
-# Others are run (`test_jax_programs`), and proved in the slow run.
-_EVERY_SECOND = [
-    pytest.param(name, marks=[pytest.mark.slow] if number % 2 else [])
-    for number, name in enumerate(jax_program_names())
-]
-
-
-@pytest.mark.share(2)
-@pytest.mark.parametrize("name", _EVERY_SECOND)
+@pytest.mark.share(4)  # others are run (`test_jax_programs`)
+@pytest.mark.parametrize("name", jax_program_names())
 def test_jax_programs_are_equal(name: str) -> None:
     """With random shardings, unless the program has its own."""
     pytest.importorskip("jax")

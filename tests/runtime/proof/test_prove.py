@@ -40,7 +40,7 @@ def test_uneven_tiles_are_equal(mesh: dict[str, int]) -> None:
     assert verdict.outcome == "equal", verdict
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=QUIET, derandomize=True)
+@settings(max_examples=15, deadline=None, suppress_health_check=QUIET, derandomize=True)
 @given(programs(outer=REGIONS))
 def test_random_programs_are_equal(module: Module) -> None:
     _check_random(module)
