@@ -10,7 +10,10 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+import time
 from collections import Counter
+from collections.abc import Generator
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -26,8 +29,12 @@ hypothesis.settings.load_profile("hloom")
 if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers have the folder of the process that starts them
     _shared = tempfile.TemporaryDirectory(prefix="hloom-tests-")
     os.environ["HLOOM_CACHE"] = os.path.join(_shared.name, "cache")
+    _compiled = any(Path(__file__).parent.glob("ops/__pycache__/test_*"))
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(_shared.name, "bytecode")
+        _compiled = False
+    os.environ["HLOOM_TESTS_COLLECTED"] = "" if _compiled else os.path.join(_shared.name, "collected")
+_PATIENCE = 120.0  # seconds that a worker waits for the first one
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,6 +44,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--bless") and config.getoption("numprocesses", None):
         raise pytest.UsageError("--bless writes files that several cases share: pytest --bless -n 0")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Lets the first worker collect before the others where nothing is compiled yet, so that it is compiled once."""
+    worker, collected = os.environ.get("PYTEST_XDIST_WORKER"), os.environ["HLOOM_TESTS_COLLECTED"]
+    end = time.monotonic() + _PATIENCE
+    while worker not in (None, "gw0") and collected and not os.path.exists(collected) and time.monotonic() < end:
+        time.sleep(0.1)
+    result = yield
+    if worker == "gw0" and collected:
+        Path(collected).touch()
+    return result
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -33,7 +33,7 @@ REFUSED = "hloom: error: standard output cannot be written: No space left on dev
 
 
 @full_disk
-@pytest.mark.parametrize("command", ["run $F --check", "--help", "run --help"])
+@pytest.mark.parametrize("command", ["run $F --check", pytest.param("--help", marks=pytest.mark.slow), "run --help"])
 def test_standard_output_on_a_full_disk(command: str, tmp_path: Path) -> None:
     done = shell(f"$hloom {command} > /dev/full", tmp_path)
     assert (done.code, done.err) == (74, REFUSED)

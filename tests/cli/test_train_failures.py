@@ -48,6 +48,7 @@ def state(file: Path, folder: Path, steps: int = STEPS) -> list[bytes]:
     return [array.tobytes() for array in package.checkpoint.load(folder, local).arrays]
 
 
+@pytest.mark.slow
 def test_the_run_that_survives(tmp_path: Path) -> None:
     """The command of the page survives, from memory, with the numbers of the run without a failure."""
     (tmp_path / "examples").symlink_to(EXAMPLES)
@@ -162,20 +163,21 @@ def test_a_failure_while_a_checkpoint_is_written(fault: str, way: str, tmp_path:
     assert not [name for name in os.listdir(failed) if name.startswith(".")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "more", "said"),
     [
-        (("1,4,kill", "2,4,kill"), (), "on 1 ranks"),  # two at once
-        (("1,4,kill", "0,0,kill,1"), (), "on 1 ranks"),  # the second where the job has just gone on
         (("0,4,kill",), (), "on 2 ranks"),
-        (("2,3,stop",), (), "is stopped: killed"),
-        (("1,3,slow",), (), "step 5 of 5"),
-        (("1,4,kill",), ("--spares", "1"), "on 3 ranks"),
-        (("0,4,kill", "1,4,kill"), ("--spares", "1"), "on 2 ranks"),
-        (("0,4,kill", "0,4,kill,1"), ("--spares", "2"), "on 3 ranks"),
-        (("1,4,kill",), ("--snapshots", "0"), "with the state in the checkpoint"),
-        (("1,4,drop-host",), (), "start 2 of the job goes on"),
+        *(pytest.param(*row, marks=pytest.mark.slow) for row in (
+            (("1,4,kill", "2,4,kill"), (), "on 1 ranks"),  # two at once
+            (("1,4,kill", "0,0,kill,1"), (), "on 1 ranks"),  # the second where the job has just gone on
+            (("2,3,stop",), (), "is stopped: killed"),
+            (("1,3,slow",), (), "step 5 of 5"),
+            (("1,4,kill",), ("--spares", "1"), "on 3 ranks"),
+            (("0,4,kill", "1,4,kill"), ("--spares", "1"), "on 2 ranks"),
+            (("0,4,kill", "0,4,kill,1"), ("--spares", "2"), "on 3 ranks"),
+            (("1,4,kill",), ("--snapshots", "0"), "with the state in the checkpoint"),
+            (("1,4,drop-host",), (), "start 2 of the job goes on"),
+        )),
     ],
 )
 def test_several_failures_and_stopped_ranks(

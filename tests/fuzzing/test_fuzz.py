@@ -16,14 +16,14 @@ from fuzzing.targets import TARGETS, Wrong
 
 # Inputs by default and in slow runs, and how far some of them must come.
 COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
-    "text": (300, 20_000, ("refused", "serialized")),
-    "proto": (60, 10_000, ("refused", "serialized")),
-    "pipeline": (100, 10_000, ("refused", "partitioned", "proved")),
-    "sweep": (60, 20_000, ("refused", "parsed", "partitioned")),
-    "cold": (12, 300, ("refused", "the same")),
+    "text": (100, 20_000, ("refused", "serialized")),
+    "proto": (40, 10_000, ("refused", "serialized")),
+    "pipeline": (50, 10_000, ("refused", "partitioned", "proved")),
+    "sweep": (30, 20_000, ("refused", "parsed", "partitioned")),
+    "cold": (8, 300, ("refused", "the same")),
     "strings": (300, 10_000, ("refused", "read")),
-    "cli": (60, 2_000, ("exit code 0", "exit code 2", "exit code 65")),
-    "schedules": (5, 5_000, ("the same",)),
+    "cli": (40, 2_000, ("exit code 0", "exit code 2", "exit code 65")),
+    "schedules": (3, 5_000, ("the same",)),
     "agreement": (4, 3_000, ("proved", "partly proved")),
     "shardings": (100, 20_000, ("the same",)),
 }
