@@ -1,14 +1,14 @@
 """Bounds the time of all choices of a model from below, and finds choices on the way, by passing messages.
 
-The time is at least `share (C + K + exposed H) + (1 - share) (K + H)` for each share from 0 to 1. Given the share, this
-is a sum of terms of single classes and of reads, each of few classes. Messages move parts of a term between a class and
-the reads that concern it. Whatever they move, the sum of the least values of all terms is a bound. One term after the
-other gives its classes what it can, so that the bound rises (max-product linear programming: Globerson and Jaakkola,
-Fixing Max-Product, 2007). That solves nearly the relaxation of the integer program, in memory and time that grow with
-the reads alone, where the solver does not finish if communication decides.
+The time is at least `share (C + K + exposed H) + (1 - share) B` for each share from 0 to 1 (see `program`). Given the
+share, this is a sum of terms of single classes and of reads, each of few classes. Messages move parts of a term between
+a class and the reads that concern it. However they do, the sum of the least values of all terms is a bound. One term
+after the other gives its classes as much as it can, so that the bound rises (max-product linear programming: Globerson
+and Jaakkola, Fixing Max-Product, 2007). That solves nearly the relaxation of the integer program, in memory and time that
+grow with the reads alone, where the solver does not finish if communication decides.
 
-The memory limit takes part by a price: the mean over the busiest moments of what a choice fills of the limit, which is
-at most 1 for choices that fit.
+The memory limit takes part by a price: the mean over the busiest moments of the share that a choice fills, which is at
+most 1 for choices that fit.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class _End:
 @dataclass(eq=False, slots=True)
 class _Term:
     """The reads of some values. `source` has a place for each different division of the source (and of the readers in
-    its class), each of the `readers` one for each different division that it wants. `costs` has for each group of
-    readers what they cost if they share a copy, by place of the source and wanted division, and whether that may hide;
-    `wanted` has the division of each reader's places, `fixed` for readers in the class of the source the place where
-    they are not `_MANY`.
+    its class), each of the `readers` one for each different division that it wants; `wanted` has these divisions.
+    `costs` has for each group of readers what they cost if they share a copy, by place of the source and wanted
+    division, and whether that may hide. `busy` is the share of the busiest engine. `fixed` has for readers in the class
+    of the source 0 where they are, `_MANY` elsewhere.
     """
 
     source: _End
@@ -59,12 +59,13 @@ class _Term:
     wanted: list[Places]
     fixed: dict[int, Floats]
     costs: dict[int, tuple[Floats, bool]]
+    busy: Floats
     ends: list[_End] = field(init=False)
 
     def __post_init__(self) -> None:
         self.ends = [self.source, *(e for n, e in enumerate(self.readers) if n not in self.fixed)]
 
-    def least(self, weights: tuple[float, float], wishes: Sequence[Floats]) -> list[Floats]:
+    def least(self, weights: tuple[float, float, float], wishes: Sequence[Floats]) -> list[Floats]:
         """Returns for each end and place the least cost of this term and the wishes of all ends."""
         every, at = (1 << len(self.readers)) - 1, iter(wishes)
         source = next(at)
@@ -76,8 +77,9 @@ class _Term:
             row = np.full(self.costs[1][0].shape[1], _MANY)
             row[self.wanted[number]] = next(at)
             wanted.append(row[None, :])
+        engine = weights[2] * self.busy
         shared = {
-            group: weights[hides] * cost + sum(w for n, w in enumerate(wanted) if group >> n & 1)
+            group: sum((w for n, w in enumerate(wanted) if group >> n & 1), (weights[hides] + engine) * cost)
             for group, (cost, hides) in self.costs.items()
         }
         if every == 1:
@@ -103,7 +105,7 @@ def _within(group: int) -> Iterator[int]:
         part = (part - 1) & group
 
 
-class Messages:
+class MessagePassing:
     """The terms of a model's costs for choices that take `limit` bytes. `unit` are about the seconds of a choice."""
 
     def __init__(self, costs: Costs, unit: float, limit: float = math.inf) -> None:
@@ -115,8 +117,9 @@ class Messages:
 
     def weigh(self, share: float, price: float = 0.0) -> None:
         """Changes the share of the first sum, and the price of all memory within the limit; messages stay."""
-        self.price, self.weights = price, (1.0, share * self.costs.exposed + 1.0 - share)
-        self.theta = [(share * c.computing + c.exchanging) / self.unit for c in self.classes]
+        self.price, self.weights = price, (share, share * self.costs.exposed, 1.0 - share)
+        exchanging = 1.0 if self.costs.model.has_one_engine else share
+        self.theta = [(share * c.computing + exchanging * c.exchanging) / self.unit for c in self.classes]
         for moment in self.costs.moments if price else ():
             for number, sizes in moment.items():
                 self.theta[number] = self.theta[number] + price / len(self.costs.moments) * sizes / self.limit
@@ -186,6 +189,8 @@ class Messages:
             for group in combinations(range(len(part)), count):
                 hides = all(reads.readers[part[n]].hides for n in group)
                 groups[sum(1 << n for n in group)] = np.maximum.reduce([costs[n] for n in group]), hides
+        sources = [key[0] for key in number]
+        busy = np.array([[self.costs.busy(source, target, reads.size) for target in targets] for source in sources])
         source = _End(of, np.array([number[key] for key in keys]), np.zeros(len(number)))
         readers, wanted, fixed = list[_End](), list[Places](), dict[int, Floats]()
         for n, r in enumerate(part):
@@ -198,7 +203,7 @@ class Messages:
                 fixed[n] = np.full((len(number), len(targets)), _MANY)
                 for key, row in number.items():
                     fixed[n][row, targets[key[1 + inside.index(r)]]] = 0.0
-        found = _Term(source, readers, wanted, fixed, groups)
+        found = _Term(source, readers, wanted, fixed, groups, busy)
         for end in found.ends:
             end.share = 1.0 / sum(other.number == end.number for other in found.ends)
         return found

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..resharding.table import WHOLE, Division
 from .model import Choice, Model
-from .program import OVER, SHARE, Costs
+from .program import OVER, SHARE, Costs, Spent
 from .times import Floats, Rows
 
 Axis = tuple[int, ...]
@@ -77,25 +77,26 @@ def _prices(costs: Costs, choices: Sequence[Choice], limit: float) -> Floats:
     rows: Rows = np.array([list(choice.values()) for choice in choices], np.int64)
     computing = sum((c.computing[rows[:, n]] for n, c in enumerate(classes)), np.zeros(len(rows)))
     waiting = sum((c.exchanging[rows[:, n]] for n, c in enumerate(classes)), np.zeros(len(rows)))
-    hiding = np.zeros(len(rows))
+    hiding, busy = np.zeros(len(rows)), waiting * costs.model.has_one_engine
     for place, reads in enumerate(costs.model.of.reads):
         code = np.zeros(len(rows), np.int64)
         for number in reads.classes:
             code = code * len(classes[number].rows) + rows[:, number]
         _, first, same = np.unique(code, return_index=True, return_inverse=True)
-        times: list[tuple[float, float]] = []
+        times: list[Spent] = []
         for row in first:
             times.append(costs.read(place, {n: classes[n].divisions[int(rows[row, n])] for n in reads.classes}))
-        waits, hides = np.array(times)[same].T
-        waiting, hiding = waiting + waits, hiding + hides
+        waits, hides, occupies = np.array(times)[same].T
+        waiting, hiding, busy = waiting + waits, hiding + hides, busy + occupies
     held = np.zeros(len(rows))
     for moment in costs.moments:
         held = np.maximum(held, sum((sizes[rows[:, n]] for n, sizes in moment.items()), np.zeros(len(rows))))
-    return _price(costs, computing, waiting, hiding, held, limit)
+    return _price(costs, (computing, waiting, hiding, busy), held, limit)
 
 
-def _price(costs: Costs, computing: Floats, waiting: Floats, hiding: Floats, held: Floats, limit: float) -> Floats:
-    seconds = np.maximum(computing + waiting + costs.exposed * hiding, waiting + hiding)
+def _price(costs: Costs, parts: Sequence[Floats], held: Floats, limit: float) -> Floats:
+    computing, waiting, hiding, busy = parts
+    seconds = np.maximum(computing + waiting + costs.exposed * hiding, busy)
     found = seconds + SHARE * (computing + waiting + hiding)
     return np.asarray(found * (1.0 + OVER * np.maximum(0.0, held / limit - 1.0)), np.float64)
 
@@ -117,8 +118,9 @@ class _Descent:
         of_reads = [costs.read(place, self.divisions) for place in range(len(self.reads))]
         self.computing = sum(float(self.classes[n].computing[row]) for n, row in choice.items())
         exchanging = sum(float(self.classes[n].exchanging[row]) for n, row in choice.items())
-        self.waiting = exchanging + sum(waits for waits, _ in of_reads)
-        self.hiding = sum(hides for _, hides in of_reads)
+        self.waiting = exchanging + sum(waits for waits, _, _ in of_reads)
+        self.hiding = sum(hides for _, hides, _ in of_reads)
+        self.busy = exchanging * costs.model.has_one_engine + sum(busy for _, _, busy in of_reads)
         self.held: Floats = np.array([sum(float(of[choice[n]]) for n, of in m.items()) for m in costs.moments])
         self.filled = max(float(self.held.sum()), 1.0)
 
@@ -145,16 +147,20 @@ class _Descent:
         computing = self.computing + of_class.computing - of_class.computing[now]
         waiting = self.waiting + of_class.exchanging - of_class.exchanging[now] + moved[:, 0] - moved[now, 0]
         hiding = self.hiding + moved[:, 1] - moved[now, 1]
+        exchanging = of_class.exchanging * self.costs.model.has_one_engine
+        busy = self.busy + exchanging - exchanging[now] + moved[:, 2] - moved[now, 2]
         changes = [m[number] - m[number][now] if number in m else None for m in self.costs.moments]
         held, filled = np.zeros(len(of_class.rows)), np.zeros(len(of_class.rows))
         for base, change in zip(self.held, changes):
             moment = base if change is None else base + change
             held, filled = np.maximum(held, moment), filled + moment
-        found = _price(self.costs, computing, waiting, hiding, held, self.limit) * (1.0 + _TIE * filled / self.filled)
+        found = _price(self.costs, (computing, waiting, hiding, busy), held, self.limit)
+        found = found * (1.0 + _TIE * filled / self.filled)
         row = int(np.argmin(found))
         if not found[row] < found[now] * (1 - _SAME):
             return False
         self.computing, self.waiting, self.hiding = float(computing[row]), float(waiting[row]), float(hiding[row])
+        self.busy = float(busy[row])
         for place, change in enumerate(changes):
             if change is not None:
                 self.held[place] += change[row]
@@ -162,12 +168,14 @@ class _Descent:
         return True
 
     def _moved(self, number: int) -> Floats:
-        """Returns the times of the reads of a class with each of its rows: those waited for, and those that hide."""
+        """Returns the times of the reads of a class with each of its rows: those waited for, those that hide, and those
+        of the busiest engine.
+        """
         before, of_class = self.divisions[number], self.classes[number]
-        found = np.zeros((len(of_class.rows), 2))
+        found = np.zeros((len(of_class.rows), 3))
         for place in self.touching[number]:
             rows, same = self.costs.different(place, number)
-            times: list[tuple[float, float]] = []
+            times: list[Spent] = []
             for row in rows:
                 self.divisions[number] = of_class.divisions[row]
                 times.append(self.costs.read(place, self.divisions))

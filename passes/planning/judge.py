@@ -17,11 +17,9 @@ from ...ir.graph.module import Module, clone_module
 from .. import pipelines, scheduling
 from ..base import PassContext
 from ..schedule.does_not_fit import DoesNotFit
-from ..schedule.fastest import Fastest
-from ..schedule.rewrites.carry_reduce_scatters import CarryReduceScatters
-from ..schedule.rewrites.prefetch_gathers import PrefetchGathers
+from ..schedule.fastest import REWRITES, Fastest
 
-_QUICK = Fastest(rewrites=((PrefetchGathers(), CarryReduceScatters()),), pieces=None, levels=None)
+_QUICK = Fastest(rewrites=REWRITES[-1:], pieces=None, levels=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Judged:
 
     @property
     def rank(self) -> tuple[bool, float, int]:
-        """What sorts the better one first."""
+        """Sorts the better one first."""
         return not self.fits, self.seconds, self.peak
 
     @property

@@ -15,6 +15,8 @@ from .classes import Classes
 from .clusters import OpCluster
 from .times import Floats, Rows, Times
 
+_BYTES = 1e8  # of a collective by which engines are compared
+
 
 @brief
 @dataclass(eq=False, slots=True)
@@ -42,14 +44,30 @@ Choice = dict[int, int]  # the row of each class
 
 
 class Model:
-    """The problem of the classes of a program (`of`) on the axes of one mesh. `table` has the costs of resharding."""
+    """The problem of the classes of a program (`of`) on the axes of one mesh. `table` has the costs of resharding.
+    `busiest` are the axes whose collectives occupy one engine, the one that takes longest.
+    """
 
     def __init__(self, of: Classes, divisions: Divisions, table: type[ReshardTable] = ReshardTable) -> None:
         self.of, self.divisions = of, divisions
         self.machine = divisions.decider.machine
         self.table = table(divisions.axes, self.machine)
+        self.busiest = self._busiest()
         self.times = Times(divisions, self.machine, of.clock)
         self.classes = [self._costed(*one) for one in zip(of.examples, of.counts, strict=True)]
+
+    def _busiest(self) -> frozenset[int]:
+        found: dict[str, tuple[float, set[int]]] = {}
+        for number, axis in enumerate(self.divisions.axes):
+            seconds = self.machine.collective("all-gather", axis).time(_BYTES)
+            for engine in self.machine.engines_of("all-gather", axis):
+                before, axes = found.get(engine, (0.0, set[int]()))
+                found[engine] = before + seconds, axes | {number}
+        return frozenset(max(found.values(), key=lambda one: (one[0], len(one[1])))[1]) if found else frozenset()
+
+    @property
+    def has_one_engine(self) -> bool:
+        return len(self.busiest) == len(self.divisions.axes)
 
     def division_of(self, leaf: Leaf, choice: Choice) -> Division:
         """Returns the division in which a value is made; it may be partial."""

@@ -34,7 +34,7 @@ from .on_mesh import MeshPlan, PlanCandidate, Regret
 from .pareto import frontier
 from .prepared import prepared
 from .program import solver
-from .trials import Trials
+from .trials import PlanTrials
 
 _SOLVING = 0.5  # share of the time for the solver
 _SHARES = (0.8, 0.5, 0.0)  # of the memory, for which plans are made in the model if none fits
@@ -189,6 +189,6 @@ class _Planning:
         presets = [(one, found) for one in ordered[:1] for found in one.presets()]
         most = max((len(one.proposals) for one in ordered), default=0)
         turns = [(one, one.proposals[n]) for n in range(most) for one in ordered if n < len(one.proposals)]
-        trials = Trials(context, self.memory, self.begun + self.seconds)
+        trials = PlanTrials(context, self.memory, self.begun + self.seconds)
         trials.run([*turns[:1], *presets, *turns[1:]])
         self.candidates += trials.made

@@ -3,9 +3,9 @@
 Variables: x[class, division], binary. For each read a flow e[division of the value, wanted division] whose margins are
 sums of x: that is known to bound better than `e >= x + y - 1`. Where several classes read a value, z >= e of each: a
 copy in one division is made once. T is the time. C is computation, K the communication that computation waits for, H
-that which may hide:
+that which may hide, and B the part of both that the busiest engine runs, which runs one collective at a time:
 
-    minimise  T + SHARE (C + K + H)    T >= C + K + exposed H    T >= K + H    memory at each moment <= limit
+    minimise  T + SHARE (C + K + H)    T >= C + K + exposed H    T >= B    memory at each moment <= limit
 
 `SHARE` of C + K + H is added to T, which ranks plans of equal T.
 """
@@ -32,6 +32,9 @@ _BEYOND = 1e3  # price of memory beyond the limit, in limits, where a stage may 
 _TIE = 1e-3  # of the objective: of equals the one with less memory
 _FURTHER = 0.3  # share by which another collective of one reshard makes it harder to hide
 OVER = 1e3  # price of memory beyond the limit, relative
+
+
+Spent = tuple[float, float, float]  # seconds of K, H and B
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,8 @@ class Costs:
     assumed: Assumed = Assumed()
     moments: list[dict[int, Floats]] = field(init=False)
     _moves: dict[tuple[Division, Division, int, bool], float] = field(init=False, default_factory=dict[Any, float])
-    _read: dict[tuple[Any, ...], tuple[float, float]] = field(init=False, default_factory=dict[Any, Any])
+    _busy: dict[tuple[Division, Division, int], float] = field(init=False, default_factory=dict[Any, float])
+    _read: dict[tuple[Any, ...], Spent] = field(init=False, default_factory=dict[Any, Any])
     _different: dict[tuple[int, int], tuple[list[int], Any]] = field(init=False, default_factory=dict[Any, Any])
     _stands: dict[int, list[tuple[int, dict[Division, Division]]]] = field(init=False, default_factory=dict[Any, Any])
 
@@ -118,6 +122,7 @@ class Costs:
         other = object.__new__(Costs)
         other.model, other.assumed, other.moments = self.model, assumed, self.moments
         other._moves, other._read, other._different, other._stands = {}, {}, self._different, self._stands
+        other._busy = self._busy
         return other
 
     def move(self, source: Division, target: Division, size: int, hides: bool) -> float:
@@ -133,23 +138,43 @@ class Costs:
             self._moves[key] = found
         return found
 
+    def busy(self, source: Division, target: Division, size: int) -> float:
+        """Returns the share of a reshard's time in which it occupies the busiest engine: that of its axes if all others
+        are as at one end already.
+        """
+        model = self.model
+        changed = {axis for axis, (a, b) in enumerate(zip(source, target)) if a != b}
+        if changed <= model.busiest:
+            return 1.0
+        if changed.isdisjoint(model.busiest):
+            return 0.0
+        key = source, target, size
+        found = self._busy.get(key)
+        if found is None:
+            first = tuple(b if axis in model.busiest else a for axis, (a, b) in enumerate(zip(source, target)))
+            last = tuple(a if axis in model.busiest else b for axis, (a, b) in enumerate(zip(source, target)))
+            whole = model.table.seconds(source, target, size)
+            least = min(model.table.seconds(source, first, size), model.table.seconds(last, target, size))
+            found = self._busy[key] = min(least / whole, 1.0) if 0.0 < whole < math.inf else 1.0
+        return found
+
     def value(self, choice: Choice) -> PlanValue:
         """Returns the value of a choice."""
         classes = self.model.classes
         divisions = {number: classes[number].division(row) for number, row in choice.items()}
         computing = sum(classes[n].computing[row] for n, row in choice.items())
         waiting = sum(classes[n].exchanging[row] for n, row in choice.items())
-        hiding = 0.0
+        hiding, busy = 0.0, waiting if self.model.has_one_engine else 0.0
         for number in range(len(self.model.of.reads)):
-            waits, hides = self.read(number, divisions)
-            waiting, hiding = waiting + waits, hiding + hides
+            waits, hides, occupies = self.read(number, divisions)
+            waiting, hiding, busy = waiting + waits, hiding + hides, busy + occupies
         held = (sum(float(of[choice[n]]) for n, of in moment.items()) for moment in self.moments)
-        seconds = max(computing + waiting + self.exposed * hiding, waiting + hiding)
+        seconds = max(computing + waiting + self.exposed * hiding, busy)
         return PlanValue(float(seconds), float(computing), float(waiting), float(hiding), max(held, default=0.0))
 
-    def read(self, number: int, divisions: Mapping[int, Division]) -> tuple[float, float]:
+    def read(self, number: int, divisions: Mapping[int, Division]) -> Spent:
         """Returns the seconds in which the values of some reads, by their number, are brought to their readers: those
-        that computation waits for, and those that may hide.
+        that computation waits for, those that may hide, and those of the busiest engine.
         """
         shown = [known[divisions[of]] for of, known in self.shown(number)]
         key = (number, *shown)
@@ -184,7 +209,7 @@ class Costs:
             ]
         return found
 
-    def _brought(self, reads: Reads, shown: Sequence[Division]) -> tuple[float, float]:
+    def _brought(self, reads: Reads, shown: Sequence[Division]) -> Spent:
         """Returns these seconds, given the division of the source and of each reader; a copy is made once."""
         source, once = shown[0], dict[Division, tuple[float, bool]]()
         for reader, target in zip(reads.readers, shown[1:], strict=True):
@@ -192,10 +217,11 @@ class Costs:
                 cost = reads.count * reader.runs * self.move(source, target, reads.size, reader.hides)
                 before = once.get(target, (0.0, True))
                 once[target] = max(cost, before[0]), reader.hides and before[1]
-        waiting = hiding = 0.0
-        for cost, hides in once.values():
+        waiting = hiding = busy = 0.0
+        for target, (cost, hides) in once.items():
             waiting, hiding = (waiting, hiding + cost) if hides else (waiting + cost, hiding)
-        return waiting, hiding
+            busy += cost * self.busy(source, target, reads.size) if cost else 0.0
+        return waiting, hiding, busy
 
     @property
     def least(self) -> float:
@@ -221,13 +247,13 @@ class _Builder:
     """Collects the columns and rows of the program."""
 
     def __init__(self) -> None:
-        self.costs: list[tuple[float, float, float]] = []  # C, K, H of each column
+        self.costs: list[tuple[float, float, float, float]] = []  # C, K, H, B of each column
         self.entries: tuple[list[int], list[int], list[float]] = [], [], []
         self.lower: list[float] = []
         self.upper: list[float] = []
 
-    def column(self, computing: float = 0.0, waiting: float = 0.0, hiding: float = 0.0) -> int:
-        self.costs.append((computing, waiting, hiding))
+    def column(self, computing: float = 0.0, waiting: float = 0.0, hiding: float = 0.0, busy: float = 0.0) -> int:
+        self.costs.append((computing, waiting, hiding, busy))
         return len(self.costs) - 1
 
     def row(self, lower: float, upper: float) -> int:
@@ -250,19 +276,20 @@ def solve(
     """
     highs = solver()
     rows = allowed or {n: np.arange(len(c.rows)) for n, c in enumerate(costs.model.classes)}
-    builder, first = _Builder(), dict[int, int]()
+    builder, first, is_one = _Builder(), dict[int, int](), costs.model.has_one_engine
     for number, of_class in enumerate(costs.model.classes):
         one = builder.row(1.0, 1.0)
         first[number] = len(builder.costs)
         for row in rows[number]:
-            column = builder.column(float(of_class.computing[row]), float(of_class.exchanging[row]))
+            waits = float(of_class.exchanging[row])
+            column = builder.column(float(of_class.computing[row]), waits, 0.0, waits if is_one else 0.0)
             builder.entry(one, column, 1.0)
     count = len(builder.costs)
     for reads in costs.model.of.reads:
         _add_reads(builder, costs, reads, rows, first, still)
     spent = np.array(builder.costs).T
     columns, scale = len(builder.costs), 1.0 / max(spent[0].max(initial=0.0), 1e-15)
-    for part in (spent[0] + spent[1] + costs.exposed * spent[2], spent[1] + spent[2]):
+    for part in (spent[0] + spent[1] + costs.exposed * spent[2], spent[3]):
         row = builder.row(0.0, math.inf)
         for column in np.nonzero(part)[0]:
             builder.entry(row, int(column), -float(part[column]) * scale)
@@ -277,7 +304,7 @@ def solve(
                     builder.entry(row, first[number] + place, float(size) / limit)
         if row >= 0:
             builder.entry(row, columns + 1, -1.0)
-    objective = np.concatenate([SHARE * scale * spent.sum(0) + _TIE * held / max(held.sum(), 1.0), [1.0, _BEYOND]])
+    objective = np.concatenate([SHARE * scale * spent[:3].sum(0) + _TIE * held / max(held.sum(), 1.0), [1.0, _BEYOND]])
     upper = np.concatenate([np.ones(columns), [math.inf, math.inf if soft else 0.0]])
     model = _highs_model(highs, builder, objective, upper, count)
     run = _quiet(highs)
@@ -318,7 +345,8 @@ def _add_reads(
             if still is not None and sources[a][still.axis] != targets[b][still.axis] and \
                     not still.classes.isdisjoint((reads.stand.cluster, reader.stand.cluster)):
                 continue
-            spent = (0.0, 0.0, price) if reader.hides else (0.0, price, 0.0)
+            occupied = price * costs.busy(sources[a], targets[b], reads.size) if price else 0.0
+            spent = (0.0, 0.0, price, occupied) if reader.hides else (0.0, price, 0.0, occupied)
             if len(reads.readers) == 1 or not price:
                 column = builder.column(*spent)
             else:

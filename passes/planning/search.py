@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..resharding.table import WHOLE, Division
-from .bound import Messages
+from .bound import MessagePassing
 from .descent import Axis, axes_of, descend, quick
 from .model import Choice, Model
 from .program import Assumed, Costs, PlanValue, solve
@@ -75,7 +75,7 @@ class _Search:
         self.found: list[Proposal] = []
         start = quick(costs, (), limit)
         self.note("whole", start)
-        self.messages = Messages(costs, max(self.found[0].value.seconds, 1e-12), limit)
+        self.messages = MessagePassing(costs, max(self.found[0].value.seconds, 1e-12), limit)
         self._bounds: dict[float, float] = {}
 
     def note(self, stage: str, choice: Choice) -> None:

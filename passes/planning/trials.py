@@ -53,7 +53,7 @@ def _are_alike(one: Proposed, other: Proposed) -> bool:
 
 
 @dataclass(eq=False)
-class Trials:
+class PlanTrials:
     """The forecasts of proposals until a deadline, for a program in `limit` bytes (0: those of the machine)."""
 
     context: PassContext
@@ -62,8 +62,8 @@ class Trials:
     made: list[PlanCandidate] = field(default_factory=list[PlanCandidate])
 
     def run(self, proposed: Sequence[Proposed]) -> None:
-        """Screens proposals, in this order, and judges the most promising: `made` has those that were, and the usual
-        ones with what the quick schedule takes.
+        """Screens proposals, in this order, and judges the most promising: `made` has those that were judged, and the
+        usual ones with the forecast of the quick schedule.
         """
         once = {(id(on), *sorted(named[1].items())): (on, named) for on, named in reversed(proposed)}
         kinds = self._screened(kinds_of(list(reversed(once.values()))))

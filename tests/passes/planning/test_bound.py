@@ -14,7 +14,7 @@ from hloom.cost.machine import Cluster
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.passes.base import PassContext
 from hloom.passes.op_sharding.divisions import Divisions
-from hloom.passes.planning.bound import Messages
+from hloom.passes.planning.bound import MessagePassing
 from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.model import Model
@@ -70,7 +70,8 @@ def test_no_choice_takes_less_than_the_bound(seed: int, machine: Cluster) -> Non
     values = values_of(costs)
     limit = float(np.quantile([v.memory for v in values], 0.5))
     least, fitting = (min(v.seconds for v in values if v.memory <= most) for most in (math.inf, limit))
-    messages = Messages(costs, least, limit)
+    messages = MessagePassing(costs, least, limit)
+    price = 0.0
     for turn in range(24):  # whatever the shares and prices are, and in any order
         if turn % 4 == 0:
             price = rnd.choice([0.0, 0.0, 0.3])
