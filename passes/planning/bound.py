@@ -1,11 +1,11 @@
 """Bounds the time of all choices of a model from below, and finds choices on the way, by passing messages.
 
 The time is at least `share (C + K + exposed H) + (1 - share) B` for each share from 0 to 1 (see `program`). Given the
-share, this is a sum of terms of single classes and of reads, each of few classes. Messages move parts of a term between
-a class and the reads that concern it. However they do, the sum of the least values of all terms is a bound. One term
-after the other gives its classes as much as it can, so that the bound rises (max-product linear programming: Globerson
-and Jaakkola, Fixing Max-Product, 2007). That solves nearly the relaxation of the integer program, in memory and time that
-grow with the reads alone, where the solver does not finish if communication decides.
+share, this is a sum of terms of single classes and of reads, each of few classes. Messages move parts of a term
+between a class and the reads that concern it. However they do, the sum of the least values of all terms is a bound.
+One term after the other gives its classes as much as it can, so that the bound rises (max-product linear programming:
+Globerson and Jaakkola, Fixing Max-Product, 2007). That solves nearly the relaxation of the integer program, in memory
+and time that grow with the reads alone, where the solver does not finish if communication decides.
 
 The memory limit takes part by a price: the mean over the busiest moments of the share that a choice fills, which is at
 most 1 for choices that fit.
