@@ -203,6 +203,7 @@ COMMANDS = {
          argument("--time", type=a.duration, metavar="60s", default=60.0,
                   help="about how long to search (default: 60s)"),
          flag("--pareto", "print plans for ever less memory, too; it takes as long again"),
+         flag("--explain", "print the buffers at the peak, and the time with other memory, links and devices"),
          argument("-o", "--out", metavar="F.hlo", help="write the annotated program to this file"),
          argument("--strategy-out", metavar="F.toml",
                   help="write the fewest annotations that reproduce the plan, as a file for --strategy"),

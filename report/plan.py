@@ -6,9 +6,12 @@ from collections.abc import Sequence
 
 from ..passes.planning.on_mesh import PlanCandidate
 from ..passes.planning.plan import Plan
+from ..passes.planning.what_if import WhatIf
 from ..passes.schedule.sizes import sized, timed
 from .columns import columns
+from .memory import buffers_table
 
+_BUFFERS = 8
 _SHOWN = 12  # regrets
 
 
@@ -19,9 +22,27 @@ def plan_text(plan: Plan, machine: str) -> str:
     lines = [
         f"plan for {plan.mesh.size} devices of {machine}, mesh {mesh}: {timed(plan.seconds)} a step, "
         f"{timed(best.judged.exposed)} of it exposed, {sized(plan.peak)} on a device; found in {plan.spent:.1f} s",
-        _bound(plan), "", _candidates(plan),
+        _limits(plan), _bound(plan), "", _candidates(plan),
     ]  # fmt: skip
     return "\n".join([*lines, "", _regrets(plan)] if plan.regrets else lines)
+
+
+def explanation_text(plan: Plan, changes: Sequence[WhatIf]) -> str:
+    """Returns a table of the largest buffers at the peak, and one of the time with other hardware."""
+    buffers = f"memory at {plan.best.judged.at}:\n{buffers_table(plan.best.judged.buffers, _BUFFERS)}"
+    rows: list[tuple[str, ...]] = [("with", "time", "memory")]
+    for one in changes:
+        text = "does not fit" if not one.fits else f"{one.ratio:.3f}"
+        rows.append((one.change, text, sized(round(one.memory))))
+    return f"{buffers}\n\nby the model, against this plan:\n{columns(rows, [False, True, True])}"
+
+
+def _limits(plan: Plan) -> str:
+    judged = plan.best.judged
+    text = (f"{plan.limits} limits the plan: computation takes {timed(judged.computing)}, the busiest engine of "
+            f"collectives {timed(judged.busy)}")  # fmt: skip
+    filled = judged.peak / plan.on.limit  # 0 without a limit
+    return f"{text}, and {filled:.0%} of the memory is filled" if filled else text
 
 
 def _bound(plan: Plan) -> str:

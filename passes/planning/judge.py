@@ -7,10 +7,10 @@ takes at most as long as it says.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...cost.attention import OutsideOfAttention
-from ...cost.memory import live_memory
+from ...cost.memory import LiveBuffer, live_memory
 from ...cost.timeline import timeline
 from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.module import Module, clone_module
@@ -26,13 +26,17 @@ _QUICK = Fastest(rewrites=REWRITES[-1:], pieces=None, levels=None)
 class Judged:
     """The forecast of a program on the machine: seconds of a step, those in which computation waits, and the largest
     number of bytes on a device. Seconds are infinite if the program does not fit; then `error` tells why, and `peak`
-    are the fewest bytes that a schedule reached.
+    are the fewest bytes that a schedule reached. `busy` are the seconds in which the busiest engine of collectives
+    runs. The peak is reached `at` an instruction, with these `buffers`.
     """
 
     seconds: float
     exposed: float
     peak: int
     error: str = ""
+    busy: float = 0.0
+    at: str = ""
+    buffers: tuple[LiveBuffer, ...] = field(default=(), repr=False)
 
     @property
     def fits(self) -> bool:
@@ -66,5 +70,6 @@ def judge(module: Module, context: PassContext, devices: int, limit: int = 0, is
     except CompileError as error:
         peak = error.peak if isinstance(error, DoesNotFit) else live_memory(local, kernels).peak
         return Judged(math.inf, 0.0, peak, str(error.diagnostics[0].message))
-    found = timeline(local, context.machine)
-    return Judged(found.seconds, found.exposed, live_memory(local, kernels).peak)
+    found, held = timeline(local, context.machine), live_memory(local, kernels)
+    busy = max(found.busy.values(), default=0.0)
+    return Judged(found.seconds, found.exposed, held.peak, "", busy, held.at, held.buffers)

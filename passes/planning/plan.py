@@ -35,8 +35,10 @@ from .pareto import frontier
 from .prepared import prepared
 from .program import solver
 from .trials import PlanTrials
+from .what_if import WhatIf, what_if
 
 _SOLVING = 0.5  # share of the time for the solver
+_FULL = 0.9  # share of a limit from which on it binds
 _SHARES = (0.8, 0.5, 0.0)  # of the memory, for which plans are made in the model if none fits
 
 
@@ -73,6 +75,25 @@ class Plan(InNotebooks):
         """
         with paused_collector():
             return frontier(self.on, self.best, self.context, count, seconds)
+
+    def what_if(self, seconds: float = 20.0) -> list[WhatIf]:
+        """Returns the time by the model, relative to this plan's, with more or less memory, faster links and more
+        devices: those that are found in about this many seconds.
+        """
+        with paused_collector():
+            return what_if(self.on, self.context, seconds)
+
+    @property
+    def limits(self) -> str:
+        """Names the limit of a step: `memory` if the plan fills nearly all that it may; else `communication` if the
+        busiest engine runs nearly always; else `computation`, or both if computation often waits.
+        """
+        judged = self.best.judged
+        if judged.peak > _FULL * self.on.limit:
+            return "memory"
+        if judged.busy > _FULL * judged.seconds:
+            return "communication"
+        return "computation" if judged.computing > _FULL * judged.seconds else "computation and communication"
 
     @property
     def best(self) -> PlanCandidate:

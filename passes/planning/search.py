@@ -63,8 +63,10 @@ def search(costs: Costs, limit: float = math.inf, seconds: float = 30.0, known: 
         one.found += by_axes(one.costs, limit, begun + seconds)
         lists.insert(0, one.ranked())
     turns = (found[n] for n in range(max(map(len, lists))) for found in lists if n < len(found))
-    once = {tuple(sorted(p.choice.items())): p for p in reversed(list(turns))}
-    return Found(tuple(reversed(once.values())), bound)
+    once: dict[object, Proposal] = {}
+    for proposal in turns:
+        once.setdefault(tuple(sorted(proposal.choice.items())), proposal)
+    return Found(tuple(once.values()), bound)
 
 
 class _Search:
@@ -74,7 +76,7 @@ class _Search:
         self.costs, self.limit, self.bound = costs, limit, 0.0
         self.found: list[Proposal] = []
         start = quick(costs, (), limit)
-        self.note("whole", start)
+        self.note("from whole values", start)
         self.messages = MessagePassing(costs, max(self.found[0].value.seconds, 1e-12), limit)
         self._bounds: dict[float, float] = {}
 
@@ -100,7 +102,7 @@ class _Search:
             bound = self.messages.sweep(count % 2 == 0)
             self.bound = max(self.bound, bound)
             if count in _SWEEPS and chooses:
-                self.note(f"share {share:g}", descend(self.costs, self.messages.choice(), self.limit))
+                self.note(f"messages at {share:g}", descend(self.costs, self.messages.choice(), self.limit))
             if count in _SWEEPS and time.monotonic() > deadline:
                 break
         if not price:

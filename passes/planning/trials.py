@@ -65,8 +65,12 @@ class PlanTrials:
         """Screens proposals, in this order, and judges the most promising: `made` has those that were judged, and the
         usual ones with the forecast of the quick schedule.
         """
-        once = {(id(on), *sorted(named[1].items())): (on, named) for on, named in reversed(proposed)}
-        kinds = self._screened(kinds_of(list(reversed(once.values()))))
+        once: dict[object, Proposed] = {}
+        for on, named in proposed:
+            key = id(on), *sorted(named[1].items())
+            if key not in once or named[0] in ALWAYS:
+                once[key] = on, named
+        kinds = self._screened(kinds_of(list(once.values())))
         judged = [(self._judge(kind[0]), kind) for kind in kinds if self._may_win(kind[0])]
         judged.sort(key=lambda one: one[0].rank)
         for _, kind in judged:

@@ -39,6 +39,18 @@ def test_json_has_the_candidates_best_first(tmp_path: Path) -> None:
     assert found["pareto"] == []
 
 
+def test_the_explanation(tmp_path: Path) -> None:
+    done = hloom("plan", NAMED, *QUICK, "--explain", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert " limits the plan: computation takes " in done.out
+    assert "memory at " in done.out
+    assert "links twice as fast" in done.out
+    data = json.loads(hloom("plan", NAMED, *QUICK, "--explain", "--json", cwd=tmp_path).out)
+    assert sum(b["bytes"] for b in data["buffers"]) == data["peak"]
+    assert {one["change"] for one in data["what_if"]} >= {"links twice as fast", "one more axis of 2"}
+    assert all(one["ratio"] > 0 for one in data["what_if"])
+
+
 def test_time_against_memory(tmp_path: Path) -> None:
     done = hloom("plan", NAMED, *QUICK, "--pareto", cwd=tmp_path)
     assert done.code == 0, done.err

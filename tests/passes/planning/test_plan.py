@@ -106,6 +106,24 @@ def test_memory_is_kept_or_the_least_is_told() -> None:
     assert hloom.prove(hloom.parse(STEP), local).is_equal
 
 
+def test_other_hardware_changes_the_time_as_the_limits_say() -> None:
+    large = hloom.parse(re.sub(r"\d+(?=[,\]])", _times_eight, STEP))
+    fast = Cluster(links=parse_links("1ns/1000GB"), memory_bytes=1e11, points=1e10)
+    computing = hloom.plan(large, fast, mesh="8", seconds=1)
+    changes = {one.change: one for one in computing.what_if(10)}
+    assert computing.limits == "computation"
+    assert changes["axis data of 16"].ratio == pytest.approx(0.5, abs=0.03)
+    assert changes["one more axis of 2"].ratio == pytest.approx(0.5, abs=0.03)
+    assert changes["links twice as fast"].ratio == pytest.approx(1.0, abs=0.02)
+    assert sum(b.bytes for b in computing.best.judged.buffers) == computing.peak
+    slow = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e13, points=3e10)
+    sending = hloom.plan(large, slow, mesh="8", memory=2 * computing.peak, seconds=1)
+    changes = {one.change: one for one in sending.what_if(10)}
+    assert sending.limits != "computation"
+    assert changes["links twice as fast"].ratio < 0.9
+    assert changes["half the memory"].ratio >= changes["twice the memory"].ratio
+
+
 def _times_eight(found: re.Match[str]) -> str:
     return str(8 * int(found[0]))
 
