@@ -6,7 +6,7 @@ import argparse
 import sys
 from contextlib import nullcontext
 
-from ..driver.stages import to_scheduled
+from ..driver.stages import to_local, to_scheduled
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..passes.base import run_pipeline
@@ -52,6 +52,7 @@ def partition_command(args: argparse.Namespace) -> int:
     module = read_program(args)
     context = context_for(args)
     form, memory = "variadic" if args.form == "local" else "xla", args.memory or 0 if args.schedule else None
+    to_local(module, context, working)
     to_scheduled(module, context, memory, form, args.flat_parameters, working)
     report(args, context)
     if args.form != "local":

@@ -94,10 +94,9 @@ def compiled(module: Module, context: PassContext, options: Options, during: Dur
     require_values(live_in(module.entry), "to run the program")
     program = Program(unflattened(module), clone_module(module), machine=context.machine)
     local, ranks = program.local, options.ranks
-    if not is_per_device(module):
-        to_local(local, context, during)
-    elif context.num_devices not in (None, program.devices):
+    if is_per_device(module) and context.num_devices not in (None, program.devices):
         fail(f"the program was partitioned for {program.devices} devices, {context.num_devices} are asked for")
+    to_local(local, context, during)
     if options.schedule:
         to_scheduled(local, context, options.memory, flat=options.flat_parameters, during=during)
     if ranks is not None and ranks > program.devices:

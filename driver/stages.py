@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from ..ir.graph.module import Module
 from ..ir.tools.spmd import is_per_device
 from ..passes.base import PassContext, run_pipeline
-from ..passes.pipelines import partition
+from ..passes.pipelines import exchange_in_types, partition
 from ..passes.propagation.one_device import is_undivided
 
 During = Callable[[str], AbstractContextManager[None]]  # surrounds each part of the work, given its name
@@ -20,11 +20,14 @@ def unseen(part: str) -> AbstractContextManager[None]:
 
 
 def to_local(module: Module, context: PassContext, during: During = unseen) -> Module:
-    """Partitions a module in place, unless it is the program of each device already; returns it. Raises CompileError.
+    """Partitions a module in place, unless it is the program of each device already; returns it. The devices of both
+    exchange floats in the types of the context. Raises CompileError.
     """
-    if not is_per_device(module):
-        with during("simplifying" if is_undivided(module, context) else "partitioning"):
-            partition(module, context)
+    if is_per_device(module):
+        exchange_in_types(module, context)
+        return module
+    with during("simplifying" if is_undivided(module, context) else "partitioning"):
+        partition(module, context)
     return module
 
 
@@ -32,11 +35,10 @@ def to_scheduled(
     module: Module, context: PassContext, memory: int | None, form: str = "variadic", flat: bool = False,
     during: During = unseen,
 ) -> Module:
-    """Partitions a module as `to_local`, and schedules it within `memory` bytes of a device (0: those of the machine);
-    None keeps its order. `flat` joins parameters that are gathered together. Works in place, and returns the module.
-    Raises CompileError.
+    """Schedules the program of each device within `memory` bytes of a device (0: those of the machine); None keeps its
+    order. `flat` joins parameters that are gathered together. Works in place, and returns the module. Raises
+    CompileError.
     """
-    to_local(module, context, during)
     if memory is not None:
         from ..passes.scheduling import schedule  # by many files, which only schedules need
 

@@ -95,6 +95,7 @@ ORDER: tuple[OrderRule, ...] = (
             "reduce-in", "gather-in", "accumulate-in-place",
         )
     ),
+    OrderRule("gather-in", "reduce-in", "sums in eight bits gather scales, which stay as they are"),
     *(OrderRule(combining, "flat-parameters", "parameters are joined by the buckets that gather them")
       for combining in ("schedule", "bucket", "combine-collectives")),
     OrderRule("propagate", "spmd-partition", "the partitioner needs a sharding for every value"),

@@ -95,15 +95,22 @@ def partition(module: Module, context: PassContext | None = None) -> Module:
     if module.stage is Stage.GLOBAL:
         propagate(module, context)
     run_pipeline(PARTITION, module, context)
-    if context.reduce_in is not None:
-        from .schedule.rewrites.reduce_in import ReduceIn  # by rewrites, which other programs do without
+    exchange_in_types(module, context)
+    return module
 
-        run_pipeline([ReduceIn(context.reduce_in)], module, context)
-    if context.gather_in is not None:
-        from .schedule.rewrites.gather_in import GatherIn
+
+def exchange_in_types(module: Module, context: PassContext) -> None:
+    """Lets the devices of a LOCAL module add and gather in the types that the context asks for. Raises CompileError for
+    a module whose collectives have been started apart from their ends.
+    """
+    if context.gather_in is not None:  # first: sums of eight bits gather scales
+        from .schedule.rewrites.gather_in import GatherIn  # by rewrites, which other programs do without
 
         run_pipeline([GatherIn(context.gather_in)], module, context)
-    return module
+    if context.reduce_in is not None:
+        from .schedule.rewrites.reduce_in import ReduceIn
+
+        run_pipeline([ReduceIn(context.reduce_in)], module, context)
 
 
 def require_local(module: Module) -> None:

@@ -86,6 +86,9 @@ def test_exchanges_in_eight_bits_are_bounded_and_checked(tmp_path: Path) -> None
     ended = command_line("run", EXAMPLES / "transformer_scan_train.hlo", *options, cwd=tmp_path)
     assert ended.code == 0, ended.out
     assert "26 all-to-all (46 runs); 45700 bytes sent" in ended.out  # 137,348 in f32
+    local = tmp_path / "local.hlo"
+    local.write_text(command_line("partition", EXAMPLES / "transformer_scan_train.hlo", cwd=tmp_path).out)
+    assert "26 all-to-all (46 runs)" in command_line("run", local, "--reduce-in", "s8", cwd=tmp_path).out
     said = " ".join(ended.err.split())
     assert "is gathered in f8e4m3fn: an error of at most 0.036 of the largest magnitude in each block of 256" in said
     assert "is summed in f32, sent in s8: an error of at most 0.0039 of the sum of the devices' largest" in said

@@ -8,6 +8,8 @@ import hloom
 import numpy as np
 import pytest
 from hloom.ir.types.element_type import ELEMENT_TYPES
+from hloom.passes.base import PassContext
+from hloom.passes.pipelines import partition
 from hloom.passes.schedule.rewrites.scaled import block_size, largest, rounding
 from hloom.runtime.check.check import CheckVerdict, judge, wide_program
 from hloom.runtime.check.reference import Reference
@@ -176,6 +178,17 @@ ENTRY e {
     assert [v.passed for v in verdicts] == [True, False]
     assert verdicts[0].in_f64 is not None
     assert verdicts[0].in_f64.error < 1e-14
+
+
+def test_scales_travel_as_they_are() -> None:
+    module = hloom.parse("""HloModule m
+ENTRY e {
+  x = f32[256,64] parameter(0), sharding={devices=[1,4]<=[4]}
+  y = f32[64,256] parameter(1)
+  ROOT z = f32[256,256] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}, sharding={replicated}
+}""")
+    local = partition(module, PassContext(reduce_in="s8", gather_in="s8"))
+    assert sorted(i.shape.element.name for i in local.entry if i.opcode == "all-gather") == ["f32", "s8"]
 
 
 def test_xla_computes_the_same() -> None:
