@@ -14,7 +14,7 @@ from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext
 from hloom.passes.schedule.bound import program_bound
 from hloom.passes.schedule.listing import RULES, ListRule, ListScheduler
-from hloom.passes.schedule.orders import dependences
+from hloom.passes.schedule.orders import dependences, depth_first, soon
 from hloom.passes.schedule.roles import roles_of
 from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
@@ -139,3 +139,25 @@ def test_a_step_keeps_its_bits_and_is_proved(local: Module) -> None:
     found = simulate(hloom.parse(module.to_text()), inputs)
     assert all(a.tobytes() == b.tobytes() for a, b in zip(found, simulate(local, inputs), strict=True))
     assert prove(whole, module).is_equal
+
+
+EFFECTS = """HloModule m
+ENTRY e {
+  x = f32[4] parameter(0)
+  zero = f32[] constant(0)
+  one = f32[] constant(1)
+  slow = f32[4] tanh(x)
+  first = f32[4] rng(zero, one), distribution=rng_uniform
+  second = f32[4] rng(zero, one), distribution=rng_uniform
+  before = f32[4] exponential(slow)
+  after = f32[4] negate(x), control-predecessors={before}
+  ROOT r = (f32[4], f32[4], f32[4], f32[4]) tuple(after, second, first, before)
+}"""
+
+
+def test_effects_and_what_must_come_before_keep_their_order() -> None:
+    module = hloom.parse(EFFECTS)
+    for order in (depth_first(module.entry), soon(module.entry, Clock.of(module, MACHINE))):
+        names = [i.name for i in order]
+        assert names.index("first") < names.index("second")
+        assert names.index("before") < names.index("after")
