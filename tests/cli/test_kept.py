@@ -16,7 +16,7 @@ from hloom.ir import disk_cache
 from hloom.ir.graph import keeping
 from hloom.passes.fusion.fuse import FusionPass
 from support.calls import calls
-from support.command_line import EXAMPLES, have_mpi, process
+from support.command_line import EXAMPLES, have_mpi, hloom, process
 
 REPEATED = """HloModule m, num_partitions=4
 ENTRY e { x = f32[64,64] parameter(0), sharding={devices=[4,1]<=[4]}  w = f32[64,64] parameter(1), sharding={replicated}
@@ -120,7 +120,7 @@ def test_all_that_decides_is_in_the_key(cache: Path, program: Path, monkeypatch:
 def test_what_cannot_be_kept_is_made(
     cache: Path, program: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = process("run", "-", cwd=program.parent, text=program.read_text(), HLOOM_CACHE=str(cache))
+    done = hloom("run", "-", cwd=program.parent, text=program.read_text(), HLOOM_CACHE=str(cache))
     assert done.code == 0
     assert files(cache) == []
     assert main(["bench", str(program), "--repeat", "1"]) == 0

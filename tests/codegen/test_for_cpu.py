@@ -56,6 +56,7 @@ def test_the_same_numbers(op: str, type: str, start: str) -> None:
         np.testing.assert_array_equal(np.asarray(found, np.float64), np.asarray(wanted, np.float64))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("op", "type", "start"), [CASES[0], CASES[2], CASES[4], CASES[9]])
 def test_on_xla(op: str, type: str, start: str) -> None:
     jax: Any = pytest.importorskip("jax")

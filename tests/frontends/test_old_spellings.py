@@ -85,6 +85,7 @@ def test_a_tuple_of_one_stands_for_its_element(spelling: Spelling) -> None:
 BOTH = ("reduce-f32", "reduce-(", "reduce-window", "all-reduce", "scatter-f32", "map-f32", "sort-f32")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("spelling", [p for p in TUPLES if str(p.id).startswith(BOTH)])
 def test_xla_computes_the_same(spelling: Spelling) -> None:
     pytest.importorskip("jax")

@@ -30,6 +30,7 @@ def _use(opcode: str, element: ElementType, dims: tuple[int, ...]) -> OpCall[Any
     return use(opcode, (array(element, dims),) * OPS[opcode].arity[0])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("opcode", TABLE)
 def test_results_have_the_declared_type_for_every_element_type(opcode: str) -> None:
     for element, dims in itertools.product(_elements(TABLE[opcode]), [(), (3, 5)]):
@@ -111,6 +112,7 @@ def _all_values(element: ElementType) -> list[int]:
     return [_wrap(v, element.bits, signed) for v in range(1 << element.bits)]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("opcode", BINARY)
 @pytest.mark.parametrize(("element", "step"), [
     ("s4", 1), ("u4", 1), ("s8", 7), ("u8", 7), *(pytest.param(e, 1, marks=pytest.mark.slow) for e in ("s8", "u8"))

@@ -40,6 +40,7 @@ def _attributes(text: str, opcode: str) -> list[str]:
     return [re.sub(r"%[\w.\-]+", "%", after) for after in found]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("opcode", "text"), _CASES)
 def test_attributes_print_as_in_xla(opcode: str, text: str) -> None:
     pytest.importorskip("jax")

@@ -143,7 +143,7 @@ def test_what_is_too_small_stays() -> None:
     assert not run_pass(InPieces(), local, context)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=6, deadline=None, derandomize=True)
 @given(programs())
 def test_random_programs_keep_their_numbers(module: Module) -> None:
     local = partitioned(module)

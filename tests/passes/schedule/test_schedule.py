@@ -329,6 +329,7 @@ def test_passes_by_name(passes: str, collectives: int | None) -> None:
         assert seconds(module) < seconds(local)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("layers", "machine"), [(2, "default"), (2, "cpu-cluster"), (3, "cpu-cluster")])
 def test_a_limit_that_the_plan_without_one_keeps_changes_nothing(layers: int, machine: str) -> None:
     local = local_of(Model(layers, loop=False).text())

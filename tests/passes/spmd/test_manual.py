@@ -120,6 +120,7 @@ def gradient() -> Program:
     return jax.grad(loss, argnums=(0, 1)), (normal(8, 16), normal(16, 4))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_manual(name: str) -> None:
     function, arguments = PROGRAMS[name]()

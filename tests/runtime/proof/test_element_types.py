@@ -104,12 +104,14 @@ def proved(name: str, *wrong: str) -> Any:
     return prove(hloom.parse(text), hloom.partition(hloom.parse(changed)))
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_are_equal(name: str) -> None:
     verdict = proved(name)
     assert verdict.agrees, verdict
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("name", "right", "wrong"),
     [

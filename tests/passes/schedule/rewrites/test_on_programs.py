@@ -103,6 +103,7 @@ def test_random_programs() -> None:
     assert changed > 20
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_loops_compute_what_layers_written_out_do(kind: str) -> None:
     model = Model(layers=3, batch=36, width=7, hidden=9, data=2, model=2, kind=kind)
@@ -113,6 +114,7 @@ def test_loops_compute_what_layers_written_out_do(kind: str) -> None:
     assert result.equal, result
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_proved(kind: str) -> None:
     module = hloom.parse(Model(layers=3, batch=36, width=8, hidden=6, data=2, model=2, kind=kind, micro=2).text())
