@@ -31,19 +31,21 @@ MACHINES = ("", "h100", "cpu-cluster", "tpu-v5e", "work=f32:1T;memory=100GB")
 
 
 @cache
-def partitioned() -> tuple[str, ...]:
-    """Partitioned programs: layers in loops and written out, training steps, cases about communication."""
-    texts = [Model.random(random.Random(seed).randint, ("dp", "fsdp", "tp", "both")[seed % 4]).text()
-             for seed in range(16)]  # fmt: skip
-    texts += [fsdp_step(devices, 2, 8, 8) for devices in (2, 4)]
-    texts += comm_programs().values()
-    found: list[str] = []
-    for text in texts:
-        with contextlib.suppress(hloom.CompileError):
-            local = hloom.partition(hloom.parse(text))
-            if any(i.op.is_collective for c in local for i in c):
-                found.append(local.to_text())
-    return tuple(found)
+def _whole() -> tuple[str, ...]:
+    """Programs to partition: layers in loops and written out, training steps, cases about communication."""
+    layered = (Model.random(random.Random(seed).randint, ("dp", "fsdp", "tp", "both")[seed % 4]) for seed in range(16))
+    steps = (fsdp_step(devices, 2, 8, 8) for devices in (2, 4))
+    return (*(model.text() for model in layered), *steps, *comm_programs().values())
+
+
+@cache
+def _partitioned(text: str) -> str:
+    """The partitioned program; empty if it cannot be partitioned, or has no collectives."""
+    with contextlib.suppress(hloom.CompileError):
+        local = hloom.partition(hloom.parse(text))
+        if any(i.op.is_collective for c in local for i in c):
+            return local.to_text()
+    return ""
 
 
 def _operand(rng: random.Random, text: str) -> str:
@@ -106,7 +108,8 @@ def scheduled_program(rng: random.Random) -> str:
     line = in_order(passes)
     if rng.random() < 0.1:
         line = numbers(rng, line).replace("\n", "")
-    text = rng.choice(partitioned())
+    while not (text := _partitioned(rng.choice(_whole()))):
+        pass
     for _ in range(rng.choice((0, 1, 1, 2, 3))):
         text = rng.choice(GENTLE if rng.random() < 0.1 else _EDITS)(rng, text) or "\n"
     return f"{line} {rng.choice(MACHINES)}\n{text}"

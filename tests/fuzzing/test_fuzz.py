@@ -34,9 +34,7 @@ def check(found: Figures) -> None:
     assert not found.crashes, f"{found}\nseed {found.crashes[0].seed}: {found.crashes[0].report}"
 
 
-@pytest.mark.parametrize("target", [
-    pytest.param(t, marks=[pytest.mark.slow] if t == "schedules" else []) for t in COUNTS  # it partitions many programs
-])  # fmt: skip
+@pytest.mark.parametrize("target", COUNTS)
 def test_few(target: str) -> None:
     few, _, reached = COUNTS[target]
     if target == "shardings":
@@ -92,7 +90,7 @@ def test_the_programs_themselves_run() -> None:
 
 _ENDINGS = """
 import os, sys
-from fuzz import ENDED, spread_campaign
+from fuzz import ENDED, main, spread_campaign
 from fuzzing.targets import TARGETS, Target
 from fuzzing.workers import results
 from pathlib import Path
@@ -106,8 +104,10 @@ def works_on(seed):
 
 found = dict(results(works_on, range(9), workers=2, patience=1))
 assert found == {seed: None if seed in (3, 6) else seed * seed for seed in range(9)}, found
+folder, sys.argv = sys.argv[1], ["fuzz.py", "strings", "--count", "60", "--workers", "2"]
+assert main() == 0
 TARGETS["strings"] = Target(lambda rng: "the end", lambda text: os._exit(1))
-crashes = spread_campaign("strings", range(2), 1, Path(sys.argv[1])).crashes
+crashes = spread_campaign("strings", range(2), 1, Path(folder)).crashes
 assert [(c.kind, c.input) for c in crashes] == [(ENDED, "the end")] * 2, crashes
 """
 
@@ -121,14 +121,10 @@ def _python(*arguments: str) -> str:
     return ended.stdout
 
 
-def test_workers_find_what_one_process_finds() -> None:
-    spread = _python(str(TESTS / "fuzz.py"), "strings", "--count", "60", "--workers", "2")
+def test_workers_find_what_one_process_finds_and_one_that_ends_costs_an_input(tmp_path: Path) -> None:
+    said = _python("-c", _ENDINGS, str(tmp_path))
     outcomes = campaign("strings", range(60)).outcomes
-    assert all(f"{count} {what}" in spread for what, count in outcomes.items())
-
-
-def test_a_process_that_ends_costs_one_input(tmp_path: Path) -> None:
-    _python("-c", _ENDINGS, str(tmp_path))
+    assert all(f"{count} {what}" in said for what, count in outcomes.items())
     assert [path.read_text() for path in tmp_path.glob("*.txt")] == ["the end"]
 
 
