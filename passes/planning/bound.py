@@ -1,7 +1,7 @@
 """Bounds the time of all choices of a model from below, and finds choices on the way, by passing messages.
 
-The time is at least `share (C + K + exposed H) + (1 - share) B` for each share from 0 to 1 (see `program`). Given the
-share, this is a sum of terms of single classes and of reads, each of few classes. Messages move parts of a term
+The time is at least `share (C + K + exposed H) + (1 - share) B` for each share from 0 to 1 (see `choice_costs`). Given
+the share, this is a sum of terms of single classes and of reads, each of few classes. Messages move parts of a term
 between a class and the reads that concern it. However they do, the sum of the least values of all terms is a bound.
 One term after the other gives its classes as much as it can, so that the bound rises (max-product linear programming:
 Globerson and Jaakkola, Fixing Max-Product, 2007). That solves nearly the relaxation of the integer program, in memory
@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..resharding.table import Division
+from .choice_costs import ChoiceCosts
 from .classes import Reads
 from .model import Choice
-from .program import Costs
 from .times import Floats
 
 _MANY = 1e6  # in units of the best known time: what no choice takes
@@ -108,7 +108,7 @@ def _within(group: int) -> Iterator[int]:
 class MessagePassing:
     """The terms of a model's costs for choices that take `limit` bytes. `unit` are about the seconds of a choice."""
 
-    def __init__(self, costs: Costs, unit: float, limit: float = math.inf) -> None:
+    def __init__(self, costs: ChoiceCosts, unit: float, limit: float = math.inf) -> None:
         self.costs, self.unit, self.limit = costs, unit, limit
         self.classes = costs.model.classes
         self.terms = [term for number in range(len(costs.model.of.reads)) for term in self._terms(number)]

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from ..resharding.table import WHOLE, Division
+from .choice_costs import OVER, SHARE, ChoiceCosts, Spent
 from .model import Choice, Model
-from .program import OVER, SHARE, Costs, Spent
 from .times import Floats, Rows
 
 Axis = tuple[int, ...]
@@ -56,7 +56,7 @@ def _less(wanted: Division) -> Iterator[Division]:
             yield tuple(WHOLE if axis in idle else place for axis, place in enumerate(wanted))
 
 
-def quick(costs: Costs, known: Sequence[Axis], limit: float, starts: int = 1) -> Choice:
+def quick(costs: ChoiceCosts, known: Sequence[Axis], limit: float, starts: int = 1) -> Choice:
     """Returns the best choice that is found from combinations of known divisions."""
     count = len(costs.model.divisions.sizes)
     whole: Axis = (WHOLE,) * len(costs.model.classes)
@@ -71,7 +71,7 @@ def quick(costs: Costs, known: Sequence[Axis], limit: float, starts: int = 1) ->
     return min(found, key=lambda choice: costs.value(choice).price(limit))
 
 
-def _prices(costs: Costs, choices: Sequence[Choice], limit: float) -> Floats:
+def _prices(costs: ChoiceCosts, choices: Sequence[Choice], limit: float) -> Floats:
     """Returns the price of each choice; reads that are equal in several are looked up once."""
     classes = costs.model.classes
     rows: Rows = np.array([list(choice.values()) for choice in choices], np.int64)
@@ -94,20 +94,20 @@ def _prices(costs: Costs, choices: Sequence[Choice], limit: float) -> Floats:
     return _price(costs, (computing, waiting, hiding, busy), held, limit)
 
 
-def _price(costs: Costs, parts: Sequence[Floats], held: Floats, limit: float) -> Floats:
+def _price(costs: ChoiceCosts, parts: Sequence[Floats], held: Floats, limit: float) -> Floats:
     computing, waiting, hiding, busy = parts
     seconds = np.maximum(computing + waiting + costs.exposed * hiding, busy)
     found = seconds + SHARE * (computing + waiting + hiding)
     return np.asarray(found * (1.0 + OVER * np.maximum(0.0, held / limit - 1.0)), np.float64)
 
 
-def descend(costs: Costs, choice: Choice, limit: float = math.inf) -> Choice:
+def descend(costs: ChoiceCosts, choice: Choice, limit: float = math.inf) -> Choice:
     """Returns a choice that is at least as good, by changes of one class at a time."""
     return _Descent(costs, choice, limit).run()
 
 
 class _Descent:
-    def __init__(self, costs: Costs, choice: Choice, limit: float) -> None:
+    def __init__(self, costs: ChoiceCosts, choice: Choice, limit: float) -> None:
         self.costs, self.limit, self.choice = costs, limit, dict(choice)
         self.classes, self.reads = costs.model.classes, costs.model.of.reads
         self.divisions = {n: self.classes[n].division(row) for n, row in choice.items()}

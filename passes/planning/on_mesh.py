@@ -12,13 +12,14 @@ from ...ir.sharding.mesh import AxisRef, Mesh
 from ..base import PassContext
 from ..op_sharding.divisions import Divisions
 from ..resharding.table import Division
+from .choice_costs import ChoiceCosts, PlanValue
 from .classes import Classes
 from .clusters import Clusters
 from .descent import axes_of, descend
 from .judge import Judged, judge
 from .kept import Kept
 from .model import Choice, Model
-from .program import Costs, PlanValue, solve
+from .program import solve
 from .search import ASSUMED, search
 from .usual import ALWAYS, Usual
 from .written import annotated
@@ -71,7 +72,7 @@ class MeshPlan:
         axes = [mesh.digits(AxisRef(name)) for name, _ in mesh.axes]
         classes = Classes(clusters, context.machine, fixed)
         self.model = Model(classes, Divisions(context.decider(mesh.size), axes))
-        self.costs = Costs(self.model)
+        self.costs = ChoiceCosts(self.model)
         self.usual = Usual(self.costs.under(ASSUMED[1]))
         self.proposals: list[Named] = []
         self.bound = 0.0

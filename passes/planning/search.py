@@ -3,7 +3,8 @@
 Under each assumption on overlap, and for several shares of computation in the time, the choices that messages lead to
 are improved class by class. So are the divisions of all their axes, and of known ones, combined. If nothing fits into
 memory, memory gets a price. In the time that is left, integer programs divide by one axis after the other; they may
-exceed the memory at a price, so that later ones can repair them.
+exceed the memory at a price, so that later ones can repair them. If the bound is loose, the whole integer program is
+tried at last.
 """
 
 from __future__ import annotations
@@ -17,15 +18,17 @@ import numpy as np
 
 from ..resharding.table import WHOLE, Division
 from .bound import MessagePassing
+from .choice_costs import Assumed, ChoiceCosts, PlanValue
 from .descent import Axis, axes_of, descend, quick
 from .model import Choice, Model
-from .program import Assumed, Costs, PlanValue, solve
+from .program import solve
 
 ASSUMED = (Assumed(0.0, 8.0), Assumed(0.4, 4.0), Assumed(1.0, 1.0))
 _SHARES = (1.0, 0.9, 0.8, 0.6)  # of computation in the time, for which messages are passed
 _SWEEPS = (4, 12, 28)  # of messages, after which a choice is taken
 _PRICES = (0.1, 0.3, 1.0, 3.0)  # of the memory, in units of the time, until a choice fits
 _PROVEN = 1e-3  # gap that is good enough
+_LOOSE = 0.01  # gap from which on the integer program is solved as a whole, which small ones are in time
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Found:
     bound: float
 
 
-def search(costs: Costs, limit: float = math.inf, seconds: float = 30.0, known: Sequence[Axis] = ()) -> Found:
+def search(costs: ChoiceCosts, limit: float = math.inf, seconds: float = 30.0, known: Sequence[Axis] = ()) -> Found:
     """Returns proposals under several assumptions on overlap, found within about this many seconds. `known` are
     divisions by single axes that take part.
     """
@@ -62,6 +65,14 @@ def search(costs: Costs, limit: float = math.inf, seconds: float = 30.0, known: 
     for one in reversed(searches):  # those that hide less are solved faster
         one.found += by_axes(one.costs, limit, begun + seconds)
         lists.insert(0, one.ranked())
+    best = min(p.value.seconds for p in lists[0])
+    left = begun + seconds - time.monotonic()
+    if left > 0.0 and bound < best * (1 - _LOOSE):
+        solved = solve(searches[0].costs, limit=limit, seconds=left, share=0.0)
+        bound = max(bound, solved.bound)
+        if solved.choice is not None:
+            lists[0].append(Proposal("all axes jointly", solved.choice, searches[0].costs.value(solved.choice)))
+            lists[0].sort(key=lambda p: p.value.price(limit))
     turns = (found[n] for n in range(max(map(len, lists))) for found in lists if n < len(found))
     once: dict[object, Proposal] = {}
     for proposal in turns:
@@ -72,7 +83,7 @@ def search(costs: Costs, limit: float = math.inf, seconds: float = 30.0, known: 
 class _Search:
     """The search under one assumption."""
 
-    def __init__(self, costs: Costs, limit: float) -> None:
+    def __init__(self, costs: ChoiceCosts, limit: float) -> None:
         self.costs, self.limit, self.bound = costs, limit, 0.0
         self.found: list[Proposal] = []
         start = quick(costs, (), limit)
@@ -121,7 +132,7 @@ class _Search:
         return self.bound
 
 
-def by_axes(costs: Costs, limit: float, deadline: float) -> list[Proposal]:
+def by_axes(costs: ChoiceCosts, limit: float, deadline: float) -> list[Proposal]:
     """Returns the choices of all stages but the joint one, best first."""
     stages = _Stages(costs, limit, deadline)
     stages.run()
@@ -131,7 +142,7 @@ def by_axes(costs: Costs, limit: float, deadline: float) -> list[Proposal]:
 class _Stages:
     """The stages under one assumption, until a deadline."""
 
-    def __init__(self, costs: Costs, limit: float, deadline: float) -> None:
+    def __init__(self, costs: ChoiceCosts, limit: float, deadline: float) -> None:
         self.costs, self.limit, self.deadline = costs, limit, deadline
         self.found: list[Proposal] = []
 

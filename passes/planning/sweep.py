@@ -23,6 +23,7 @@ from ...ir.sharding.mesh import AxisRef, Mesh
 from ..base import PassContext
 from ..op_sharding.divisions import Divisions
 from ..resharding.table import WHOLE
+from .choice_costs import Assumed, ChoiceCosts, PlanValue
 from .classes import Classes
 from .clusters import Clusters
 from .descent import Axis, axes_of, quick
@@ -32,7 +33,7 @@ from .meshes import all_meshes, meshes_of
 from .model import Choice, Model
 from .moves import QuickTable
 from .prepared import prepared
-from .program import Assumed, Costs, PlanValue, solve, solver
+from .program import solve, solver
 from .search import ASSUMED, by_axes
 from .usual import Usual
 from .written import annotated
@@ -184,10 +185,10 @@ class _Sweeping:
             self._classes[key] = Classes(self.clusters, machine, fixed)
         return self._classes[key]
 
-    def _costs(self, name: str, mesh: Mesh, kept: Sequence[Kept]) -> Costs:
+    def _costs(self, name: str, mesh: Mesh, kept: Sequence[Kept]) -> ChoiceCosts:
         axes = [mesh.digits(AxisRef(axis)) for axis, _ in mesh.axes]
         decider = self._context(name, mesh.size).decider(mesh.size)
-        return Costs(Model(self._classes_of(name, kept), Divisions(decider, axes), QuickTable), ASSUMED[1])
+        return ChoiceCosts(Model(self._classes_of(name, kept), Divisions(decider, axes), QuickTable), ASSUMED[1])
 
     def _learn(self, meshes: Sequence[Mesh]) -> None:
         """Finds divisions by integer programs: on meshes of one axis, and on one of two axes for each machine."""
@@ -211,7 +212,7 @@ class _Sweeping:
             for _, choice in usual.found:
                 self._keep(costs, choice)
 
-    def _keep(self, costs: Costs, choice: Choice | None) -> None:
+    def _keep(self, costs: ChoiceCosts, choice: Choice | None) -> None:
         found = axes_of(costs.model, [choice] if choice is not None else ())
         self.known += [axis for axis in found if axis not in self.known]
 

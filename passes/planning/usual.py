@@ -17,8 +17,9 @@ import numpy as np
 
 from ...cost.work import is_contraction
 from ..resharding.table import WHOLE
+from .choice_costs import ChoiceCosts
 from .model import Choice
-from .program import Allowed, Costs, Still, solve
+from .program import Allowed, Still, solve
 
 ALWAYS = ("all data parallel", "all sharded")  # the names of those that are candidates whatever they take
 _SECONDS = 5.0  # of an integer program on one axis
@@ -29,7 +30,7 @@ _FIRST = ("sharded", "data", "zero")  # kinds of the axes beside that of tensor 
 class Usual:
     """The usual shardings of a program on a mesh, given the costs of its model."""
 
-    costs: Costs
+    costs: ChoiceCosts
     found: list[tuple[str, Choice]] = field(default_factory=list[tuple[str, Choice]])
 
     @cached_property

@@ -16,11 +16,11 @@ from ...ir.sharding.mesh import AxisRef, Mesh
 from ..base import PassContext
 from ..op_sharding.divisions import Divisions
 from ..resharding.table import WHOLE
+from .choice_costs import ChoiceCosts, PlanValue
 from .descent import axes_of, quick
 from .model import Model
 from .moves import QuickTable
 from .on_mesh import MeshPlan
-from .program import Costs, PlanValue
 from .search import ASSUMED
 
 _TWICE = 0.5  # of the time of collectives
@@ -78,7 +78,7 @@ def _with(context: PassContext, machine: Machine, devices: int) -> PassContext:
 def _best(on: MeshPlan, context: PassContext, mesh: Mesh, limit: float) -> PlanValue:
     """Returns the value of the best choice for a machine and a mesh."""
     axes = [mesh.digits(AxisRef(name)) for name, _ in mesh.axes]
-    costs = Costs(Model(on.model.of, Divisions(context.decider(mesh.size), axes), QuickTable), ASSUMED[1])
+    costs = ChoiceCosts(Model(on.model.of, Divisions(context.decider(mesh.size), axes), QuickTable), ASSUMED[1])
     whole = (WHOLE,) * len(costs.model.classes)
     known = axes_of(on.model, [choice for _, choice, _ in on.proposals[:_KNOWN]])
     return costs.value(quick(costs, list(dict.fromkeys([*known, whole])), limit, _STARTS))

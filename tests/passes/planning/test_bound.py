@@ -15,11 +15,11 @@ from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.passes.base import PassContext
 from hloom.passes.op_sharding.divisions import Divisions
 from hloom.passes.planning.bound import MessagePassing
+from hloom.passes.planning.choice_costs import Assumed, ChoiceCosts, PlanValue
 from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.prepared import prepared
-from hloom.passes.planning.program import Assumed, Costs, PlanValue
 from hloom.passes.planning.search import search
 
 SLOW_LINKS = Cluster(links=parse_links("100ns/40GB"), memory_bytes=1e12, points=2e13)
@@ -46,13 +46,13 @@ def program(seed: int) -> hloom.Module:
     return hloom.parse("HloModule m\nENTRY e {\n  " + "\n  ".join(lines) + "\n}\n")
 
 
-def costs_of(module: hloom.Module, machine: Cluster, assumed: Assumed, **axes: int) -> Costs:
+def costs_of(module: hloom.Module, machine: Cluster, assumed: Assumed, **axes: int) -> ChoiceCosts:
     mesh, context = Mesh.of(**axes), PassContext(machine=machine)
     divisions = Divisions(context.decider(mesh.size), [mesh.digits(AxisRef(name)) for name in axes])
-    return Costs(Model(Classes(Clusters(prepared(module), context.forms), context.machine), divisions), assumed)
+    return ChoiceCosts(Model(Classes(Clusters(prepared(module), context.forms), context.machine), divisions), assumed)
 
 
-def values_of(costs: Costs, most: int = 20_000) -> list[PlanValue]:
+def values_of(costs: ChoiceCosts, most: int = 20_000) -> list[PlanValue]:
     """Returns the values of all choices, or of some if there are too many."""
     counts = [len(c.rows) for c in costs.model.classes]
     if math.prod(counts) <= most:
@@ -81,13 +81,13 @@ def test_no_choice_takes_less_than_the_bound(seed: int, machine: Cluster) -> Non
 
 
 def test_the_bound_is_close() -> None:
+    pytest.importorskip("highspy")
     gaps: list[float] = []
     for seed in range(1, 5):
         costs = costs_of(program(seed), SLOW_LINKS, Assumed(0.0, 8.0), a=4)
-        found, values = search(costs, seconds=0.2), values_of(costs)
+        found, values = search(costs, seconds=2.0), values_of(costs)
         least = min(v.seconds for v in values)
         assert 0 < found.bound <= least * (1 + 1e-9)
         assert min(costs.value(p.choice).seconds for p in found.proposals) <= least * (1 + 1e-2)
         gaps.append(least / found.bound - 1)
-    assert np.median(gaps) < 0.01
-    assert max(gaps) < 0.2
+    assert max(gaps) < 0.01

@@ -12,13 +12,14 @@ from hloom.cost.machine import Cluster
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.passes.base import PassContext
 from hloom.passes.op_sharding.divisions import Divisions
+from hloom.passes.planning.choice_costs import ChoiceCosts
 from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.judge import judge
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.plan import plan
 from hloom.passes.planning.prepared import prepared
-from hloom.passes.planning.program import Costs, solve
+from hloom.passes.planning.program import solve
 from hloom.passes.planning.written import annotated
 
 pytest.importorskip("highspy")
@@ -63,7 +64,7 @@ def compare(seed: int, most: int = 3) -> tuple[float, float]:
     context = PassContext(machine=MACHINE)
     divisions = Divisions(context.decider(4), [MESH.digits(AxisRef("data"))])
     model = Model(Classes(Clusters(prepared(module), context.forms), context.machine), divisions)
-    costs = Costs(model)
+    costs = ChoiceCosts(model)
     rows = [range(len(c.rows)) for c in model.classes]
     choices = [dict(enumerate(choice)) for choice in itertools.product(*rows)]
     solution = solve(costs, seconds=20.0)
@@ -71,6 +72,7 @@ def compare(seed: int, most: int = 3) -> tuple[float, float]:
     values = [costs.value(choice) for choice in choices]
     least = min(value.objective for value in values)
     assert costs.value(solution.choice).objective == pytest.approx(least, rel=2e-3)
+    assert 0 < solve(costs, seconds=20.0, share=0.0).bound <= min(value.seconds for value in values) * (1 + 1e-9)
     best = min(judge(annotated(model, choice, MESH), context, 4).seconds for choice in choices)
     return plan(module, MACHINE, mesh={"data": 4}, seconds=20.0).seconds, best
 

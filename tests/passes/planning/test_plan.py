@@ -13,11 +13,12 @@ from hloom.cost.machine import Cluster
 from hloom.ir.sharding.mesh import AxisRef
 from hloom.passes.base import PassContext
 from hloom.passes.op_sharding.divisions import Divisions
+from hloom.passes.planning.choice_costs import ChoiceCosts
 from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.prepared import prepared
-from hloom.passes.planning.program import Costs, solve
+from hloom.passes.planning.program import solve
 from hloom.passes.planning.usual import Usual
 from hloom.passes.schedule.does_not_fit import DoesNotFit
 from hloom.runtime.inputs.inputs import inputs_for_module
@@ -158,14 +159,15 @@ def columns(layers: int, devices: int) -> int:
     module = hloom.parse("HloModule m\nENTRY e {\n" + "\n".join(lines) + "\n}\n")
     context, mesh = PassContext(machine=SLOW), hloom.Mesh.of(a=devices)
     divisions = Divisions(context.decider(devices), [mesh.digits(AxisRef("a"))])
-    return solve(Costs(Model(Classes(Clusters(prepared(module), context.forms), context.machine), divisions))).columns
+    model = Model(Classes(Clusters(prepared(module), context.forms), context.machine), divisions)
+    return solve(ChoiceCosts(model)).columns
 
 
 def test_tensor_parallelism_moves_no_state_along_its_axis() -> None:
     context, mesh = PassContext(machine=FAST), hloom.Mesh.of(data=2, model=2)
     divisions = Divisions(context.decider(4), [mesh.digits(AxisRef(name)) for name, _ in mesh.axes])
     model = Model(Classes(Clusters(prepared(hloom.parse(STEP)), context.forms), FAST), divisions)
-    usual = Usual(Costs(model))
+    usual = Usual(ChoiceCosts(model))
     usual.search(20.0)
     found = dict(usual.found)
     assert {"all data parallel", "all sharded", "tensor x tensor", "sharded x tensor", "tensor x data"} <= set(found)
