@@ -9,6 +9,7 @@ import argparse
 from dataclasses import asdict
 
 from ..cost.layout import MeshLayout
+from ..driver.native_clock import native_clock
 from ..driver.stages import to_local, to_scheduled
 from ..ir.graph.module import clone_module
 from ..report.forecast import StepForecast, forecast_of, forecast_text
@@ -31,7 +32,9 @@ def forecast(args: argparse.Namespace) -> int:
     to_scheduled(local, context, None if keeps else args.memory or 0, during=working)
     report(args, context)
     with working("simulating the order"):
-        found = forecast_of(local, context.machine, whole, args.batch_of)
+        as_run = native_clock(local, context.machine)
+        local, clock = (local, None) if as_run is None else as_run
+        found = forecast_of(local, context.machine, whole, args.batch_of, clock)
     if args.json:
         print_json(_json(local.name, found))
         return EXIT_OK

@@ -13,6 +13,7 @@ from .formulas import Kind, received
 from .links import Link, Links
 from .machine import Cluster
 from .machine_file import MachineFile
+from .native_speed import NATIVE, UNKNOWN, NativeSpeed
 
 _FASTEST = 1e15  # bytes per second: times that do not grow
 _STEEPEST = 40.0  # logarithm of the ratio of both parts, where one of them is all
@@ -102,8 +103,8 @@ class Figure:
 @dataclass(frozen=True, slots=True)
 class Measured:
     """The figures of a machine: seconds to launch an op, bytes of memory per second, multiply-adds per second by bits,
-    the speed of computation while a collective runs, times of collectives of `devices` devices at most, and whether
-    programs were fused.
+    the speed of computation while a collective runs, times of collectives of `devices` devices at most, whether
+    programs were fused, and the speed of native code with how it was measured.
     """
 
     launch: Figure
@@ -114,6 +115,8 @@ class Measured:
     samples: tuple[Sample, ...] = ()
     source: str = ""
     fused: bool = True
+    native: NativeSpeed = UNKNOWN
+    native_source: str = ""
 
 
 def machine_of(found: Measured, name: str) -> MachineFile:
@@ -141,6 +144,7 @@ def machine_of(found: Measured, name: str) -> MachineFile:
         sources["links.0"] = f"the {slowest.kind} of {found.devices} devices, the slowest at a megabyte"
     machine = Cluster(
         links, found.memory.value, by_bits[-1][1], by_bits, found.launch.value, share, fits=tuple(fits),
-        fused=found.fused,
+        fused=found.fused, native_speed=found.native,
     )  # fmt: skip
+    sources |= {f"native.{name}": found.native_source for name in NATIVE}
     return MachineFile(name, machine, sources)

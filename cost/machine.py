@@ -22,6 +22,7 @@ from .fits import Fit, measured
 from .formulas import Kind
 from .links import DEFAULT as ONE_LINK
 from .links import Links
+from .native_speed import UNKNOWN, NativeSpeed
 from .products import AT_RATE, ProductSizes, ProductSpeed
 from .rails import over_rails
 from .torus import axes_of
@@ -72,6 +73,11 @@ class Machine(Protocol):
     def product(self, sizes: ProductSizes, element: ElementType) -> float:
         """Returns the time of matrix products, which may depend on their sizes: by default that of their work."""
         return self.work(sizes.multiply_adds, element)
+
+    @property
+    def native(self) -> NativeSpeed:
+        """The speed of native code, where such runs the programs; unknown by default."""
+        return UNKNOWN
 
     @property
     def attention(self) -> float:
@@ -154,8 +160,9 @@ class Cluster(KeptHash, Machine):
     `cost.rails` says if they are rails, else latency and bandwidth of the slowest link. Programs are `fused` before
     they run, or run op by op. `products` says what share of the rate matrix products reach, `attention_share` is that
     of a kernel for attention, 0 without one. By `has_epilogues` ops on elements join the kernel of a product.
-    By `torus_engines` each axis of a torus of known shape is an engine of its own. `known_error` is the largest error
-    of forecasts that were compared with steps, 0 if none were.
+    `native_speed` is that of native code where such runs the programs. By `torus_engines` each axis of a torus of known
+    shape is an engine of its own. `known_error` is the largest error of forecasts that were compared with steps, 0 if
+    none were.
     """
 
     links: Links = ONE_LINK
@@ -174,6 +181,7 @@ class Cluster(KeptHash, Machine):
     has_epilogues: bool = False
     known_error: float = 0.0
     torus_engines: bool = False
+    native_speed: NativeSpeed = UNKNOWN
 
     def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
         """Returns the cost over the links used; over the slowest of all without digits or with an `order`."""
@@ -200,6 +208,10 @@ class Cluster(KeptHash, Machine):
     @property
     def epilogues(self) -> bool:
         return self.has_epilogues
+
+    @property
+    def native(self) -> NativeSpeed:
+        return self.native_speed
 
     def of_devices(self, count: int) -> Cluster:
         """Returns this cluster with the shape of a torus of this many devices, if it has no shape."""

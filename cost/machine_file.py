@@ -18,12 +18,12 @@
 `[memory]` also has `reserve`, the share that programs must leave free. `[compute]` has `launch`, the time of an op in
 addition to its bytes or work; `overlap`, the speed of computation while a collective runs; `attention`, the share of
 the rate that a kernel for attention reaches; `fuses = false` says that programs run op by op, `epilogues = true` that a
-product and the ops on elements after it are one kernel. `[products]` are those of `cost.products`, and `error` in
-`[forecast]` is the largest of forecasts that were compared with steps. `[work]` may have `other`, for all other types.
-Links may have `step`, `torus`, `shape`, `wrap`, `cores`, `crossed` and `rails = true` (`cost.links`).
-`[[collectives]]` are measured ones: `kind`, `devices` along each level of links, `latency`, `bandwidth` (bytes that a
-device receives), `source`. `[engines]` name the engine of a kind, or of the links from a stride on; by `torus = true`
-each axis of a torus is one. What a file leaves out is as on the default machine.
+product and the ops on elements after it are one kernel. `[products]` are those of `cost.products`, `[native]` has the
+seconds of `cost.native_speed`, and `error` in `[forecast]` is the largest of forecasts that were compared with steps.
+`[work]` may have `other`, for all other types. Links may have `step`, `torus`, `shape`, `wrap`, `cores`, `crossed` and
+`rails = true` (`cost.links`). `[[collectives]]` are measured ones: `kind`, `devices` along each level of links,
+`latency`, `bandwidth` (bytes that a device receives), `source`. `[engines]` name the engine of a kind, or of the links
+from a stride on; by `torus = true` each axis of a torus is one. What a file leaves out is as on the default machine.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from .fits import Fit
 from .formulas import Kind
 from .links import Link, Links
 from .machine import DEFAULT, Cluster
+from .native_speed import NATIVE, NativeSpeed
 from .products import ProductSpeed
 from .quantity import Quantity
 from .toml_places import Places
@@ -59,6 +60,7 @@ SINGLE = {
     ("products", "columns"): ("products.columns", Quantity.COUNT),
     ("products", "depth"): ("products.depth", Quantity.COUNT),
     ("products", "units"): ("products.units", Quantity.COUNT),
+    **{("native", name): (f"native_speed.{name}", Quantity.SECONDS) for name in NATIVE},
 }
 """The numbers of a machine by table and key: the field of `Cluster`, or of one of its fields, and what they count."""
 
@@ -80,7 +82,7 @@ ROWS: dict[str, dict[str, Quantity | None]] = {
 """The keys of the tables with several rows; None for those that are no quantity."""
 
 _MOST_AXES = 8  # of a torus
-_TABLES = ("memory", "compute", "products", "forecast", "work", *ROWS, "engines")
+_TABLES = ("memory", "compute", "products", "native", "forecast", "work", *ROWS, "engines")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +138,12 @@ class _Reader:
             for key in self.table(found, table):
                 if (table, key) not in (*SINGLE, *FLAGS):
                     self.unknown((table, 0, key), key, [k for t, k in (*SINGLE, *FLAGS) if t == table])
-        parts = {name.split(".")[1]: fields.pop(name) for name in list(fields) if "." in name}
-        fields["products"] = ProductSpeed(**parts)
+        parts: dict[str, dict[str, Any]] = {"products": {}, "native_speed": {}}
+        for target in [target for target in fields if "." in target]:
+            table, key = target.split(".")
+            parts[table][key] = fields.pop(target)
+        fields["products"] = ProductSpeed(**parts["products"])
+        fields["native_speed"] = NativeSpeed(**parts["native_speed"])
         for (table, key), own in FLAGS.items():
             fields[own] = self.flag((table, 0, key), self.table(found, table).get(key, getattr(DEFAULT, own)))
         self.work(self.table(found, "work"), fields)

@@ -10,7 +10,7 @@ time of the machine for its kind, its bytes and its links.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -68,12 +68,14 @@ class Clock:
     Equal groups are looked up once.
 
     `sent` overrides the bytes of single collectives, by name. Unless `combined`, a collective of several arrays takes
-    the time of one collective for each.
+    the time of one collective for each. `kernels` returns the seconds of an op, or of starting a loop, where they are
+    known from the code that runs it.
     """
 
     def __init__(
-        self, machine: Machine, devices: int, sent: Mapping[str, int] | None = None, combined: bool = True
-    ) -> None:
+        self, machine: Machine, devices: int, sent: Mapping[str, int] | None = None, combined: bool = True,
+        kernels: Callable[[Instruction], float | None] = lambda _: None,
+    ) -> None:  # fmt: skip
         self.machine, self.devices = machine.of_devices(devices), devices
         self._stored = Stored() if machine.fuses else None
         self._attention = KnownAttention(machine)
@@ -81,7 +83,7 @@ class Clock:
         self._parts: dict[Instruction, Seconds] = {}
         self._touched: dict[Instruction, int] = {}
         self._sent, self._combined = sent or {}, combined
-        self._launch = machine.launch
+        self._launch, self._kernels = machine.launch, kernels
         self._routes: dict[tuple[Kind, ReplicaGroups | Pairs], _Route] = {}
         self._fused: dict[Computation, float] = {}
         self._serial: dict[Computation, Seconds] = {}
@@ -117,6 +119,9 @@ class Clock:
     def _timed(self, instruction: Instruction) -> Seconds:
         if instruction.op.is_collective:
             return Seconds(collectives=self.collective(instruction))
+        known = self._kernels(instruction)
+        if known is not None:
+            return self._of_kernel(instruction, known)
         size, work = self.touched(instruction), self._work(instruction)
         if not size and not work:
             return _NOTHING
@@ -124,6 +129,12 @@ class Clock:
         memory = self.machine.memory(size)
         bound = (0.0, work) if work >= memory else (memory, 0.0)
         return Seconds(0.0, bound[0] / SECOND, bound[1] / SECOND, launch / SECOND)
+
+    def _of_kernel(self, instruction: Instruction, seconds: float) -> Seconds:
+        """Returns the known seconds of an op as the kind that they are of."""
+        if instruction.op.is_control:
+            return Seconds(launches=seconds)
+        return Seconds(work=seconds) if is_contraction(instruction) else Seconds(memory=seconds)
 
     def is_stored(self, value: Instruction) -> bool:
         """Whether a value lies in memory: neither fused into its readers nor inside of a kernel."""
@@ -235,8 +246,8 @@ class Clock:
             return [(1, self.parts(instruction))]
         called = [self.serial(c) for c in instruction.called()]
         if instruction.op.role is Role.BRANCH:
-            return [(1, max(called, key=lambda s: s.total))]
-        return [(trips_of(instruction), s) for s in called]
+            return [(1, self.parts(instruction)), (1, max(called, key=lambda s: s.total))]
+        return [(1, self.parts(instruction)), *((trips_of(instruction), s) for s in called)]
 
 
 def trips_of(instruction: Instruction) -> int:

@@ -181,10 +181,11 @@ class _Simulation:
         called, serial = instruction.called(), self.clock.serial
         if instruction.op.role is Role.BRANCH:
             called = [max(called, key=lambda c: serial(c).total)]
-        count = trips_of(instruction)
+        count, own = trips_of(instruction), self.clock.parts(instruction).compute
         if not any(serial(c).collectives for c in called):
-            self.compute(instruction, count * sum(serial(c).compute for c in called), trips)
+            self.compute(instruction, own + count * sum(serial(c).compute for c in called), trips)
             return
+        self.compute(instruction, own, trips)
         if count > 1 and self.pending():
             self.once(called, trips)
             count -= 1

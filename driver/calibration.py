@@ -9,17 +9,22 @@ follows from a program that computes while a collective runs.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .. import frontends
 from ..cost.calibrated import Figure, Measured, Sample
 from ..cost.formulas import Kind
+from ..cost.native_fit import fit_native
+from ..cost.native_speed import NativeSpeed
 from ..ir.graph.module import Module
 from ..runtime.calibrate import Timer
-from .backend import REFERENCE, Backend
+from .backend import NATIVE, REFERENCE, Backend
+from .native_clock import program_counts
+from .native_programs import native_programs
 from .stages import During, unseen
 
 if TYPE_CHECKING:
@@ -30,6 +35,7 @@ _LARGE, _SMALL = 1 << 22, 16  # numbers in the arrays of the other ops
 _SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 23, 1 << 25)  # bytes of the larger of operand and result
 _ARRAY = 1 << 18  # bytes of each of the arrays that more bytes consist of
 _BESIDE = 1 << 23  # bytes of the all-reduce that overlaps products
+_ROUNDS, _LONGEST, _LEAST_RUNS = 3, 0.02, 2  # of native programs, with seconds and runs for each
 _DEFINED = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }\n"
 
 # Collectives: whether operand and result have the measured size, or that of one device's part.
@@ -63,6 +69,11 @@ def measured(comm: Comm | None, backend: Backend, during: During = unseen, timer
          for bits, rate in rates.items()},
         source=where, fused=fused,
     )  # fmt: skip
+    if backend.name == NATIVE:
+        with during("measuring native code"):
+            speed, error = native_speed(timed.timer, backend)
+        source = f"{where}: fit to {len(list(native_programs()))} programs, half of them within {error:.0%}"
+        found = replace(found, native=speed, native_source=source)
     if ranks < 2:
         return found
     samples = tuple(_collectives(timed.timer, ranks, during))
@@ -70,6 +81,47 @@ def measured(comm: Comm | None, backend: Backend, during: During = unseen, timer
         share = _overlap(timed, ranks, rates[32])
     overlap = Figure(share, f"{where}: all-reduce of {_BESIDE} bytes beside products of f32 matrices")
     return replace(found, overlap=overlap, devices=ranks, samples=samples)
+
+
+class NativePrograms:
+    """The programs that the speed of native code is fitted to, and the least time of each so far. `measure` may be
+    called again, with other work between.
+    """
+
+    def __init__(self, timer: Timer, backend: Backend, texts: Iterable[str]) -> None:
+        prepared = [backend.prepared(frontends.parse(text)) for text in texts]
+        self.counts = [program_counts(module) for module in prepared]
+        self._runs = [timer.runner(module) for module in prepared]
+        self.seconds = [math.inf] * len(prepared)
+
+    def measure(self, longest: float) -> None:
+        """Runs each program for this number of seconds, and at least twice."""
+        for n, run in enumerate(self._runs):
+            self.seconds[n] = min(self.seconds[n], least_of(run, longest))
+
+    def fit(self) -> tuple[NativeSpeed, float]:
+        """Returns the speed, and the median of the relative errors."""
+        return fit_native(self.counts, self.seconds)
+
+
+def least_of(run: Callable[[], float], longest: float) -> float:
+    """Returns the least time of a run, of at least two, within about this number of seconds."""
+    least, spent = math.inf, 0.0
+    for count in itertools.count(1):
+        found = run()
+        least, spent = min(least, found), spent + found
+        if spent >= longest and count >= _LEAST_RUNS:
+            return least
+    raise AssertionError
+
+
+def native_speed(timer: Timer, backend: Backend) -> tuple[NativeSpeed, float]:
+    """Measures the speed of native code; ranks take the median of all."""
+    programs = NativePrograms(timer, backend, native_programs())
+    for _ in range(_ROUNDS):
+        programs.measure(_LONGEST)
+    programs.seconds = [timer.together(seconds) for seconds in programs.seconds]
+    return programs.fit()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from ..runtime.evaluator import UnpartitionedProgram
 from ..runtime.plan.executable import Executable
 from ..runtime.simulator import SimulatedProgram
 from .backend import NATIVE, Backend, has_native_code
+from .native_clock import native_clock
 
 if TYPE_CHECKING:
     from ..runtime.mpi import MpiProgram
@@ -131,4 +132,7 @@ class Program:
 
     def forecast(self) -> Timeline:
         """Returns the timeline of one execution on the machine, in seconds."""
-        return timeline(self.local, self.machine)
+        as_run = native_clock(self.local, self.machine) if self.backend.name == NATIVE else None
+        if as_run is None:
+            return timeline(self.local, self.machine)
+        return timeline(as_run[0], self.machine, as_run[1])

@@ -107,11 +107,13 @@ def forecast(module: Module, machine: Machine | str = DEFAULT, *, memory: int = 
     return forecast_of(local, context.machine, module, batch_of)
 
 
-def forecast_of(local: Module, machine: Machine, whole: Module, batch_of: str = "") -> StepForecast:
+def forecast_of(
+    local: Module, machine: Machine, whole: Module, batch_of: str = "", clock: Clock | None = None
+) -> StepForecast:
     """Returns the forecast of a per-device program in its order. `whole` is the program before partitioning, or the
-    same one. Raises CompileError if it has no parameter `batch_of`.
+    same one. `clock` has its times, if they are known. Raises CompileError if it has no parameter `batch_of`.
     """
-    clock = Clock.of(local, machine)
+    clock = clock or Clock.of(local, machine)
     found = schedule_of(local, machine, clock, live_memory(local, clock))
     once = clock.serial(local.entry)
     waits: dict[str, float] = {}

@@ -42,6 +42,21 @@ class Timer:
         inputs = [_operands(module)]
         return self._timed(lambda: executable.run([0], inputs, LocalFabric()))
 
+    def runner(self, module: Module) -> Callable[[], float]:
+        """Returns a function that runs a program of one device once, and returns its seconds of processor time. Other
+        processes then only take their part of caches and memory.
+        """
+        executable = Executable(module, ProcessGrid.of(module), self.kernels())
+        inputs, fabric = [_operands(module)], LocalFabric()
+
+        def run() -> float:
+            start = time.process_time()
+            executable.run([0], inputs, fabric)
+            return time.process_time() - start
+
+        run()
+        return run
+
     def run_together(self, module: Module) -> float:
         """Returns the seconds of one execution of a program with a device per rank."""
         assert self.comm is not None
@@ -61,10 +76,10 @@ class Timer:
         """Returns the least seconds of a step. Steps of several ranks begin together, and all ranks take as many."""
         step()
         least = begun = self._once(step, together)
-        count = self._median(min(_MOST, max(3, _LONGEST / max(begun, 1e-6))))
+        count = self.together(min(_MOST, max(3, _LONGEST / max(begun, 1e-6))))
         for _ in range(int(count)):
             least = min(least, self._once(step, together))
-        return self._median(least)
+        return self.together(least)
 
     def _once(self, step: Callable[[], object], together: bool) -> float:
         if together and self.comm is not None:
@@ -73,7 +88,8 @@ class Timer:
         step()
         return time.perf_counter() - start
 
-    def _median(self, value: float) -> float:
+    def together(self, value: float) -> float:
+        """Returns the median of the values of all ranks."""
         return value if self.comm is None else float(np.median(self.comm.allgather(value)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -68,7 +68,7 @@ def loops_of(instruction: Instruction, lowerings: Lowerings) -> Alike:
 
 def _product(op: AnyOp, call: OpCall[Any], operands: Sequence[StridedLayout], lowerings: Lowerings) -> Parts | None:
     """Returns the steps of a product, with conversions of narrow operands before it and of the result after."""
-    wide = _widened(op, call)
+    wide = widened(op, call)
     if wide is None:
         return None
     steps: list[tuple[NativeStep, tuple[int, ...]]] = []
@@ -94,17 +94,15 @@ def _product(op: AnyOp, call: OpCall[Any], operands: Sequence[StridedLayout], lo
 
 def require_product(op: AnyOp, call: OpCall[Any], lowerings: Lowerings) -> None:
     """Raises NotEvaluable for a product that has no machine code for dense operands. Compiles none."""
-    wide = _widened(op, call)
+    wide = widened(op, call)
     dense = [StridedLayout.dense(shape.dims) for shape in (*call.operands, call.shape)]
     if wide is None or product_step(op, wide, dense[:-1], dense[-1]) is None:
         raise NotEvaluable("there is no native product of these types and sizes")
-    pairs = [*zip(call.operands, wide.operands, strict=True), (wide.shape, call.shape)]
-    for source, target in pairs:
-        if source.element.bits != target.element.bits:
-            _conversion(source, target, lowerings).lowered()
+    for _, kernels in conversions(call, wide, lowerings):
+        kernels.lowered()
 
 
-def _widened(op: AnyOp, call: OpCall[Any]) -> OpCall[Any] | None:
+def widened(op: AnyOp, call: OpCall[Any]) -> OpCall[Any] | None:
     """Returns the product in the type that native code computes in; operands and result of another type are converted.
     None for other ops and types, and without BLAS or a compiler.
     """
@@ -132,6 +130,18 @@ def _computed_in(elements: Sequence[ElementType]) -> ElementType | None:
     if highest.bits >= 32:
         return highest
     return F32 if all(e is highest for e in elements[:2]) else None
+
+
+def conversions(
+    call: OpCall[Any], wide: OpCall[Any], lowerings: Lowerings
+) -> Iterator[tuple[int, Alike]]:
+    """Yields the kernels that convert the operands of a product to those of the `wide` one, each with the operand's
+    number, and its result back, with 2.
+    """
+    pairs = [*zip(call.operands, wide.operands, strict=True), (wide.shape, call.shape)]
+    for number, (source, target) in enumerate(pairs):
+        if source.element.bits != target.element.bits:
+            yield number, _conversion(source, target, lowerings)
 
 
 def _conversion(source: Shape, target: Shape, lowerings: Lowerings) -> Alike:

@@ -1,0 +1,67 @@
+"""The speed of native code on the processor that runs it, by the work of its kernels.
+
+A kernel runs loops over rows and, in a row, over strips of 16 columns (`codegen/native/loops.py`).
+`runtime.native.times` counts what the kernels of a program do; here is how long each takes. A strip that waits for the
+chain of its own values costs the links of the chain, any other one its operations. Products cost the work of their
+plan. What a run, a table of kernels, a call of numpy and a loop cost beside that is of the interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class NativeSpeed:
+    """Seconds of each kind of work of native code, 0 where it costs nothing or was not measured."""
+
+    nest: float = 0.0  # the loops of a kernel
+    operation: float = 0.0  # on a strip of 16 columns of 32 bits; of an extreme or a conversion several
+    division: float = 0.0  # or a square root, of a strip of floats
+    remainder: float = 0.0  # or a quotient, of two integers
+    move: float = 0.0  # a strip of 32 bits from memory or to it
+    chain: float = 0.0  # an operation that the next one of the same row waits for
+    uniform: float = 0.0  # an operation on one value for a whole row
+    fold: float = 0.0  # the sum of the 16 lanes of a row
+    extreme: float = 0.0  # the maximum of the 16 lanes of a row
+    scattered: float = 0.0  # an element that is moved alone
+    combined: float = 0.0  # an update of what the row before has just written
+    tile: float = 0.0  # a product of matrices by tiles
+    tile_multiply: float = 0.0  # a multiply-add, the columns filled up to 16
+    tile_element: float = 0.0  # of the left matrix and of the result
+    panel: float = 0.0  # an element of the right matrix
+    panel_turned: float = 0.0  # an element of the right matrix if that lies by columns
+    blas: float = 0.0  # a product of matrices by BLAS
+    blas_multiply: float = 0.0
+    blas_element: float = 0.0  # of all three matrices
+    loop_multiply: float = 0.0  # a multiply-add of plain loops
+    copied: float = 0.0  # an element copied to scratch or back
+    near: float = 0.0  # a byte of an op that the second cache does not hold
+    far: float = 0.0  # a byte of an op that no cache holds
+    run: float = 0.0  # of a program
+    array: float = 0.0  # an operand or a result of the program
+    table: float = 0.0  # of kernels, one after the other without Python between them
+    entry: float = 0.0  # a kernel, as a table makes it ready
+    call: float = 0.0  # an op that Python or numpy computes
+    called: float = 0.0  # a byte of such an op
+    loop: float = 0.0  # a loop in machine code, from its start to its end
+    state: float = 0.0  # an array that such a loop takes and gives
+    taken: float = 0.0  # a byte of those arrays, if the code of the loop is kept and they are copied
+    loop_code: float = 0.0  # a table or an update of a loop whose code is made for each run
+    loop_entry: float = 0.0  # a kernel of such a loop
+    trip: float = 0.0  # of a loop in machine code
+
+    def seconds(self, counts: Mapping[str, float]) -> float:
+        """Returns the time of work by its names and numbers."""
+        return sum([getattr(self, name) * count for name, count in counts.items()])
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything was measured."""
+        return any(astuple(self))
+
+
+UNKNOWN = NativeSpeed()
+NATIVE = tuple(field.name for field in fields(NativeSpeed))
+"""The names of all kinds of work."""

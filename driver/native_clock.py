@@ -1,0 +1,35 @@
+"""Forecasts programs on a machine that runs them by native code here: with the times of their kernels.
+
+`hloom machine calibrate` measures how fast native code is (`cost.native_speed`). A forecast prepares the program as the
+backend runs it, counts the work of its kernels, and times each op by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..cost.machine import Machine
+from ..cost.seconds import Clock
+from ..ir.graph.module import Module
+from .backend import NATIVE, Backend
+
+
+def program_counts(module: Module) -> Mapping[str, float]:
+    """Counts the work of a run of a prepared program, by the names of `cost.native_speed`."""
+    from ..runtime.native.times import NativeCounts
+
+    return NativeCounts(module).total(module)
+
+
+def native_clock(module: Module, machine: Machine) -> tuple[Module, Clock] | None:
+    """Returns a per-device program as native code runs it, and the clock of its ops on this machine; None unless the
+    speed of native code there is known.
+    """
+    speed = machine.native
+    if not speed.is_known:
+        return None
+    from ..runtime.native.times import NativeCounts
+
+    prepared = Backend(NATIVE).prepared(module)
+    counts = NativeCounts(prepared)
+    return prepared, Clock(machine, prepared.devices, kernels=lambda op: counts.seconds(speed, op))

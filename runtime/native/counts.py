@@ -1,0 +1,201 @@
+"""Counts the work of the machine code of an op, by the names of `cost.native_speed`.
+
+Kernels of loops are counted as they are written: a nest runs the operations of each of its steps once per row, or once
+per strip of 16 columns, of which the last one is as long as the others. LLVM makes fewer of some and more of others;
+an extreme of floats with the order of zeros and NaN takes five. A strip whose sums or extremes the rest of the row
+waits for runs at the speed of its longest chain if that is longer than its operations take side by side. Products are
+counted by the stages of their plan, with the conversions around them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from ...codegen.native.loops import LANES, LOADS, Do, Kernel, Lane, Nest, Node, Row, Store, Strip
+from ...codegen.native.lowerings import Lowerings
+from ...codegen.native.native import expand
+from ...codegen.native.products.product import is_product, product_plan
+from ...codegen.native.products.stages import CopyStage, Method, Multiply, Repeat, Stage
+from ...codegen.native.step import StridedLayout
+from ...ir.errors import NotEvaluable
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import movement
+from ...ir.graph.op import Role
+from .native_steps import conversions, loops_of, widened
+
+_FREE = frozenset((Do.CONSTANT, Do.BITCAST, Do.INDEX, Do.FOLDED))
+_DIVISIONS = frozenset((Do.DIV, Do.SQRT))
+_QUOTIENTS = frozenset((Do.SDIV, Do.UDIV, Do.SREM, Do.UREM))
+_EXTREMES = frozenset((Do.MAXIMUM, Do.MINIMUM))
+_OF_EXTREME = 5  # operations of an extreme of floats
+_SIDE_BY_SIDE = 4  # operations that take as long as a link of a chain
+_DIVIDED = 3  # operations, and links of a chain, that take as long as a division
+_AHEAD = 4  # strips of a row after which its results are in memory when the next row reads them
+
+
+class KernelWork(defaultdict[str, float]):
+    """Numbers of things by their names, 0 where there are none."""
+
+    def __init__(self, /, **counts: float) -> None:
+        super().__init__(float, **counts)
+
+    def add(self, more: Mapping[str, float], times: float = 1) -> None:
+        """Adds other counts so many times."""
+        for name, count in more.items():
+            self[name] += times * count
+
+
+def native_counts(
+    instruction: Instruction, layouts: Sequence[StridedLayout], lowerings: Lowerings
+) -> KernelWork | None:
+    """Counts the work of the machine code of an op whose operands have these layouts; None if it has none."""
+    try:
+        if is_product(instruction.op):
+            return _product(instruction, layouts, lowerings)
+        moves = movement(instruction.op)
+        is_loops = instruction.op.role is Role.FUSION or instruction.op.is_fusible
+        if not is_loops and moves.sources(instruction.call) is None and moves.updates(instruction.call) is None:
+            return None
+        return kernel_counts(loops_of(instruction, lowerings).lowered(layouts).kernel)
+    except (NotEvaluable, KeyError):
+        return None
+
+
+def kernel_counts(kernel: Kernel) -> KernelWork:
+    """Counts the work of a kernel of loops."""
+    found = KernelWork(entry=1)
+    for nest in expand(kernel).nests:
+        found["nest"] += 1
+        waits = any(isinstance(step, Strip) and step.folds for step in nest.steps)
+        for step in nest.steps:
+            found.add(_row(nest, step, waits) if isinstance(step, Row) else _strip(nest, step, waits))
+    return found
+
+
+def _row(nest: Nest, step: Row, waits: bool) -> KernelWork:
+    rows, links = math.prod(nest.rows), _links(step.nodes)
+    count = sum(node.do not in _FREE for node in step.nodes)
+    found = KernelWork(uniform=rows * len(step.stores))
+    is_chain = waits and _SIDE_BY_SIDE * links > count
+    found["chain" if is_chain else "uniform"] += rows * (links if is_chain else count)
+    return found
+
+
+def _strip(nest: Nest, step: Strip, waits: bool) -> KernelWork:
+    rows, strips = math.prod(nest.rows), -(-nest.columns // LANES)
+    lanes = [node for node in step.nodes if not node.uniform and node.do not in _FREE]
+    found = KernelWork(uniform=rows * sum(n.uniform and n.do not in _FREE for n in step.nodes))
+    inside = KernelWork()
+    for node in lanes:
+        name, times = _operation(node, nest.columns)
+        if name in ("uniform", "scattered"):
+            found[name] += times * rows
+        else:
+            inside[name] += times
+    for fold in step.folds:
+        inside["operation"] += _OF_EXTREME if fold.do in _EXTREMES else 1
+        found["extreme" if fold.do in _EXTREMES else "fold"] += rows
+    for store in step.stores:
+        wide = _width(store.value)
+        if store.access.column == 1:
+            inside["move"] += wide * (2 if store.do else 1)
+        else:
+            found["scattered"] += rows * nest.columns
+        if store.do:
+            inside["operation"] += wide
+            found["combined"] += rows * (strips <= _AHEAD and _follows(nest, store))
+    links = _links(lanes)
+    beside = inside["operation"] + inside["move"] + _DIVIDED * (inside["division"] + inside["remainder"])
+    if waits and _SIDE_BY_SIDE * links > strips * beside:
+        found["chain"] += rows * links
+    else:
+        found.add(inside, rows * strips)
+    return found
+
+
+def _operation(node: Node, columns: int) -> tuple[str, float]:
+    """Returns the name that an operation of a strip counts by, and the number of these: in a row for elements that are
+    moved alone or once, else in a strip.
+    """
+    wide = _width(node)
+    if node.do in LOADS:
+        column = node.data.column
+        return ("move", wide) if column == 1 else ("scattered", columns) if column else ("uniform", 1)
+    if node.do in _QUOTIENTS:
+        return "remainder", LANES
+    if node.do in _DIVISIONS:
+        return "division", wide * max(wide, 1)
+    return "operation", wide * (_OF_EXTREME if node.do in _EXTREMES and node.lane.is_float else 1)
+
+
+def _width(node: Node) -> float:
+    """Returns the share of 32 bits that a lane takes; at least half."""
+    return 1.0 if node.lane is Lane.MASK else max(node.lane.bits / 32, 0.5)
+
+
+def _follows(nest: Nest, store: Store) -> bool:
+    """Whether the next row updates the elements that a row has stored."""
+    return bool(nest.rows) and nest.rows[-1] > 1 and not store.access.strides[len(nest.rows) - 1]
+
+
+def _links(nodes: Iterable[Node]) -> float:
+    """Returns the operations of the longest chain of values."""
+    found: dict[Node, float] = {}
+    for node in nodes:
+        own = 0 if node.do in _FREE else 1
+        if node.do in _DIVISIONS or node.do in _EXTREMES:
+            own = _DIVIDED
+        elif node.do in _QUOTIENTS:
+            own = 2 * _DIVIDED
+        found[node] = own + max([found.get(o, 0.0) for o in node.operands], default=0.0)
+    return max(found.values(), default=0.0)
+
+
+def _product(
+    instruction: Instruction, layouts: Sequence[StridedLayout], lowerings: Lowerings
+) -> KernelWork | None:
+    """Counts a product by its plan, and the conversions of narrow operands and of the result."""
+    wide = widened(instruction.op, instruction.call)
+    if wide is None:
+        return None
+    result, read = StridedLayout.dense(wide.shape.dims), list(layouts)
+    converted = KernelWork()
+    for number, kernels in conversions(instruction.call, wide, lowerings):
+        converted.add(kernel_counts(kernels.lowered([*layouts, result][number : number + 1]).kernel))
+        if number < len(read):
+            read[number] = StridedLayout.dense(wide.operands[number].dims)
+    plan = product_plan(instruction.op, wide, read, result, wide.shape.element.is_float)
+    if plan is None:
+        return None
+    converted.add(_stages(plan.stages))
+    converted["entry"] += 1
+    return converted
+
+
+def _stages(stages: Sequence[Stage]) -> KernelWork:
+    found = KernelWork()
+    for stage in stages:
+        if isinstance(stage, Repeat):
+            times = math.prod(term.size for term in stage.terms)
+            found.add(_stages(stage.stages), times)
+        elif isinstance(stage, CopyStage):
+            found["copied"] += math.prod(term.size for term in stage.terms)
+        elif isinstance(stage, Multiply):
+            times = math.prod(term.size for term in stage.loops)
+            found.add(_multiply(stage), times)
+    return found
+
+
+def _multiply(stage: Multiply) -> Mapping[str, float]:
+    rows, columns, inner = stage.row.size, stage.column.size, stage.inner.size
+    if stage.method is Method.TILES:
+        columns = -(-columns // LANES) * LANES
+        panel = "panel" if stage.column.right == 1 else "panel_turned"
+        return {"tile": 1, "tile_multiply": rows * columns * inner, panel: inner * columns,
+                "tile_element": rows * (inner + columns)}  # fmt: skip
+    if stage.method is Method.BLAS:
+        elements = rows * inner + inner * columns + rows * columns
+        return {"blas": 1, "blas_multiply": rows * columns * inner, "blas_element": elements}
+    return {"loop_multiply": rows * columns * max(inner, 1)}

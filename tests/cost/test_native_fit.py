@@ -1,0 +1,41 @@
+"""The speed of native code, fitted to times of programs whose counts are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hloom.cost.machine import Cluster
+from hloom.cost.machine_file import MachineFile, read_machine
+from hloom.cost.machine_text import machine_text
+from hloom.cost.native_fit import fit_native
+from hloom.cost.native_speed import NATIVE, NativeSpeed
+
+WANTED = NativeSpeed(operation=1.5e-10, move=3e-10, tile_multiply=2e-11, run=1e-5)
+
+
+def test_times_of_a_speed_give_the_speed() -> None:
+    random = np.random.default_rng(3)
+    counts = [{"operation": float(n), "move": float(random.integers(1, 10**6)), "tile_multiply": float(m), "run": 1.0}
+              for n, m in random.integers(1, 10**6, (12, 2))]  # fmt: skip
+    found, error = fit_native(counts, [WANTED.seconds(one) for one in counts])
+    assert error < 1e-3
+    assert [getattr(found, name) for name in NATIVE] == pytest.approx(
+        [getattr(WANTED, name) for name in NATIVE], rel=0.01, abs=1e-14
+    )
+
+
+def test_nothing_is_negative_and_too_fast_is_as_wrong_as_too_slow() -> None:
+    """Two programs that do the same in times that differ by four are forecast halfway between, by factors."""
+    found, error = fit_native([{"move": 10.0}, {"move": 10.0}], [1.0, 4.0])
+    assert 10 * found.move == pytest.approx(2.0, rel=1e-3)
+    assert error == pytest.approx(0.75, rel=1e-2)  # the mean of twice and half
+    falls, _ = fit_native([{"call": 1.0}, {"call": 1.0, "run": 1.0}], [2.0, 1.0])
+    assert falls.run == 0.0
+
+
+def test_a_machine_file_holds_the_speed() -> None:
+    sources = {f"native.{name}": "measured" for name in NATIVE}
+    text = machine_text(MachineFile("ours", Cluster(native_speed=WANTED), sources))
+    assert 'operation = { value = "0.15 ns", source = "measured" }' in text
+    assert read_machine(text).machine.native == WANTED
+    assert not Cluster().native.is_known

@@ -1,0 +1,108 @@
+"""Counts of what native code does, and forecasts by them."""
+
+from __future__ import annotations
+
+import re
+
+import hloom
+import pytest
+from hloom.codegen.native.products.product import is_provided
+from hloom.cost.machine import Cluster
+from hloom.cost.native_speed import NativeSpeed
+from hloom.driver.backend import NATIVE, Backend
+from hloom.driver.calibration import NativePrograms
+from hloom.driver.native_clock import native_clock, program_counts
+from hloom.driver.native_programs import native_programs
+from hloom.runtime.calibrate import Timer
+
+pytestmark = pytest.mark.skipif(not is_provided(), reason="needs native code")
+
+ROWS = """add { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT r = f32[] add(a, b) }
+ENTRY e {
+  x = f32[8,64] parameter(0)
+  z = f32[] constant(0)
+  s = f32[8] reduce(x, z), dimensions={1}, to_apply=add
+  b = f32[8,64] broadcast(s), dimensions={0}
+  ROOT r = f32[8,64] divide(x, b)
+}"""
+LOOP = """body { p = (s32[], f32[4,64]) parameter(0)
+ i = s32[] get-tuple-element(p), index=0
+ one = s32[] constant(1)
+ zero = s32[] constant(0)
+ next = s32[] add(i, one)
+ old = f32[4,64] get-tuple-element(p), index=1
+ row = f32[1,64] constant({...})
+ new = f32[4,64] dynamic-update-slice(OLD, row, i, zero)
+ ROOT t = (s32[], f32[4,64]) tuple(next, new) }
+test { p = (s32[], f32[4,64]) parameter(0)
+ i = s32[] get-tuple-element(p), index=0
+ n = s32[] constant(5)
+ ROOT c = pred[] compare(i, n), direction=LT }
+ENTRY e { i = s32[] constant(0)
+ x = f32[4,64] parameter(0)
+ t = (s32[], f32[4,64]) tuple(i, x)
+ ROOT w = (s32[], f32[4,64]) while(t), condition=test, body=body }"""
+
+
+def _counts(text: str) -> dict[str, float]:
+    module = Backend(NATIVE).prepared(hloom.parse(text))
+    return {name: count for name, count in program_counts(module).items() if count}
+
+
+def test_a_product_counts_its_multiply_adds_with_whole_strips_of_columns() -> None:
+    text = """ENTRY e { x = f32[32,24] parameter(0)
+ y = f32[24,40] parameter(1)
+ ROOT d = f32[32,40] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0} }"""
+    assert _counts(text) == {"entry": 1, "table": 1, "run": 1, "array": 3, "tile": 1, "tile_multiply": 32 * 48 * 24,
+                             "panel": 24 * 48, "tile_element": 32 * (24 + 48)}  # fmt: skip
+
+
+def test_rows_with_a_sum_are_a_fold_each_and_move_their_strips() -> None:
+    found = _counts(ROWS)
+    assert (found["fold"], found["nest"], found["table"]) == (8, 1, 1)
+    assert found["division"] == 8 * 4
+    assert found["move"] >= 8 * 4 * 2  # read and written, 16 columns at a time
+
+
+def test_a_loop_that_updates_its_state_is_machine_code_and_one_that_does_not_is_not() -> None:
+    text = LOOP.replace("constant({...})", f"constant({{{{{','.join(['1'] * 64)}}}}})")
+    found = _counts(text.replace("OLD", "old"))
+    assert (found["loop"], found["trip"], found.get("call", 0)) == (1, 5, 0)
+    other = re.sub(r"new = (.*)OLD", r"turned = f32[4,64] negate(old)\n new = \1turned", text)
+    found = _counts(other)
+    assert found["call"] >= 5
+    assert "loop" not in found
+
+
+def test_a_forecast_is_the_time_of_the_counts() -> None:
+    speed = NativeSpeed(fold=1e-6, division=1e-8, run=1e-5, table=2e-6)
+    as_run = native_clock(hloom.parse(ROWS), Cluster(native_speed=speed))
+    assert as_run is not None
+    module, clock = as_run
+    line = hloom.timeline(module, Cluster(native_speed=speed), clock)
+    assert line.seconds == pytest.approx(8e-6 + 32e-8 + 1e-5 + 2e-6)
+    assert native_clock(hloom.parse(ROWS), Cluster()) is None
+
+
+def test_the_programs_of_the_calibration_do_all_that_is_measured() -> None:
+    """Each program is read; their texts differ, and none is one of the models."""
+    texts = list(native_programs())
+    assert len(set(texts)) == len(texts) > 60
+    done = set[str]()
+    for text in texts[::9]:
+        done |= set(_counts(text))
+    assert {"operation", "move", "tile_multiply", "nest", "run"} <= done
+
+
+def test_a_few_programs_give_a_speed() -> None:
+    backend = Backend(NATIVE)
+    few = NativePrograms(Timer(None, backend.kernels), backend, list(native_programs())[:2])
+    few.measure(0.001)
+    first = list(few.seconds)
+    few.measure(0.001)
+    assert all(0 < now <= before < 1 for now, before in zip(few.seconds, first, strict=True))
+    speed, error = few.fit()
+    assert speed.is_known
+    assert error < 0.2
