@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -57,7 +58,7 @@ def programs(middle: bool) -> Iterator[tuple[str, Callable[[], Module]]]:
             yield name, lambda model=model, kind=kind: dense(model, {"data": 2, "model": 4}, kind).module
 
 
-def middle_models() -> Iterator[tuple[str, Transformer, object]]:
+def middle_models() -> Iterator[tuple[str, Transformer, Any]]:
     """Yields dense models between the small ones and the papers'."""
     base = Transformer(width=128, hidden=512, heads=8, head=16, vocabulary=512, sequence=64)
     yield "middle", base, MEGATRON
@@ -70,68 +71,88 @@ def jax_programs() -> Iterator[tuple[str, Callable[[], Module]]]:
     import jax
     import jax.numpy as jnp
 
-    def shape(*dims: int, kind: str = "float32") -> object:
+    for name, (function, *given) in functions(jax, jnp).items():
+        yield name, lambda function=function, given=given: from_jax(function, *given)
+
+
+def functions(jax: Any, jnp: Any) -> dict[str, tuple[Any, ...]]:
+    """Returns functions by name, each with the shapes of its arguments."""
+
+    def shape(*dims: int, kind: str = "float32") -> Any:
         return jax.ShapeDtypeStruct(dims, kind)
 
-    def attention(x, w, mask):
+    def attention(x: Any, w: Any, mask: Any) -> Any:
         q, k, v = (x @ w[n] for n in range(3))
         s = jnp.where(mask, q @ k.T / 8, -1e9)
         return jax.nn.softmax(s) @ v
 
-    def mlp(w, x, y):
+    def mlp(w: Any, x: Any, y: Any) -> Any:
         for n in range(3):
             x = jnp.tanh(x @ w[n])
         return ((x - y) ** 2).mean()
 
-    def norm(x, w):
+    def norm(x: Any, w: Any) -> Any:
         return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5) * w
 
-    def rnn(w, x):
-        return jax.lax.scan(lambda h, t: (jnp.tanh(h @ w + t), h.sum()), x[0], x)
+    def rnn(w: Any, x: Any) -> Any:
+        def step(h: Any, t: Any) -> Any:
+            return jnp.tanh(h @ w + t), h.sum()
 
-    def loss(logits, labels):
+        return jax.lax.scan(step, x[0], x)[1].sum()
+
+    def loss(logits: Any, labels: Any) -> Any:
         return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1).mean()
 
-    def stencil(x):
-        def step(_, x):
+    def stencil(x: Any) -> Any:
+        def step(_: Any, x: Any) -> Any:
             return 0.25 * (jnp.roll(x, 1, 0) + jnp.roll(x, -1, 0) + jnp.roll(x, 1, 1) + jnp.roll(x, -1, 1))
 
         return jax.lax.fori_loop(0, 50, step, x)
 
-    def adam(p, m, v, g):
+    def adam(p: Any, m: Any, v: Any, g: Any) -> Any:
         m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
         return p - 0.01 * m / (jnp.sqrt(v) + 1e-8), m, v
 
-    def image(k, x):
+    def image(k: Any, x: Any) -> Any:
         order = "NHWC", "HWIO", "NHWC"
         return jax.nn.relu(jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=order))
 
-    w = shape(3, 128, 128)
-    known = {
-        "attention": (attention, shape(256, 128), w, shape(256, 256, kind="bool")),
-        "attention, gradient": (jax.grad(lambda *a: attention(*a).sum(), 1), shape(256, 128), w,
-                                shape(256, 256, kind="bool")),
+    def swish(x: Any) -> Any:
+        return jax.nn.sigmoid(x) * x
+
+    def turned(x: Any) -> Any:
+        return x.T + 1
+
+    def summed(function: Any, place: int = 0) -> Any:
+        def total(*arguments: Any) -> Any:
+            return function(*arguments).sum()
+
+        return jax.grad(total, place)
+
+    w, mask = shape(3, 128, 128), shape(256, 256, kind="bool")
+    labels = shape(256, kind="int32")
+    return {
+        "attention": (attention, shape(256, 128), w, mask),
+        "attention, gradient": (summed(attention, 1), shape(256, 128), w, mask),
         "attention, bf16": (attention, shape(128, 128, kind="bfloat16"), shape(3, 128, 128, kind="bfloat16"),
                             shape(128, 128, kind="bool")),
         "mlp step": (jax.grad(mlp), w, shape(512, 128), shape(512, 128)),
         "mlp step, wide": (jax.grad(mlp), shape(3, 384, 384), shape(128, 384), shape(128, 384)),
         "layer norm": (norm, shape(1024, 256), shape(256)),
-        "layer norm, gradient": (jax.grad(lambda *a: norm(*a).sum(), 0), shape(512, 256), shape(256)),
+        "layer norm, gradient": (summed(norm), shape(512, 256), shape(256)),
         "recurrent": (rnn, shape(128, 128), shape(64, 32, 128)),
-        "recurrent, gradient": (jax.grad(lambda w, x: rnn(w, x)[1].sum()), shape(64, 64), shape(64, 16, 64)),
-        "cross entropy": (loss, shape(256, 1000), shape(256, kind="int32")),
-        "cross entropy, gradient": (jax.grad(loss), shape(256, 1000), shape(256, kind="int32")),
+        "recurrent, gradient": (jax.grad(rnn), shape(64, 64), shape(64, 16, 64)),
+        "cross entropy": (loss, shape(256, 1000), labels),
+        "cross entropy, gradient": (jax.grad(loss), shape(256, 1000), labels),
         "stencil": (stencil, shape(128, 128)),
         "adam": (adam, *[shape(512, 512)] * 4),
         "convolution": (image, shape(3, 3, 32, 32), shape(4, 32, 32, 32)),
-        "convolution, gradient": (jax.grad(lambda *a: image(*a).sum()), shape(3, 3, 16, 32), shape(4, 16, 16, 16)),
-        "logistic": (lambda x: jax.nn.sigmoid(x) * x, shape(1024, 1024)),
+        "convolution, gradient": (summed(image), shape(3, 3, 16, 32), shape(4, 16, 16, 16)),
+        "logistic": (swish, shape(1024, 1024)),
         "gelu": (jax.nn.gelu, shape(512, 512)),
-        "transpose": (lambda x: x.T + 1, shape(1024, 1024)),
-        "product": (lambda x, y: x @ y, shape(384, 512), shape(512, 640)),
+        "transpose": (turned, shape(1024, 1024)),
+        "product": (jnp.matmul, shape(384, 512), shape(512, 640)),
     }  # fmt: skip
-    for name, (function, *given) in known.items():
-        yield name, lambda function=function, given=given: from_jax(function, *given)
 
 
 @dataclass
