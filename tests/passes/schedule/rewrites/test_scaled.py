@@ -185,7 +185,8 @@ def test_scales_travel_as_they_are() -> None:
 ENTRY e {
   x = f32[128,4096] parameter(0), sharding={devices=[1,4]<=[4]}
   y = f32[4096,128] parameter(1), sharding={devices=[4,1]<=[4]}
-  ROOT z = f32[128,128] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}, sharding={replicated}
+  z = f32[128,128] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0}, sharding={replicated}
+  ROOT r = f32[128,128] negate(z), sharding={replicated}
 }""")
     local = partition(module, PassContext(reduce_in="s8", gather_in="s8"))
     assert sorted(i.shape.element.name for i in local.entry if i.opcode == "all-gather") == ["f32", "s8"]
