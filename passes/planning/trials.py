@@ -104,7 +104,9 @@ class PlanTrials:
         return sorted(filter(None, found), key=lambda kind: kind[0].screened.rank)
 
     def _may_win(self, trial: _Trial) -> bool:
-        """Whether there is time for a trial, and its computation leaves it a chance."""
+        """Whether there is time for a trial, and its computation and memory leave it a chance."""
+        if not trial.screened.fits and any(c.judged.fits for c in self.made):
+            return False
         if len(self.made) < _FEW:
             return True
         best = min((c.judged.seconds for c in self.made), default=math.inf)
