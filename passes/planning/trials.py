@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...ir.brief import brief
 from ..base import PassContext
 from .judge import Judged, judge
 from .on_mesh import MeshPlan, Named, PlanCandidate
@@ -52,6 +53,7 @@ def _are_alike(one: Proposed, other: Proposed) -> bool:
     return one[0] is other[0] and sum(abs(a - b) for a, b in zip(mine, theirs)) <= _ALIKE * sum(mine)
 
 
+@brief
 @dataclass(eq=False)
 class PlanTrials:
     """The forecasts of proposals until a deadline, for a program in `limit` bytes (0: those of the machine)."""
