@@ -163,8 +163,8 @@ class _Retyper:
 
     def rounds_to_integer(self, instruction: Instruction) -> bool:
         """Returns whether an instruction rounds floats that are converted to integers which become floats."""
-        return instruction.opcode == "round-nearest-even" and all(
-            user.opcode == "convert" and user.shape.element.is_integer and user.shape.element in self.types
+        return instruction.op is op_named("round-nearest-even") and all(
+            user.op is op_named("convert") and user.shape.element.is_integer and user.shape.element in self.types
             for user in instruction.users
         )
 

@@ -13,8 +13,9 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from ....cost.collectives import kind_of
 from ....ir.graph.instruction import Instruction
-from ....ir.ops.collectives import AllGather, AllGatherAttributes
+from ....ir.ops.collectives import AllGatherAttributes
 from ....ir.types.element_type import ElementType
 from .base import Edits, MatchingRewrite, RewriteProgram, amount, is_plain_collective
 from .exchange_types import SCALED, exchange_in, exchange_type, unit_of_rounding
@@ -32,7 +33,7 @@ class GatherIn(MatchingRewrite["_Gather"]):
 
     def match(self, program: RewriteProgram, instruction: Instruction) -> _Gather | str | None:
         wanted, own = exchange_type(self.element, "pass gather-in cannot gather in"), instruction.shape.element
-        if not isinstance(instruction.op, AllGather):
+        if not instruction.op.is_collective or kind_of(instruction) != "all-gather":
             return None
         if not is_plain_collective(instruction):
             return "it has several arrays, or an annotation"

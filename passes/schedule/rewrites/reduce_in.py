@@ -18,12 +18,12 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from ....cost.collectives import kind_of
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.interfaces import Exchange
 from ....ir.graph.monoid import reduction_monoid
 from ....ir.ops.collective_groups import CollectiveAttributes
-from ....ir.ops.collectives import ReduceScatterAttributes
 from ....ir.types.element_type import ElementType
 from .base import Edits, MatchingRewrite, RewriteProgram, amount, is_plain_collective
 from .exchange_types import SCALED, exchange_in, exchange_type, unit_of_rounding
@@ -80,10 +80,11 @@ class _Sum:
 
 
 def _blocks(program: RewriteProgram, instruction: Instruction, element: ElementType) -> _Sum | str:
-    groups, given, value = device_groups(instruction, program.module), instruction.attributes, instruction.operands[0]
+    groups, value = device_groups(instruction, program.module), instruction.operands[0]
+    given: Any = instruction.attributes
     if positions(groups, program.devices) is None or program.module.num_partitions not in (1, program.devices):
         return "its groups are no equal parts of all devices"
-    outer = math.prod(value.shape.dims[: given.dimensions[0]]) if isinstance(given, ReduceScatterAttributes) else 1
+    outer = math.prod(value.shape.dims[: given.dimensions[0]]) if kind_of(instruction) == "reduce-scatter" else 1
     parts, rest = divmod(value.shape.num_elements // max(outer, 1), len(groups[0]))
     block = 0 if rest else block_size(parts)
     if not block:
@@ -101,7 +102,7 @@ def _in_blocks(
     total = exchange.scatter(exchange.shorten(value, found.outer), groups)
     share = f"{exchange.rounding:.2g}"
     error = f"an error of at most {share} of the sum of the devices' largest magnitudes"
-    if not isinstance(instruction.attributes, ReduceScatterAttributes):
+    if kind_of(instruction) == "all-reduce":
         total = exchange.lengthen(exchange.gather(exchange.shorten(total, found.outer), groups))
         error += f" and {share} of the largest sum"
     effect = (f"is summed in {exchange.wide.name}, sent in {found.element.name}: {error} in each block of "
