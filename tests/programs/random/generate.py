@@ -131,15 +131,17 @@ SPECIAL = (*ZEROS, np.nan, np.inf, -np.inf)
 def special_inputs_of(module: Module) -> list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
     """The inputs of `inputs_of` with zeros of both signs among the floats, and NaN and infinities as well unless a
     comparison of a program's own orders elements: with NaN it is no order, and then results are any. Among integers are
-    the least and the greatest of their type.
+    the least and the greatest of their type unless the program makes floats of integers, which would be too large for
+    differences of them to mean anything.
     """
     orders = any(i.op.interface(Applies) and not isinstance(i.op, SelectAndScatter) and _compares(i)
                  for c in module for i in c)  # fmt: skip
+    floats = any(i.shape.is_array and not i.shape.element.is_integer and _reads_integers(i) for c in module for i in c)
     rng = np.random.default_rng(8)
     found: list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = []
     for values in inputs_of(module):
         taken, is_integer = rng.random(values.shape) < 0.35, from_numpy(values.dtype).is_integer
-        if values.dtype.kind in "bc":
+        if values.dtype.kind in "bc" or (is_integer and floats):
             found.append(values)
             continue
         if is_integer:
@@ -149,6 +151,10 @@ def special_inputs_of(module: Module) -> list[np.ndarray[tuple[int, ...], np.dty
         special = rng.choice(ZEROS if orders else SPECIAL, values.shape)
         found.append(np.where(taken, special, values.astype(np.float64)).astype(values.dtype))
     return found
+
+
+def _reads_integers(instruction: Instruction) -> bool:
+    return instruction.opcode == "convert" and instruction.operands[0].shape.element.is_integer
 
 
 def _compares(instruction: Instruction) -> bool:
