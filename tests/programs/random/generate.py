@@ -130,12 +130,15 @@ SPECIAL = (*ZEROS, np.nan, np.inf, -np.inf)
 
 def special_inputs_of(module: Module) -> list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
     """The inputs of `inputs_of` with zeros of both signs among the floats, and NaN and infinities as well unless a
-    comparison of a program's own orders elements: with NaN it is no order, and then results are any. Among integers are
-    the least and the greatest of their type unless the program makes floats of integers, which would be too large for
-    differences of them to mean anything.
+    comparison of a program's own orders elements: with NaN it is no order, and then results are any. There are none for
+    transforms either: which halves of the numbers that they make of a NaN are NaN depends on the order of their work.
+
+    Among integers are the least and the greatest of their type unless the program makes floats of integers, which would
+    be too large for differences of them to mean anything.
     """
     orders = any(i.op.interface(Applies) and not isinstance(i.op, SelectAndScatter) and _compares(i)
                  for c in module for i in c)  # fmt: skip
+    transforms = any(i.opcode == "fft" for c in module for i in c)
     floats = any(i.shape.is_array and not i.shape.element.is_integer and _reads_integers(i) for c in module for i in c)
     rng = np.random.default_rng(8)
     found: list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]] = []
@@ -148,7 +151,7 @@ def special_inputs_of(module: Module) -> list[np.ndarray[tuple[int, ...], np.dty
             limits = np.array([iinfo(values.dtype).min, iinfo(values.dtype).max]).astype(values.dtype)
             found.append(np.where(taken, rng.choice(limits, values.shape), values))
             continue
-        special = rng.choice(ZEROS if orders else SPECIAL, values.shape)
+        special = rng.choice(ZEROS if orders or transforms else SPECIAL, values.shape)
         found.append(np.where(taken, special, values.astype(np.float64)).astype(values.dtype))
     return found
 
