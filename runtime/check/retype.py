@@ -147,7 +147,7 @@ class _Retyper:
                 operands = [carried.get(o) or made[o] for o in instruction.operands]
                 carried[instruction] = self.carrier(target, instruction, operands, carriers[instruction])
             operands = [carried[o] if is_cast_back(instruction, carriers) else made[o] for o in instruction.operands]
-            if self.rounds_to_integer(instruction):
+            if instruction is not source.root and self.rounds_to_integer(instruction):
                 made[instruction] = operands[0]
             elif self.in_own_format(instruction) and not is_cast_back(instruction, carriers):
                 made[instruction] = self.in_own_types(target, instruction, operands)
@@ -162,8 +162,8 @@ class _Retyper:
         return target
 
     def rounds_to_integer(self, instruction: Instruction) -> bool:
-        """Returns whether an instruction rounds floats that are converted to integers which become floats."""
-        return instruction.op is op_named("round-nearest-even") and all(
+        """Returns whether an instruction rounds floats for nothing but conversions to integers that become floats."""
+        return instruction.op is op_named("round-nearest-even") and bool(instruction.users) and all(
             user.op is op_named("convert") and user.shape.element.is_integer and user.shape.element in self.types
             for user in instruction.users
         )

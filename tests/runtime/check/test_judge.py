@@ -208,6 +208,13 @@ def test_sums_of_a_narrower_type_round_more() -> None:
     assert not verdict(found, near, wide, exchanged=[ELEMENT_TYPES["bf16"]]).passed
 
 
+def test_rounding_that_a_program_states_stays_in_f64() -> None:
+    text = "ENTRY e { x = f32[64,32] parameter(0) ROOT r = f32[64,32] round-nearest-even(x) }"
+    found = reference(text, normal(64, 32))
+    assert found.wide is not None
+    assert (found.wide[0] == np.rint(found.inputs[0].astype(np.float64))).all()
+
+
 def test_tolerance_replaces_what_rounding_explains() -> None:
     found = reference(SUMS, normal(64, 32))
     outputs = [a * np.float32(1.001) for a in found.own]
