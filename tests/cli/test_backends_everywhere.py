@@ -57,7 +57,7 @@ def check_one_device(opcode: str, text: str, seeds: int = 1) -> None:
                 assert wrong is None, f"{'numpy' if by else 'native'}: {wrong}\nin\n{text}"
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("opcode", sorted(SAMPLES))
 def test_samples(opcode: str) -> None:
     """A few of element-wise ops and conversions, which `test_native` runs with all types."""

@@ -60,6 +60,7 @@ def check_both_ways(text: str) -> None:
     assert again.to_proto() == read.to_proto()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("opcode", sorted(SAMPLES))
 def test_samples(opcode: str, every: bool) -> None:

@@ -77,7 +77,7 @@ def _check(opcode: str, programs: Mapping[str, Sequence[Program]]) -> None:
     assert not found, "\n".join(found)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize("opcode", TEMPLATES)
 def test_agrees_with_xla(opcode: str) -> None:
     """One program of every class."""

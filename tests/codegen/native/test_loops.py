@@ -191,7 +191,7 @@ def check_function(function: Function, lane: Lane, but: str = "") -> None:
     compare(called(function, lane, arity, SIZE), inputs, [SIZE], exact=False, but=but)
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(4)
 @pytest.mark.parametrize(("function", "lane"), EXPANSIONS, ids=lambda v: v.name)
 def test_functions_agree(function: Function, lane: Lane) -> None:
     """In C those of f32 alone, since the C compiler takes most of the time; all in the slow run."""

@@ -26,6 +26,7 @@ def passes_of(module: Module, devices: int | None = None) -> set[str]:
     return {record.name for record in context.records}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("opcode", SAMPLES)
 def test_samples_run_as_they_are(opcode: str) -> None:
     for text in few(opcode, SAMPLES[opcode], 1):

@@ -227,6 +227,7 @@ def test_a_constant_that_a_loop_carries_is_known_inside() -> None:
     assert demanded(lines, others) == [Range((-inf, 0), (5.0, -1))]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("opcode", sorted(all_samples()))
 def test_demands_of_every_op_fit_its_operands(opcode: str) -> None:
     """One per leaf, whatever is demanded of the result; and inputs can be drawn."""
