@@ -2,8 +2,8 @@
 
 Levels are tried in turn: parameters alone, with the values of results, with the results of contractions, with all
 values. Of the first whose forecast is that of the plan, settings are left out again, many at once and then one by one,
-as long as the forecast stays. A strategy names values of the user's program; what a plan annotates beyond those (values
-inside of calls that were inlined, single reads) only the annotated program can say.
+as long as the forecast stays, until none can be left out. A strategy names values of the user's program; what a plan
+annotates beyond those (values inside of calls that were inlined, single reads) only the annotated program can say.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def fewest(
             tried = judged(fewer)
             if tried.seconds <= limit and tried.peak <= max(found.peak, wanted.peak):
                 settings, found = fewer, tried
-        size //= 2
+        if size > 1 or len(settings) == len(names):  # a setting may be needed only beside another one
+            size //= 2
     return FewSettings(mesh, settings, found, found.seconds <= wanted.seconds * (1 + _CLOSE))
 
 

@@ -11,11 +11,13 @@ import pytest
 from hloom.cost.links import parse_links
 from hloom.cost.machine import Cluster
 from hloom.ir.sharding.mesh import AxisRef
+from hloom.passes.annotating.strategy import Strategy, apply_strategy
 from hloom.passes.base import PassContext
 from hloom.passes.op_sharding.divisions import Divisions
 from hloom.passes.planning.choice_costs import ChoiceCosts
 from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
+from hloom.passes.planning.judge import Judged, judge
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import solve
@@ -73,6 +75,34 @@ def test_a_plan_is_no_worse_than_the_annotations_of_the_program() -> None:
     found = hloom.plan(module, "tpu-v4", seconds=10)
     own = next(c for c in found.candidates if c.name == "as annotated")
     assert found.seconds <= own.judged.seconds == hloom.forecast(module, "tpu-v4").seconds
+
+
+def test_each_annotation_of_a_strategy_matters() -> None:
+    text = """HloModule two
+ENTRY e {
+  x = f32[32,16] parameter(0)
+  w = f32[16,64] parameter(1)
+  y = f32[32,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  a = f32[64,8] parameter(2)
+  b = f32[8,128] parameter(3)
+  c = f32[64,128] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = (f32[32,64], f32[64,128]) tuple(y, c)
+}"""
+    found = hloom.plan(hloom.parse(text), SLOW, mesh="2x2", seconds=2)
+    strategy = found.strategy()
+
+    def judged(settings: dict[str, str]) -> Judged:
+        module = hloom.parse(text)
+        apply_strategy(module, Strategy.of(settings, dict(strategy.mesh.axes)))
+        return judge(module, PassContext(machine=SLOW), strategy.mesh.size)
+
+    assert strategy.reproduces
+    assert judged(dict(strategy.shardings)) == strategy.judged
+    assert len(strategy.shardings) > 1
+    for name in strategy.shardings:
+        without = judged({key: value for key, value in strategy.shardings.items() if key != name})
+        is_slower = without.seconds > found.seconds * 1.001
+        assert is_slower or without.peak > max(found.peak, strategy.judged.peak), name
 
 
 def test_what_must_stay_stays() -> None:
