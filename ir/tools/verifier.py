@@ -184,7 +184,7 @@ def _call(instruction: Instruction) -> Iterator[Diagnostic]:
         yield _error(f"{instruction.opcode}: takes {wanted} operand{'s' * (wanted != '1')}, found {count}",
                      instruction.location)
         return
-    if not _countable(instruction.shape):
+    if not countable(instruction.shape):
         yield _error(f"{instruction.name}: {instruction.shape.without_layout()} has too many elements for 64 bits",
                      instruction.location)
         return
@@ -209,7 +209,8 @@ def _call(instruction: Instruction) -> Iterator[Diagnostic]:
 
 
 @lru_cache(maxsize=65536)
-def _countable(shape: Shape) -> bool:
+def countable(shape: Shape) -> bool:
+    """Whether 64 bits count the bytes of each array."""
     # Ignore sizes of zero: numpy's products overflow 64 bits even if another size is zero.
     return all(math.prod(max(1, d) for d in leaf.dims) * max(1, leaf.element.byte_size) <= MOST_BYTES
                for leaf in shape.leaves())

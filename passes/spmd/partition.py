@@ -38,7 +38,7 @@ from ..op_sharding.assignment import Choice
 from ..op_sharding.partial import may_stay_partial
 from .checks.fallbacks import Fallbacks, report_padding
 from .checks.repeated_work import RepeatedWork
-from .checks.unsupported import refuse_unsupported, settle_shardings
+from .checks.unsupported import refuse_uncountable, refuse_unsupported, settle_shardings
 from .emit.channels import Channels, stay_apart
 from .emit.emitter import Emitter, LocalValue, is_made_anywhere
 from .emit.local_op import LocalOp, emit_local, pack
@@ -86,6 +86,7 @@ class SpmdPartition(Pass):
             reducer.name = new.unique_computation_name(reducer.name + ".reducer")
         new.add_computation(entry, entry=True)
         new.entry_layout = None
+        refuse_uncountable(new)
         state.work.report(module, context.diagnostics)
         keep_fitting_aliases(new, context.diagnostics)
         module.take(new)

@@ -50,6 +50,12 @@ FOUND: dict[str, tuple[str, str, str]] = {
                        before="max { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] maximum(a, b) }\n"),
         "partitioned",
     ),
+    "padding beyond 64 bits": (
+        "sweep", entry("x = f8e8m0fnu[1,9223372036854775807] parameter(0), sharding={devices=[8,1]<=[8]}",
+                       "s = ((f8e8m0fnu[1,9223372036854775807]), f8e8m0fnu[1,9223372036854775807], u32[]) "
+                       "copy-start(x), sharding={replicated}",
+                       "ROOT y = f8e8m0fnu[1,9223372036854775807] copy-done(s)"), "parsed",
+    ),
     "domain that names the exit first": (
         "sweep", entry(X, 'ROOT r = f32[8] domain(x), domain={kind="sharding", exit={replicated}, '
                        "entry={devices=[2]0,1}}"), "partitioned",

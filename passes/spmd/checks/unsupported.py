@@ -1,4 +1,4 @@
-"""Rejects unsupported programs, reporting all errors at once, before anything is divided.
+"""Rejects unsupported programs, reporting all errors at once, before anything is divided; sizes are known after it.
 
 A side effect outside the program must happen as often as in the program, but partitioned ops run on every device; only
 custom-calls that the program places on one device can stay there (`structure.handlers`). A device knows the size of a
@@ -8,7 +8,7 @@ only if every device has the state: such state is replicated, with a remark.
 
 from __future__ import annotations
 
-from ....ir.diagnostics import Diagnostics
+from ....ir.diagnostics import Diagnostics, fail
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.interfaces import Draws
 from ....ir.graph.module import Module
@@ -16,6 +16,7 @@ from ....ir.graph.op import Role
 from ....ir.ops.calls.custom_call import behaviour_of, target_of
 from ....ir.sharding.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
 from ....ir.tools.spmd import parts
+from ....ir.tools.verifier import countable
 from ....ir.types.element_type import TOKEN
 
 
@@ -42,6 +43,15 @@ def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
                     help="every device would perform it: move it out of the program or into a manual region, or put a "
                          "custom-call on one device (sharding={maximal device=N})")
     diagnostics.raise_errors()
+
+
+def refuse_uncountable(local: Module) -> None:
+    """Raises CompileError if padding made a value of a divided program larger than 64 bits count."""
+    found = [i for computation in local for i in computation if not countable(i.shape)]
+    if found:
+        first = next((i for i in found if i.location is not None), found[0])
+        fail(f"{first.shape.without_layout()}, padded for {local.num_partitions} devices, has too many elements for 64 "
+             "bits", first.location)  # fmt: skip
 
 
 def sole_device(instruction: Instruction) -> int | None:
