@@ -74,6 +74,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def parts(text: str) -> int:
+    """Parses a number of parts: at least 2."""
+    if not text.isdecimal() or int(text) < 2:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 2")
+    return int(text)
+
+
 def not_negative(text: str) -> int:
     """Parses a whole number of at least 0."""
     if not text.isdecimal():
@@ -272,6 +279,10 @@ COMPARED = (*PROGRAM, _STRATEGIES, *_DIVIDED)
 FLAT = flag("--flat-parameters", "keep parameters that a schedule gathers together in one buffer, so that packing them "
                                  "is free; arrays are given and shown one by one")  # fmt: skip
 
+BATCH = argument("--split-batch", type=parts, metavar="N", default=0,
+                 help="try to compute the batch in N parts, each of which computes while the other ones communicate; "
+                      "keep that if it is faster")  # fmt: skip
+
 SCHEDULE = (
     argument("--schedule", action=argparse.BooleanOptionalAction,
              help="combine collectives and order the program, so that they run beside computation (default: on ranks, "
@@ -279,6 +290,7 @@ SCHEDULE = (
     argument("--memory", type=byte_count, metavar="12GB",
              help="with --schedule: the most bytes that the program may take on a device"),
     FLAT,
+    BATCH,
 )  # fmt: skip
 
 CHECKPOINT = (

@@ -38,6 +38,8 @@ def require_schedule(args: argparse.Namespace) -> None:
         raise argparse.ArgumentTypeError("--memory limits what --schedule may use: give both")
     if args.flat_parameters and not args.schedule:
         raise argparse.ArgumentTypeError("--flat-parameters joins what --schedule gathers together: give both")
+    if args.split_batch and not args.schedule:
+        raise argparse.ArgumentTypeError("--split-batch is for --schedule: give both")
 
 
 def report(args: argparse.Namespace, context: PassContext, quiet: bool = False) -> None:

@@ -53,7 +53,7 @@ def partition_command(args: argparse.Namespace) -> int:
     context = context_for(args)
     form, memory = "variadic" if args.form == "local" else "xla", args.memory or 0 if args.schedule else None
     to_local(module, context, working)
-    to_scheduled(module, context, memory, form, args.flat_parameters, working)
+    to_scheduled(module, context, memory, form, args.flat_parameters, working, args.split_batch)
     report(args, context)
     if args.form != "local":
         from ..codegen import manual_module, replica_module

@@ -29,7 +29,8 @@ def made(args: argparse.Namespace, ranks: int | None, quiet: bool) -> tuple[Job,
         raise argparse.ArgumentTypeError("--check needs the unpartitioned program, this one is already partitioned")
     runs = math.inf if args.is_long else args.repeat or 1
     is_known = bool(args.machine or args.links)
-    options = Options(args.backend, ranks, args.schedule, is_known, args.memory or 0, args.flat_parameters, runs)
+    options = Options(args.backend, ranks, args.schedule, is_known, args.memory or 0, args.flat_parameters, runs,
+                      args.split_batch)
     during = partial(timed, seconds=seconds)
     program = compiled(module, context_for(args, default_devices=ranks), options, during)
     if not inside_launcher():

@@ -32,13 +32,19 @@ def schedule(args: argparse.Namespace) -> int:
     """Prints a table of collectives and a summary, or JSON; with `--measured` the comparison with a run."""
     if args.as_is and args.memory is not None:
         raise argparse.ArgumentTypeError("--memory limits what a new order may use, --as-is asks for none")
+    if args.as_is and args.split_batch:
+        raise argparse.ArgumentTypeError("--split-batch asks for another program, --as-is for none")
     measured = load_trace(args.measured) if args.measured is not None else None
     module = read_program(args)
     context = context_for(args)
     to_local(module, context, working)
     keeps = args.as_is or module.has_schedule
+    if keeps and args.split_batch:
+        fail(f"{module.name} is scheduled already: its batch stays whole",
+             help="--split-batch takes programs without a schedule")
     before = None if keeps else schedule_of(module, context.machine)
-    to_scheduled(module, context, None if keeps else args.memory or 0, flat=args.flat_parameters, during=working)
+    to_scheduled(module, context, None if keeps else args.memory or 0, flat=args.flat_parameters, during=working,
+                 split=args.split_batch)
     report(args, context)
     with working("simulating the order"):
         found = schedule_of(module, context.machine)

@@ -46,8 +46,8 @@ class Options:
 
     `ranks` is the number of MPI ranks that it will run on (None: in one process). `schedule` orders its collectives; by
     None a native program on ranks is scheduled if the machine `is_known` and a forecast says that it pays. `memory`
-    limits the bytes of a schedule on a device (0: those of the machine), and `flat_parameters` joins the parameters
-    that it gathers together. `runs` is how often the program will run.
+    limits the bytes of a schedule on a device (0: those of the machine), `flat_parameters` joins the parameters that it
+    gathers together, and `split_batch` is the number of parts in which it may compute the batch. `runs` is how often the program will run.
     """
 
     backend: str = AUTO
@@ -57,6 +57,7 @@ class Options:
     memory: int = 0
     flat_parameters: bool = False
     runs: float = math.inf
+    split_batch: int = 0
 
 
 @checked
@@ -64,6 +65,7 @@ def compile(
     module: Module, num_devices: int | None = None, *, backend: Literal["auto", "native", "reference"] = "auto",
     machine: Machine | str | None = None, ranks: int | None = None, schedule: bool | None = None, memory: int = 0,
     flat_parameters: bool = False, runs: float = math.inf, rules: Rules | None = None, forms: LocalForms | None = None,
+    split_batch: int = 0,
 ) -> Program:
     """Returns a module compiled to run, as `hloom run` compiles it; the module is left as it is.
 
@@ -72,7 +74,8 @@ def compile(
     of both for a program that runs `runs` times (`auto`). `ranks` is the number of MPI ranks that it will run on.
     `schedule` orders its collectives in at most `memory` bytes of a device (0: those of the machine); by None, a native
     program for ranks is scheduled where a forecast for the `machine` says that it pays. `flat_parameters` joins
-    parameters that a schedule gathers together.
+    parameters that a schedule gathers together, and `split_batch` parts of the batch are computed independently of each
+    other where that is faster.
 
     Raises CompileError for programs that cannot be partitioned, scheduled within `memory`, or run.
     """
@@ -80,7 +83,7 @@ def compile(
         num_devices=num_devices, default_devices=ranks, machine=DEFAULT if machine is None else as_machine(machine),
         rules=rules or {}, forms=forms or local_forms(),
     )
-    options = Options(backend, ranks, schedule, machine is not None, memory, flat_parameters, runs)
+    options = Options(backend, ranks, schedule, machine is not None, memory, flat_parameters, runs, split_batch)
     with paused_collector():
         program = compiled(module, context, options)
     program.require_runnable(ranks)
@@ -98,7 +101,8 @@ def compiled(module: Module, context: PassContext, options: Options, during: Dur
         fail(f"the program was partitioned for {program.devices} devices, {context.num_devices} are asked for")
     to_local(local, context, during)
     if options.schedule:
-        to_scheduled(local, context, options.memory, flat=options.flat_parameters, during=during)
+        to_scheduled(local, context, options.memory, flat=options.flat_parameters, during=during,
+                     split=options.split_batch)
     if ranks is not None and ranks > program.devices:
         fail(f"the program runs on {program.devices} devices, too few for {ranks} ranks")
     unsure = without_errors(find_waits(local))

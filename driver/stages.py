@@ -33,17 +33,17 @@ def to_local(module: Module, context: PassContext, during: During = unseen) -> M
 
 def to_scheduled(
     module: Module, context: PassContext, memory: int | None, form: str = "variadic", flat: bool = False,
-    during: During = unseen,
+    during: During = unseen, split: int = 0,
 ) -> Module:
     """Schedules the program of each device within `memory` bytes of a device (0: those of the machine); None keeps its
-    order. `flat` joins parameters that are gathered together. Works in place, and returns the module. Raises
-    CompileError.
+    order. `flat` joins parameters that are gathered together, and `split` is the number of parts in which the batch may
+    be computed. Works in place, and returns the module. Raises CompileError.
     """
     if memory is not None:
         from ..passes.scheduling import schedule  # by many files, which only schedules need
 
         with during("scheduling"):
-            schedule(module, context, memory, form, flat)
+            schedule(module, context, memory, form, flat, split=split)
     elif flat:
         from ..passes.schedule.flat_parameters import FlatParameters
 

@@ -55,6 +55,7 @@ from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
 from .schedule.rewrites.sink_all_reduces import SinkAllReduces
 from .schedule.schedule import Overlap, ScheduleCollectives
 from .schedule.sizes import Bytes
+from .schedule.split_batch import SplitBatch
 from .spmd.partition import SpmdPartition
 from .spmd.sort_prefix import SortPrefix
 
@@ -67,7 +68,7 @@ PASSES: dict[str, type[Pass]] = {
         CombineCollectives, FusionPass, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces,
         CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers,
         ScheduleCollectives, Bucket, Overlap, MemoryOrder, Rematerialize, FlatParameters,
-        InPieces, ReduceIn, GatherIn, AccumulateInPlace, UnitTransposes,
+        InPieces, SplitBatch, ReduceIn, GatherIn, AccumulateInPlace, UnitTransposes,
     )
 }
 
@@ -92,6 +93,7 @@ ORDER: tuple[OrderRule, ...] = (
         for rewrite in (
             "all-reduce-to-reduce-scatter", "reassociate-all-reduces", "common-gathers", "sink-all-reduces",
             "hoist-gathers", "prefetch-gathers", "carry-reduce-scatters", "hierarchical-collectives", "in-pieces",
+            "split-batch",
             "reduce-in", "gather-in", "accumulate-in-place",
         )
     ),

@@ -16,6 +16,7 @@ from .schedule.rewrites.reassociate import ReassociateAllReduces
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
 from .schedule.schedule import ScheduleCollectives
 from .schedule.sizes import Bytes
+from .schedule.split_batch import SplitBatch
 
 SCHEDULE: tuple[Pass, ...] = (
     EqualComputations(),  # collectives with equal reducers can share a message
@@ -31,15 +32,16 @@ SCHEDULE: tuple[Pass, ...] = (
 
 def schedule(
     module: Module, context: PassContext | None = None, memory: int = 0, form: str = "variadic", flat: bool = False,
-    fastest: Fastest | None = None,
+    fastest: Fastest | None = None, split: int = 0,
 ) -> Module:
     """LOCAL to SCHEDULED, in place, with at most `memory` bytes on a device (0: those of the machine); returns the
     module. Combined collectives have the `form` variadic, flat or xla. With `flat`, parameters that are gathered
-    together become one (`flat-parameters`). `fastest` may say which rewrites are tried. Raises CompileError if the
-    program does not fit.
+    together become one (`flat-parameters`). `fastest` may say which rewrites are tried. `split` is the number of parts in
+    which the batch may be computed. Raises CompileError if the program does not fit, or has too small a batch.
     """
     final = ScheduleCollectives(memory=Bytes(memory), form=form)
-    passes = [replace(fastest or p, final=final) if isinstance(p, Fastest) else p for p in SCHEDULE]
+    batch = SplitBatch(split) if split else None
+    passes = [replace(fastest or p, final=final, batch=batch) if isinstance(p, Fastest) else p for p in SCHEDULE]
     passes = [final] if module.has_schedule else passes
     run_pipeline([*passes, *([FlatParameters()] if flat else [])], module, context or PassContext())
     return module

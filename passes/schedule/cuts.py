@@ -67,6 +67,21 @@ def operand_cuts(instruction: Instruction, cut: Cut) -> list[Cut | None] | None:
     return cuts
 
 
+def sum_cuts(instruction: Instruction, operand: int, cut: Cut) -> list[Cut | None] | None:
+    """Returns the cut of each operand of an op that combines the rows of this operand, None for whole operands; None if
+    the results of pieces do not combine to the result.
+    """
+    if instruction.op.is_collective:
+        return None
+    rule = instruction.op.sharding_rule(instruction.call)
+    part = _part(rule, rule.operands[operand], cut, FactorKind.REDUCTION) if rule.monoid is not None else None
+    if part is None:
+        return None
+    has = [any(part.factor in dim for dim in value) for value in rule.operands]
+    cuts = [_cut(rule, value, part) if h else None for h, value in zip(has, rule.operands, strict=True)]
+    return None if any(h and c is None for h, c in zip(has, cuts, strict=True)) else cuts
+
+
 def row_count(instruction: Instruction, cut: Cut) -> int:
     """Returns the number of rows between which an op allows cuts, where its result is cut."""
     if instruction.op.is_collective:
@@ -90,8 +105,10 @@ def _moved(collective: Instruction, cut: Cut, known: Shape, other: Shape) -> Cut
     return Cut(cut.dim, cut.blocks // (before // after))
 
 
-def _part(rule: ShardingRule, value: ValueFactors, cut: Cut) -> _CutFactor | None:
-    """Returns the factor that a cut divides."""
+def _part(
+    rule: ShardingRule, value: ValueFactors, cut: Cut, kind: FactorKind = FactorKind.PASS
+) -> _CutFactor | None:
+    """Returns the factor of a kind that a cut divides."""
     major = 1
     for factor in value[cut.dim]:
         size = rule.factors[factor].size
@@ -99,7 +116,7 @@ def _part(rule: ShardingRule, value: ValueFactors, cut: Cut) -> _CutFactor | Non
             return None
         blocks = cut.blocks // major
         if blocks < size and size % blocks == 0:
-            return _CutFactor(factor, blocks) if rule.factors[factor].kind is FactorKind.PASS else None
+            return _CutFactor(factor, blocks) if rule.factors[factor].kind is kind else None
         if blocks % size:
             return None
         major *= size

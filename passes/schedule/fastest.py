@@ -37,6 +37,7 @@ REWRITES: tuple[tuple[Pass, ...], ...] = (
 class Fastest(Pass):
     """Schedules a program by `final`, as it is, after each of the `rewrites` of loops, after computing in `pieces`, and
     after both; keeps the fastest result. If it is faster with collectives by `levels` of links, all of these have them.
+    With a pass that divides the `batch`, all of these are tried of the divided program, too.
 
     Raises the CompileError of `final` if no result fits into memory, of the one that needs least.
     """
@@ -47,10 +48,13 @@ class Fastest(Pass):
     rewrites: tuple[tuple[Pass, ...], ...] = REWRITES
     pieces: Pass | None = field(default_factory=InPieces)
     levels: Pass | None = field(default_factory=HierarchicalCollectives)
+    batch: Pass | None = None
     final: ScheduleCollectives = field(default_factory=ScheduleCollectives)
 
     def run(self, module: Module, context: PassContext) -> bool:
         tries = self._tries(module, context)
+        if self.batch is not None:
+            tries = self._divided(self.batch, tries, module, context)
         if not tries:
             return run_pass(self.final, module, replace(context, records=[]))
         best = min(tries, key=lambda t: t.rank)
@@ -87,6 +91,24 @@ class Fastest(Pass):
             both = _rewritten((*pieces.passes, *looped), module, context) if looped else None
             tries += self._scheduled([both] if both is not None else [], context)
         return tries
+
+    def _divided(self, batch: Pass, tries: list[_Try], module: Module, context: PassContext) -> list[_Try]:
+        """Returns the alternatives and those of the program with a divided batch, and remarks on the best of both."""
+        divided = _Try((batch,), clone_module(module))
+        if not run_pass(batch, divided.module, replace(context, diagnostics=divided.diagnostics, records=[])):
+            context.diagnostics.found += divided.diagnostics.found
+            divided.module.release()
+            return tries
+        said = list(divided.diagnostics.found)
+        tries = tries or self._scheduled([_Try((), clone_module(module))], context)
+        others = self._tries(divided.module, context)
+        others = [replace(t, passes=(batch, *t.passes)) for t in others] or self._scheduled([divided], context)
+        for one in others:
+            one.diagnostics.found[:0] = said if one is not divided else []
+        times = [timed(t.seconds) if t.error is None else "no fitting schedule"
+                 for t in (min(o, key=lambda t: t.rank) for o in (tries, others))]  # fmt: skip
+        context.diagnostics.remark(f"{batch.name}: {times[1]} in parts, {times[0]} at once")
+        return tries + others
 
     def _scheduled(self, tries: list[_Try], context: PassContext) -> list[_Try]:
         for one in tries:

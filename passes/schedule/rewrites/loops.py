@@ -108,7 +108,7 @@ def copy_values(
     for instruction in [i for i in source if i in needed]:
         operands = [copies[o] for o in instruction.operands]
         copy = clone_instruction(target, instruction, operands, lambda c, i=instruction: _called(program, i, c))
-        _renumber(program, copy)
+        renumber(program, copy)
         copies[instruction] = copy
     return [copies[v] for v in values]
 
@@ -122,11 +122,12 @@ def _called(program: RewriteProgram, caller: Instruction, called: Computation) -
         if instruction.op.is_control:
             changes = {c: _called(program, instruction, c) for c in instruction.called()}
             instruction.attributes = map_called(instruction.attributes, changes.__getitem__)
-        _renumber(program, instruction)
+        renumber(program, instruction)
     return copy
 
 
-def _renumber(program: RewriteProgram, copy: Instruction) -> None:
+def renumber(program: RewriteProgram, copy: Instruction) -> None:
+    """Gives a copy of a collective a channel of its own."""
     if isinstance(copy.attributes, CollectiveAttributes):
         copy.attributes = replace(copy.attributes, channel_id=program.fresh_channel(copy.attributes))
 

@@ -1,0 +1,242 @@
+"""Finds which values of a program can be computed in pieces, when one parameter is cut.
+
+Cuts go forwards and backwards: forwards through ops that work row by row, loops included, up to those that combine the
+rows, whose results are sums of pieces; and backwards to what a piece is combined with, such as targets of a loss. Each
+value that neither is nor belongs to a sum stays whole, and so does what reads it: pieces that a whole value needs are
+joined. So a mean over the batch is computed of the whole batch, as before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...cost.seconds import Clock, trips_of
+from ...cost.uses import overwritten
+from ...cost.work import is_contraction
+from ...ir.brief import brief
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import windows_of
+from ...ir.graph.op import Role
+from ...ir.ops.collective_groups import groups_of
+from ...ir.ops.collectives import pairs_of
+from ...ir.ops.control import WhileAttributes
+from ...ir.ops.reduce import ReduceAttributes
+from ...ir.ops.structure import element_index
+from ..cleanup.loop_state import elements
+from ..spmd.local_forms.cumulative import is_identity
+from .cuts import Cut, operand_cuts, result_cut, row_count, sum_cuts
+from .rewrites.base import adds_in_place
+from .roles import can_repeat
+
+Needed = Sequence["Cut | None"]
+"""The cut of each operand of an instruction; None for operands that each piece reads as a whole."""
+
+
+@brief
+@dataclass(slots=True)
+class BatchCuts:
+    """How a computation is divided: the values in pieces with their cuts, the values that are sums of pieces with the
+    cuts of their operands, and the cut elements of the states of loops with the division of their bodies.
+    """
+
+    computation: Computation
+    cuts: dict[Instruction, Cut] = field(default_factory=dict[Instruction, Cut])
+    sums: dict[Instruction, Needed] = field(default_factory=dict[Instruction, Needed])
+    loops: dict[Instruction, LoopCuts] = field(default_factory=dict[Instruction, "LoopCuts"])
+
+    def rows(self) -> int:
+        """Returns the number of rows between which all values can be cut."""
+        found = [row_count(i, c) if i.operands and _is_member(i) else c.rows(i.shape) for i, c in self.cuts.items()]
+        for i, needed in self.sums.items():
+            found += [c.rows(o.shape) for o, c in zip(i.operands, needed, strict=True) if c is not None]
+        return math.gcd(*found, *(loop.body.rows() for loop in self.loops.values()))
+
+    def work(self, clock: Clock) -> float:
+        """Returns the seconds of the contractions in pieces."""
+        own = sum(clock.parts(i).compute for i in (*self.cuts, *self.sums) if is_contraction(i))
+        return own + sum(trips_of(i) * loop.body.work(clock) for i, loop in self.loops.items())
+
+    def independent(self, clock: Clock) -> tuple[float, float]:
+        """Returns the seconds of the contractions in pieces that wait for no sum of pieces, and those of rows alone."""
+        behind = set[Instruction]()
+        total = rows = 0.0
+        for i in self.computation:
+            if any(o in behind or o in self.sums for o in i.operands):
+                behind.add(i)
+            elif i in self.loops:
+                inner = self.loops[i].body.independent(clock)
+                total, rows = (a + trips_of(i) * b for a, b in zip((total, rows), inner, strict=True))
+            elif (i in self.cuts or i in self.sums) and is_contraction(i):
+                total += clock.parts(i).compute
+                rows += clock.parts(i).compute if i in self.cuts else 0.0
+        return total, rows
+
+    def joined(self) -> Iterator[Instruction]:
+        """Yields the values in pieces that others need as a whole, but for results."""
+        inside = {*self.cuts, *self.sums, *self.loops, *(i.operands[0] for i in self.loops), self.computation.root}
+        yield from (v for v in self.cuts if v.operands and not inside.issuperset(v.users))
+        for loop in self.loops.values():
+            yield from loop.body.joined()
+
+
+def products(clock: Clock, computation: Computation) -> float:
+    """Returns the seconds of the contractions of a computation and its loops."""
+    own = sum(clock.parts(i).compute for i in computation if is_contraction(i))
+    loops = [i for i in computation if i.op.role is Role.LOOP]
+    return own + sum(trips_of(i) * products(clock, i.attributes_as(WhileAttributes).body) for i in loops)
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class LoopCuts:
+    """The cut elements of a loop's state, and how its body is divided."""
+
+    state: Mapping[int, Cut]
+    body: BatchCuts
+
+
+def cut_along(computation: Computation, parameter: Instruction, dim: int, loops: Collection[Instruction]) -> BatchCuts:
+    """Returns how a computation is divided when a parameter is cut along a dimension. `loops` may be edited."""
+    return _Finder(computation, {parameter: Cut(dim, 1)}, loops).found()
+
+
+class _Finder:
+    """Spreads cuts in one computation. `wanted` are the elements of a loop's state of which pieces are needed."""
+
+    def __init__(
+        self, computation: Computation, given: Mapping[Instruction, Cut], loops: Collection[Instruction]
+    ) -> None:
+        self.order, self.editable = list(computation), loops
+        self.division = BatchCuts(computation, dict(given))
+        self.wanted: dict[Instruction, Cut] = {}
+
+    def found(self) -> BatchCuts:
+        """Spreads the cuts until nothing changes."""
+        division, count = self.division, -1
+        while count != (count := len(division.cuts) + len(division.sums) + self._states()):
+            for i in self.order:
+                if i.op.role is Role.LOOP:
+                    self._enter(i)
+                elif i not in division.cuts and i not in division.sums:
+                    self._visit(i)
+        return division
+
+    def _states(self) -> int:
+        return sum(len(loop.state) for loop in self.division.loops.values())
+
+    def _visit(self, i: Instruction) -> None:
+        cuts = self.division.cuts
+        if i.op.role is Role.ELEMENT:
+            loop = self.division.loops.get(i.operands[0])
+            if loop is not None and (index := element_index(i)) in loop.state:
+                cuts[i] = loop.state[index]
+            return None
+        inside = [(n, cuts[o]) for n, o in enumerate(i.operands) if o in cuts]
+        if not inside or not _is_member(i):
+            return None
+        for number, cut in inside:
+            new = result_cut(i, number, cut)
+            if new is not None and self._fits(i, needed := operand_cuts(i, new)):
+                cuts[i] = new
+                return self._want(i, needed or ())
+        for number, cut in inside:
+            if _sums_in_pieces(i) and self._fits(i, needed := sum_cuts(i, number, cut)) and needed:
+                self.division.sums[i] = needed
+                return self._want(i, needed)
+        return None
+
+    def _fits(self, i: Instruction, needed: Needed | None) -> bool:
+        """Whether the operands in pieces have these cuts."""
+        cuts = self.division.cuts
+        return needed is not None and all(cuts.get(o, c) == c for o, c in zip(i.operands, needed, strict=True))
+
+    def _want(self, i: Instruction, needed: Needed) -> None:
+        """Cuts the operands that come from whole values, as far back as their ops work row by row."""
+        stack = [(o, c) for o, c in zip(i.operands, needed, strict=True) if c is not None]
+        while stack:
+            value, cut = stack.pop()
+            if value in self.division.cuts or value in self.division.sums:
+                continue
+            if value.op.role is Role.ELEMENT:
+                self.wanted.setdefault(value, cut)
+            elif value.op.role is Role.PARAMETER:
+                self.division.cuts[value] = cut
+            elif _is_member(value) and self._fits(value, own := operand_cuts(value, cut)):
+                operands = [(o, c) for o, c in zip(value.operands, own or (), strict=True) if c is not None]
+                if operands:  # a piece of a broadcast is made where it is read
+                    self.division.cuts[value] = cut
+                    stack += operands
+
+    def _enter(self, loop: Instruction) -> None:
+        """Divides the body of a loop as far as its state can be cut."""
+        known = self.division.loops.get(loop)
+        start = loop.operands[0]
+        if loop not in self.editable or start.op.role is not Role.TUPLE:
+            return
+        state = {n: self.division.cuts[o] for n, o in enumerate(start.operands) if o in self.division.cuts}
+        wanted = {element_index(e): c for e, c in self.wanted.items() if e.operands[0] is loop}
+        if (not state and not wanted) or (known is not None and state.keys() <= known.state.keys() and not wanted):
+            return
+        never = {n for c in _condition(loop).parameters for u in c.users if (n := element_index(u)) is not None}
+        for n, cut in wanted.items():
+            if n is not None and loop.shape.elements[n].is_array:
+                state.setdefault(n, cut)
+        found = self._divided(loop, {n: c for n, c in state.items() if n not in never}, never)
+        for element in [e for e in self.wanted if e.operands[0] is loop]:
+            del self.wanted[element]
+        if found is not None and (known is None or known.state.items() <= found.state.items()):
+            self.division.loops[loop] = found
+            self._want(start, [found.state.get(n) for n in range(len(start.operands))])
+
+    def _divided(self, loop: Instruction, state: dict[int, Cut], never: set[int]) -> LoopCuts | None:
+        """Returns the largest division of a body in which each cut element is cut alike after a trip."""
+        body = loop.attributes_as(WhileAttributes).body
+        (parameter,), results = body.parameters, body.root.operands
+        while state:
+            given = {e: cut for n, cut in state.items() for e in elements(parameter, n)}
+            finder = _Finder(body, given, self.editable)
+            division = finder.found()
+            new = dict(state)
+            for e, cut in finder.wanted.items():
+                index = element_index(e) if e.operands[0] is parameter else None
+                if index is not None and index not in never:
+                    new.setdefault(index, cut)
+            for n, result in enumerate(results):
+                if (cut := division.cuts.get(result)) is not None and n not in never and result.shape.is_array:
+                    new.setdefault(n, cut)
+            if new == state:
+                wrong = {n for n, cut in state.items() if division.cuts.get(results[n]) != cut}
+                if not wrong:
+                    return LoopCuts(state, division)
+                never |= wrong
+                new = {n: cut for n, cut in state.items() if n not in wrong}
+            state = new
+        return None
+
+
+def _condition(loop: Instruction) -> Computation:
+    return loop.attributes_as(WhileAttributes).condition
+
+
+def _is_member(i: Instruction) -> bool:
+    """Whether an instruction can be computed in pieces if its rows are independent."""
+    if not i.shape.is_array or i.shape.is_dynamic or i.control_predecessors:
+        return False
+    if i.op.is_collective:
+        return len(i.operands) == 1 and (groups_of(i) is not None or pairs_of(i) is not None)
+    if is_contraction(i):
+        return True
+    known = i.op.is_fusible or windows_of(i) is not None or 0 in overwritten(i)
+    return known and can_repeat(i) and not any(o.shape.is_dynamic for o in i.operands)
+
+
+def _sums_in_pieces(i: Instruction) -> bool:
+    """Whether the results of an op on pieces of combined rows can be combined: by the op itself, which updates its
+    first operand, by adding, or by the reducer of a reduction that begins with its identity.
+    """
+    if isinstance(i.attributes, ReduceAttributes):
+        return len(i.operands) == 2 and is_identity(i.operands[1], i.op.sharding_rule(i.call).monoid)
+    return is_contraction(i) or adds_in_place(i)
