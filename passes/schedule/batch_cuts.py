@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...cost.seconds import Clock, trips_of
 from ...cost.uses import overwritten
@@ -24,7 +25,7 @@ from ...ir.ops.collective_groups import groups_of
 from ...ir.ops.collectives import pairs_of
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.reduce import ReduceAttributes
-from ...ir.ops.structure import element_index
+from ...ir.ops.structure import OptimizationBarrier, element_index
 from ..cleanup.loop_state import elements
 from ..spmd.local_forms.cumulative import is_identity
 from .cuts import Cut, operand_cuts, result_cut, row_count, sum_cuts
@@ -39,13 +40,15 @@ Needed = Sequence["Cut | None"]
 @dataclass(slots=True)
 class BatchCuts:
     """How a computation is divided: the values in pieces with their cuts, the values that are sums of pieces with the
-    cuts of their operands, and the cut elements of the states of loops with the division of their bodies.
+    cuts of their operands, the cut elements of the states of loops with the division of their bodies, and the cut
+    elements of barriers, each part of which gets a barrier of its own.
     """
 
     computation: Computation
     cuts: dict[Instruction, Cut] = field(default_factory=dict[Instruction, Cut])
     sums: dict[Instruction, Needed] = field(default_factory=dict[Instruction, Needed])
     loops: dict[Instruction, LoopCuts] = field(default_factory=dict[Instruction, "LoopCuts"])
+    barriers: dict[Instruction, dict[int, Cut]] = field(default_factory=dict[Instruction, "dict[int, Cut]"])
 
     def rows(self) -> int:
         """Returns the number of rows between which all values can be cut."""
@@ -76,7 +79,8 @@ class BatchCuts:
 
     def joined(self) -> Iterator[Instruction]:
         """Yields the values in pieces that others need as a whole, but for results."""
-        inside = {*self.cuts, *self.sums, *self.loops, *(i.operands[0] for i in self.loops), self.computation.root}
+        tuples = (i.operands[0] for i in (*self.loops, *self.barriers))
+        inside = {*self.cuts, *self.sums, *self.loops, *tuples, self.computation.root}
         yield from (v for v in self.cuts if v.operands and not inside.issuperset(v.users))
         for loop in self.loops.values():
             yield from loop.body.joined()
@@ -116,7 +120,7 @@ class _Finder:
     def found(self) -> BatchCuts:
         """Spreads the cuts until nothing changes."""
         division, count = self.division, -1
-        while count != (count := len(division.cuts) + len(division.sums) + self._states()):
+        while count != (count := len(division.cuts) + len(division.sums) + self._elements()):
             for i in self.order:
                 if i.op.role is Role.LOOP:
                     self._enter(i)
@@ -124,29 +128,39 @@ class _Finder:
                     self._visit(i)
         return division
 
-    def _states(self) -> int:
-        return sum(len(loop.state) for loop in self.division.loops.values())
+    def _elements(self) -> int:
+        loops, barriers = self.division.loops.values(), self.division.barriers.values()
+        return sum(len(loop.state) for loop in loops) + sum(map(len, barriers))
 
     def _visit(self, i: Instruction) -> None:
-        cuts = self.division.cuts
+        cuts, division = self.division.cuts, self.division
         if i.op.role is Role.ELEMENT:
-            loop = self.division.loops.get(i.operands[0])
-            if loop is not None and (index := element_index(i)) in loop.state:
-                cuts[i] = loop.state[index]
-            return None
-        inside = [(n, cuts[o]) for n, o in enumerate(i.operands) if o in cuts]
-        if not inside or not _is_member(i):
-            return None
-        for number, cut in inside:
-            new = result_cut(i, number, cut)
-            if new is not None and self._fits(i, needed := operand_cuts(i, new)):
+            found = self._of_elements(i.operands[0]).get(element_index(i))
+            if found is not None:
+                cuts[i] = found
+        elif _is_barrier(i):
+            given = {n: cuts[o] for n, o in enumerate(i.operands[0].operands) if o in cuts}
+            if given:
+                division.barriers.setdefault(i, {}).update(given)
+        elif _is_member(i):
+            inside = [(n, cuts[o]) for n, o in enumerate(i.operands) if o in cuts]
+            rows = (c for n, cut in inside if (c := result_cut(i, n, cut)) is not None)
+            new = next((c for c in rows if self._fits(i, operand_cuts(i, c))), None)
+            if new is not None:
                 cuts[i] = new
-                return self._want(i, needed or ())
-        for number, cut in inside:
-            if _sums_in_pieces(i) and self._fits(i, needed := sum_cuts(i, number, cut)) and needed:
-                self.division.sums[i] = needed
-                return self._want(i, needed)
-        return None
+                self._want(i, operand_cuts(i, new) or ())
+            elif _sums_in_pieces(i):
+                sums = (sum_cuts(i, n, cut) for n, cut in inside)
+                needed = next((s for s in sums if s is not None and self._fits(i, s)), None)
+                if needed is not None:
+                    division.sums[i] = needed
+                    self._want(i, needed)
+
+    def _of_elements(self, value: Instruction) -> Mapping[int | None, Cut]:
+        """Returns the cuts of the elements of a loop's or barrier's result."""
+        loop = self.division.loops.get(value)
+        found: Mapping[Any, Cut] = self.division.barriers.get(value, {}) if loop is None else loop.state
+        return found
 
     def _fits(self, i: Instruction, needed: Needed | None) -> bool:
         """Whether the operands in pieces have these cuts."""
@@ -160,7 +174,11 @@ class _Finder:
             value, cut = stack.pop()
             if value in self.division.cuts or value in self.division.sums:
                 continue
-            if value.op.role is Role.ELEMENT:
+            if value.op.role is Role.ELEMENT and _is_barrier(value.operands[0]):
+                index = element_index(value)
+                source = value.operands[0].operands[0].operands[index] if index is not None else value
+                stack.append((source, cut))
+            elif value.op.role is Role.ELEMENT:
                 self.wanted.setdefault(value, cut)
             elif value.op.role is Role.PARAMETER:
                 self.division.cuts[value] = cut
@@ -219,6 +237,11 @@ class _Finder:
 
 def _condition(loop: Instruction) -> Computation:
     return loop.attributes_as(WhileAttributes).condition
+
+
+def _is_barrier(i: Instruction) -> bool:
+    """Whether an instruction keeps the elements of a tuple together."""
+    return isinstance(i.op, OptimizationBarrier) and i.operands[0].op.role is Role.TUPLE
 
 
 def _is_member(i: Instruction) -> bool:

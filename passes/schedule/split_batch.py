@@ -29,6 +29,7 @@ from ...ir.graph.module import Stage
 from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.reduce import ReduceAttributes
+from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.tools.control_flow import computations_run
 from ...ir.types.shape import Shape, tuple_shape
 from ..annotating.sharded_optimizer import new_values
@@ -80,7 +81,8 @@ class SplitBatch(Rewrite):
                  f"that can be computed alone, too few for {self.count}", batch.location)  # fmt: skip
         joins = list(found.joined())
         _Divider(program, found, [rows * n // self.count for n in range(self.count + 1)]).divide()
-        text = f"dimension {dim} of {batch.name} is computed in {self.count} parts; {share:.0%} of the products wait for no other part"
+        text = (f"dimension {dim} of {batch.name} is computed in {self.count} parts; {share:.0%} of the products wait "
+                "for no other part")  # fmt: skip
         if joins:
             text += f"; others need {len(joins)} values as a whole ({sized(sum(i.shape.byte_size for i in joins))})"
         program.remark(batch, text)
@@ -119,14 +121,16 @@ class _Divider:
         """Emits the pieces and removes what they replace."""
         edits, division = Edits(self.computation), self.division
         old = list(self.computation)
-        starts = [loop.operands[0] for loop in division.loops]
-        removed = {i for i in (*division.cuts, *division.sums, *starts) if i.operands}
+        tuples = [i.operands[0] for i in (*division.loops, *division.barriers)]
+        removed = {i for i in (*division.cuts, *division.sums, *division.barriers, *tuples) if i.operands}
         for i in old:
             with self.computation.at(after=i):
                 if i in division.sums:
                     edits.replace(i, self._sum(i))
                 elif i in division.loops:
                     self._loop(i, division.loops[i])
+                elif i in division.barriers:
+                    self._barriers(i, division.barriers[i])
                 elif i in division.cuts and i not in self.pieces:
                     self.pieces[i] = self._pieces(i, division.cuts[i])
         for i in (i for i in old if i in division.cuts and i.operands):
@@ -205,6 +209,22 @@ class _Divider:
         assert total is not None
         return total
 
+    def _barriers(self, barrier: Instruction, cuts: Mapping[int, Cut]) -> None:
+        """Emits a barrier for each part, so that parts do not wait for each other."""
+        given = [self._operand(v, cuts.get(n)) for n, v in enumerate(barrier.operands[0].operands)]
+        made = [self._tuple([g[k] for g in given]) for k in range(len(self.ends) - 1)]
+        made = [self.computation.add(barrier.op, (values,), barrier.attributes, like=barrier) for values in made]
+        for taken in list(barrier.users):
+            if taken in self.division.cuts:
+                index = taken.attributes_as(GetTupleElementAttributes).index
+                with self.computation.at(after=taken):
+                    self.pieces[taken] = [element(self.computation, one, index) for one in made]
+            else:
+                self.computation.set_operand(taken, 0, made[0])
+
+    def _tuple(self, values: Sequence[Instruction]) -> Instruction:
+        return self.computation.add("tuple", values, shape=tuple_shape(tuple(v.shape for v in values)))
+
     def _loop(self, loop: Instruction, found: LoopCuts) -> None:
         """Gives a loop a state of pieces: the first in the place of the whole, the others behind all elements."""
         body = loop.attributes_as(WhileAttributes).body
@@ -246,5 +266,4 @@ class _Divider:
 
     def _state(self, parts: Sequence[Sequence[Instruction]], places: Mapping[int, Sequence[int]]) -> Instruction:
         """Emits the state of a loop, given the parts of each element."""
-        values = [p[0] for p in parts] + [v for n in places for v in parts[n][1:]]
-        return self.computation.add("tuple", values, shape=tuple_shape(tuple(v.shape for v in values)))
+        return self._tuple([p[0] for p in parts] + [v for n in places for v in parts[n][1:]])
