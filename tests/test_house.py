@@ -74,7 +74,9 @@ ROOMS: dict[str, set[str]] = {
     "passes/fusion": {"passes/base", "passes/cleanup"},
     "passes/schedule/search": set(),
     "passes/schedule/rewrites": {"passes/base", "passes/cleanup"},
-    "passes/schedule": {"passes/base", "passes/cleanup", "passes/schedule/search", "passes/schedule/rewrites"},
+    "passes/schedule": {
+        "passes/annotating", "passes/base", "passes/cleanup", "passes/schedule/search", "passes/schedule/rewrites",
+    },
     "passes/annotating": {"passes/base"},
     "passes/propagation": {"passes/base", "passes/op_sharding", "passes/resharding"},
     "passes/planning": {

@@ -1,9 +1,9 @@
-"""Finds which values of a program can be computed in pieces, when one parameter is cut.
+"""Finds the values of a program that can be computed in pieces, when one parameter is cut.
 
 Cuts go forwards and backwards: forwards through ops that work row by row, loops included, up to those that combine the
-rows, whose results are sums of pieces; and backwards to what a piece is combined with, such as targets of a loss. Each
-value that neither is nor belongs to a sum stays whole, and so does what reads it: pieces that a whole value needs are
-joined. So a mean over the batch is computed of the whole batch, as before.
+rows, whose results are sums of pieces; and backwards to values that a piece is combined with, such as the targets of a
+loss. A value that is neither stays whole, and so do its readers: they get the pieces joined. So a mean over the batch
+is computed of the whole batch, as before.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from ...cost.work import is_contraction
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import windows_of
+from ...ir.graph.interfaces import applied, memory, windows_of
+from ...ir.graph.monoid import identity
 from ...ir.graph.op import Role
 from ...ir.ops.collective_groups import groups_of
 from ...ir.ops.collectives import pairs_of
 from ...ir.ops.control import WhileAttributes
-from ...ir.ops.reduce import ReduceAttributes
-from ...ir.ops.structure import OptimizationBarrier, element_index
+from ...ir.ops.structure import constant_array, element_index
 from ..cleanup.loop_state import elements
-from ..spmd.local_forms.cumulative import is_identity
 from .cuts import Cut, operand_cuts, result_cut, row_count, sum_cuts
 from .rewrites.base import adds_in_place
 from .roles import can_repeat
@@ -50,6 +49,11 @@ class BatchCuts:
     loops: dict[Instruction, LoopCuts] = field(default_factory=dict[Instruction, "LoopCuts"])
     barriers: dict[Instruction, dict[int, Cut]] = field(default_factory=dict[Instruction, "dict[int, Cut]"])
 
+    @property
+    def batch(self) -> tuple[Instruction, Cut]:
+        """The input along which the computation is divided, and its cut."""
+        return next(iter(self.cuts.items()))
+
     def rows(self) -> int:
         """Returns the number of rows between which all values can be cut."""
         found = [row_count(i, c) if i.operands and _is_member(i) else c.rows(i.shape) for i, c in self.cuts.items()]
@@ -64,18 +68,7 @@ class BatchCuts:
 
     def independent(self, clock: Clock) -> tuple[float, float]:
         """Returns the seconds of the contractions in pieces that wait for no sum of pieces, and those of rows alone."""
-        behind = set[Instruction]()
-        total = rows = 0.0
-        for i in self.computation:
-            if any(o in behind or o in self.sums for o in i.operands):
-                behind.add(i)
-            elif i in self.loops:
-                inner = self.loops[i].body.independent(clock)
-                total, rows = (a + trips_of(i) * b for a, b in zip((total, rows), inner, strict=True))
-            elif (i in self.cuts or i in self.sums) and is_contraction(i):
-                total += clock.parts(i).compute
-                rows += clock.parts(i).compute if i in self.cuts else 0.0
-        return total, rows
+        return _independent(self, clock, set())
 
     def joined(self) -> Iterator[Instruction]:
         """Yields the values in pieces that others need as a whole, but for results."""
@@ -100,6 +93,37 @@ class LoopCuts:
 
     state: Mapping[int, Cut]
     body: BatchCuts
+
+
+def _independent(division: BatchCuts, clock: Clock, behind: set[Instruction]) -> tuple[float, float]:
+    """Returns `independent` where some values wait for sums already. Adds those that do."""
+    total = rows = 0.0
+    behind.update(division.sums)
+    for i in division.computation:
+        if i in division.loops:
+            inner = _of_trips(i, division.loops[i].body, clock, behind)
+            total, rows = (a + trips_of(i) * b for a, b in zip((total, rows), inner, strict=True))
+        elif any(o in behind for o in _sources(i)) and i.op.role is not Role.TUPLE:
+            behind.add(i)
+        elif (i in division.cuts or i in division.sums) and is_contraction(i):
+            total += clock.parts(i).compute
+            rows += clock.parts(i).compute if i in division.cuts else 0.0
+    return total, rows
+
+
+def _of_trips(loop: Instruction, division: BatchCuts, clock: Clock, behind: set[Instruction]) -> tuple[float, float]:
+    """Returns `independent` of a loop's trip. Adds the elements of the loop that wait for sums of pieces."""
+    body = division.computation
+    (parameter,), results = body.parameters, body.root.operands
+    numbers = {n for n, o in enumerate(loop.operands[0].operands) if o in behind}
+    while True:
+        inside = {e for n in numbers for e in elements(parameter, n)}
+        found = _independent(division, clock, inside)
+        more = {n for n, r in enumerate(results) if r in inside} - numbers
+        if not more:
+            behind.update(e for n in numbers for e in elements(loop, n))
+            return found
+        numbers |= more
 
 
 def cut_along(computation: Computation, parameter: Instruction, dim: int, loops: Collection[Instruction]) -> BatchCuts:
@@ -175,9 +199,7 @@ class _Finder:
             if value in self.division.cuts or value in self.division.sums:
                 continue
             if value.op.role is Role.ELEMENT and _is_barrier(value.operands[0]):
-                index = element_index(value)
-                source = value.operands[0].operands[0].operands[index] if index is not None else value
-                stack.append((source, cut))
+                stack += [(source, cut) for source in _sources(value)]
             elif value.op.role is Role.ELEMENT:
                 self.wanted.setdefault(value, cut)
             elif value.op.role is Role.PARAMETER:
@@ -241,7 +263,13 @@ def _condition(loop: Instruction) -> Computation:
 
 def _is_barrier(i: Instruction) -> bool:
     """Whether an instruction keeps the elements of a tuple together."""
-    return isinstance(i.op, OptimizationBarrier) and i.operands[0].op.role is Role.TUPLE
+    return memory(i.op).shares_memory and i.op.role is None and i.operands[0].op.role is Role.TUPLE
+
+
+def _sources(i: Instruction) -> Sequence[Instruction]:
+    """Returns the operands of an instruction; of an element that passed a barrier, that one before it."""
+    index = element_index(i) if i.op.role is Role.ELEMENT and _is_barrier(i.operands[0]) else None
+    return i.operands if index is None else [i.operands[0].operands[0].operands[index]]
 
 
 def _is_member(i: Instruction) -> bool:
@@ -260,6 +288,10 @@ def _sums_in_pieces(i: Instruction) -> bool:
     """Whether the results of an op on pieces of combined rows can be combined: by the op itself, which updates its
     first operand, by adding, or by the reducer of a reduction that begins with its identity.
     """
-    if isinstance(i.attributes, ReduceAttributes):
-        return len(i.operands) == 2 and is_identity(i.operands[1], i.op.sharding_rule(i.call).monoid)
-    return is_contraction(i) or adds_in_place(i)
+    if is_contraction(i) or adds_in_place(i):
+        return True
+    monoid = i.op.sharding_rule(i.call).monoid
+    if applied(i) is None or len(i.operands) != 2 or monoid is None:
+        return False
+    start = constant_array(i.operands[1])
+    return start is not None and bool((start == identity(monoid, i.operands[1].shape.element)).all())

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ...cost.seconds import Clock
-from ...cost.work import is_contraction
 from ...ir.brief import brief
 from ...ir.diagnostics import fail
 from ...ir.graph.computation import Computation
@@ -28,7 +27,6 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Stage
 from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
-from ...ir.ops.reduce import ReduceAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.tools.control_flow import computations_run
 from ...ir.types.shape import Shape, tuple_shape
@@ -36,11 +34,11 @@ from ..annotating.sharded_optimizer import new_values
 from ..cleanup.loop_state import editable_loops, element, elements
 from .batch_cuts import BatchCuts, LoopCuts, cut_along, products
 from .cuts import Cut, joined, operand_cuts, piece_shape, sliced
-from .rewrites.base import Edits, Rewrite, RewriteProgram
+from .rewrites.base import Edits, Rewrite, RewriteProgram, adds_in_place
 from .rewrites.loops import renumber
 from .sizes import sized
 
-_LEAST = 0.5  # the share of the products' time that must be in parts which wait for no sum over parts
+_LEAST = 0.6  # the share of the products' time that must be in parts which wait for no sum over parts
 
 
 @brief
@@ -58,34 +56,35 @@ class SplitBatch(Rewrite):
         if computation is not program.module.entry:
             return False
         clock = Clock.of(program.module, program.context.machine)
-        whole = products(clock, computation)
-        loops = {i for c in computations_run(program.module) for i in editable_loops(program.module, c)}
-        best, share = None, 0.0
-        for inputs in _inputs(program):
-            tried = [(p, cut_along(computation, p, dim, loops)) for p in inputs for dim in range(p.shape.rank)]
-            best = max(tried, key=lambda t: t[1].independent(clock), default=best)
-            share = best[1].independent(clock)[0] / whole if best is not None and whole else 0.0
-            if share >= _LEAST:
-                break
-        if best is None or share < _LEAST:
-            program.remark(computation.root, f"the batch stays whole: at most {share:.0%} of the products could be "
-                           "computed in independent parts of an input")  # fmt: skip
+        found = self._found(program, clock)
+        if isinstance(found, str):
+            program.remark(computation.root, f"the batch stays whole: {found}")
             return False
-        self._divide(program, *best, share)
-        return True
-
-    def _divide(self, program: RewriteProgram, batch: Instruction, found: BatchCuts, share: float) -> None:
-        rows, dim = found.rows(), found.cuts[batch].dim
-        if rows < self.count:
-            fail(f"pass {self.name}: dimension {dim} of {batch.name} has {rows} part{'s' * (rows != 1)} on each device "
-                 f"that can be computed alone, too few for {self.count}", batch.location)  # fmt: skip
-        joins = list(found.joined())
+        (batch, cut), rows, joins = found.batch, found.rows(), list(found.joined())
+        share = found.independent(clock)[0] / products(clock, computation)
         _Divider(program, found, [rows * n // self.count for n in range(self.count + 1)]).divide()
-        text = (f"dimension {dim} of {batch.name} is computed in {self.count} parts; {share:.0%} of the products wait "
-                "for no other part")  # fmt: skip
+        text = (f"dimension {cut.dim} of {batch.name} in {self.count} parts: {share:.0%} of the products wait for no "
+                "other part")  # fmt: skip
         if joins:
             text += f"; others need {len(joins)} values as a whole ({sized(sum(i.shape.byte_size for i in joins))})"
         program.remark(batch, text)
+        return True
+
+    def _found(self, program: RewriteProgram, clock: Clock) -> BatchCuts | str:
+        """Returns the division with the most products that wait for no other part, or why there is none."""
+        entry = program.module.entry
+        loops = {i for c in computations_run(program.module) for i in editable_loops(program.module, c)}
+        whole, why = products(clock, entry), "no product reads an input that can be divided"
+        for inputs in _inputs(program):
+            tried = [cut_along(entry, p, dim, loops) for p in inputs for dim, n in enumerate(p.shape.dims) if n > 1]
+            for found in sorted(tried, key=lambda d: d.independent(clock), reverse=True):
+                seconds, rows, (batch, cut) = found.independent(clock)[0], found.rows(), found.batch
+                if seconds < _LEAST * whole or not whole:
+                    break
+                if rows >= self.count:
+                    return found
+                why = f"dimension {cut.dim} of {batch.name} has too few rows on a device: {rows}"
+        return why
 
 
 def _inputs(program: RewriteProgram) -> Iterator[list[Instruction]]:
@@ -163,7 +162,7 @@ class _Divider:
         return made
 
     def _operand(self, value: Instruction, cut: Cut | None) -> list[Instruction]:
-        """Returns what each piece reads of an operand."""
+        """Returns the operand of each piece."""
         if cut is None:
             return [self._whole(value)] * (len(self.ends) - 1)
         return self.pieces[value] if value in self.pieces else self._slices(value, cut)
@@ -202,10 +201,10 @@ class _Divider:
             operands = [p[n] for p in parts]
             if total is None:
                 total = self._piece(i, operands, i.shape)
-            elif is_contraction(i) or isinstance(i.attributes, ReduceAttributes):
-                total = self.computation.add(monoid.value, (total, self._piece(i, operands, i.shape)), like=i)
-            else:
+            elif adds_in_place(i):
                 total = self._piece(i, [total, *operands[1:]], i.shape)
+            else:
+                total = self.computation.add(monoid.value, (total, self._piece(i, operands, i.shape)), like=i)
         assert total is not None
         return total
 

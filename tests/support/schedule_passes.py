@@ -13,7 +13,7 @@ EXACT = (
 # These add in another order, or multiply matrices of other sizes.
 BOUNDED = (
     "all-reduce-to-reduce-scatter", "reassociate-all-reduces", "sink-all-reduces{least-gain=-9}", "sink-all-reduces",
-    "hierarchical-collectives", "in-pieces{count=2}",
+    "hierarchical-collectives", "in-pieces{count=2}", "split-batch",
     "reduce-in{element=f64}",
 )  # fmt: skip
 _INEXACT = {p.partition("{")[0] for p in BOUNDED}

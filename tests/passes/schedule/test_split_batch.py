@@ -1,0 +1,139 @@
+"""A step in parts of its batch: the numbers of the whole batch, in less time where parts hide each other's messages."""
+
+from __future__ import annotations
+
+import hloom
+import pytest
+from hloom.cost.presets import parse_machine
+from hloom.cost.timeline import timeline
+from hloom.ir.graph.module import Module, clone_module
+from hloom.passes.base import PassContext, run_pass
+from hloom.passes.pipelines import partition
+from hloom.passes.schedule.split_batch import SplitBatch
+from hloom.passes.scheduling import schedule
+from hloom.runtime.inputs.inputs import inputs_for_module
+from hloom.runtime.proof.prove import prove
+from hloom.runtime.simulator import simulate
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.compare import compare
+from support.layered_programs import Model
+from support.rewrites import differences
+
+
+def in_parts(local: Module, count: int = 2) -> tuple[Module, str]:
+    """Returns the program in parts and the remark."""
+    module, context = clone_module(local), PassContext(verify="each")
+    changed = run_pass(SplitBatch(count), module, context)
+    (remark,) = context.diagnostics.found
+    assert changed == ("in" in remark.message and "stays whole" not in remark.message)
+    return module, remark.message
+
+
+def check(text: str, count: int = 2) -> str:
+    """Checks a program in parts, as it is printed, by numbers and by a proof. Returns its text."""
+    whole = hloom.parse(text)
+    local = partition(hloom.parse(text))
+    module, remark = in_parts(local, count)
+    assert "100% of the products" in remark
+    inputs = inputs_for_module(whole)
+    assert compare(simulate(hloom.parse(module.to_text()), inputs), simulate(local, inputs)).equal
+    assert prove(whole, module).is_equal
+    return module.to_text()
+
+
+@pytest.mark.parametrize("loop", [False, True], ids=["unrolled", "loops"])
+@pytest.mark.parametrize("kind", ["dp", "fsdp", "tp", "both"])
+def test_training_steps(kind: str, loop: bool) -> None:
+    """Products are made per part, sums of gradients once; in loops the state holds the parts."""
+    data, model = (2, 2) if kind in ("tp", "both") else (4, 1)
+    text = check(Model(kind=kind, data=data, model=model, loop=loop, layers=2).text())
+    assert text.count(f"f32[{8 // data // 2},8]") > text.count(f"f32[{8 // data},8]")
+
+
+@pytest.mark.parametrize(("batch", "count"), [(10, 2), (14, 3), (16, 8)])
+def test_parts_may_be_uneven(batch: int, count: int) -> None:
+    check(Model(kind="both", data=2, model=2, batch=batch, layers=2).text(), count)
+
+
+@settings(max_examples=4, deadline=None, derandomize=True)
+@given(st.data(), st.sampled_from(["dp", "fsdp", "tp", "both"]))
+def test_random_models(data: st.DataObject, kind: str) -> None:
+    model = Model.random(lambda low, high: data.draw(st.integers(low, high)), kind)
+    whole = hloom.parse(model.text())
+    local = partition(hloom.parse(model.text()))
+    module, _ = in_parts(local)
+    inputs = inputs_for_module(whole)
+    assert compare(simulate(module, inputs), simulate(local, inputs)).equal
+
+
+STEP = """HloModule m, num_partitions=2, frontend_attributes={hloom.stage="local"}
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+max { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] maximum(a, b) }
+ENTRY e {
+  x = f32[6,8] parameter(0)
+  w = f32[8,4] parameter(1)
+  zero = f32[] constant(0)
+  h = f32[6,4] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  r = f32[6,4] all-reduce(h), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add
+  BODY
+  g = f32[8,4] dot(x, r), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  v = f32[8,4] subtract(w, g)
+  ROOT n = (f32[8,4], RESULT) tuple(v, b)
+}
+"""
+BODIES = {
+    "loss": ("f32[]", "s = f32[] reduce(r, zero), dimensions={0,1}, to_apply=add\n k = f32[] constant(24)\n"
+             "b = f32[] divide(s, k)", ""),
+    "max": ("f32[4]", "low = f32[] constant(-inf)\n b = f32[4] reduce(r, low), dimensions={0}, to_apply=max", ""),
+    "no identity": ("f32[4]", "one = f32[] constant(1)\n b = f32[4] reduce(r, one), dimensions={0}, to_apply=add",
+                    "whole"),
+    "mean": ("f32[6,4]", "s = f32[4] reduce(r, zero), dimensions={0}, to_apply=add\n"
+             "m = f32[6,4] broadcast(s), dimensions={1}\n b = f32[6,4] subtract(r, m)", ""),
+    "order": ("f32[6,4]", "b = f32[6,4] reverse(r), dimensions={0}", "whole"),
+    "scatter": ("f32[9,4]", "z = f32[9,4] broadcast(zero), dimensions={}\n"
+                "i = s32[6,1] constant({{3},{1},{3},{8},{0},{9}})\n"
+                "b = f32[9,4] scatter(z, i, r), to_apply=add, update_window_dims={1}, inserted_window_dims={0}, "
+                "scatter_dims_to_operand_dims={0}, index_vector_dim=1", ""),
+    "flat": ("f32[24]", "f = f32[24] reshape(r)\n b = f32[24] tanh(f)", ""),
+    "barrier": ("f32[6,4]", "t = (f32[6,4], f32[8,4]) tuple(r, w)\n o = (f32[6,4], f32[8,4]) opt-barrier(t)\n"
+                "o0 = f32[6,4] get-tuple-element(o), index=0\n o1 = f32[8,4] get-tuple-element(o), index=1\n"
+                "d = f32[6,8] dot(o0, o1), lhs_contracting_dims={1}, rhs_contracting_dims={1}\n"
+                "b = f32[6,4] dot(d, o1), lhs_contracting_dims={1}, rhs_contracting_dims={0}", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_what_combines_rows(name: str) -> None:
+    """Sums are those of all parts; what needs all rows at once gets them joined."""
+    shape, body, needs = BODIES[name]
+    text = STEP.replace("BODY", body).replace("RESULT", shape)
+    module, remark = in_parts(hloom.parse(text))
+    assert ("as a whole" in remark) == bool(needs)
+    assert differences(text, module) == ""
+
+
+def test_why_a_batch_stays_whole() -> None:
+    local = partition(hloom.parse(Model(kind="dp", data=4, batch=4).text()))
+    assert "no product" in in_parts(local)[1]
+    local = partition(hloom.parse(Model(kind="dp", data=4, batch=8).text()))
+    assert "dimension 0 of x has too few rows on a device: 2" in in_parts(local, 3)[1]
+    idle = """HloModule m, num_partitions=2, frontend_attributes={hloom.stage="local"}
+ENTRY e { x = f32[6,8] parameter(0)  ROOT y = f32[6,8] add(x, x) }"""
+    assert "no product reads an input" in in_parts(hloom.parse(idle))[1]
+
+
+def test_schedules_say_both_times() -> None:
+    """And keep the parts where these take less time."""
+    context = PassContext(machine=parse_machine("tpu-v4"))
+    model = Model(layers=2, batch=8192, width=8192, hidden=28672, data=1, model=8, kind="tp", loop=False)
+    local = partition(hloom.parse(model.text()), context)
+    whole, parts = clone_module(local), clone_module(local)
+    schedule(whole, context)
+    context.diagnostics.found.clear()
+    schedule(parts, context, split=2)
+    before, after = timeline(whole, context.machine), timeline(parts, context.machine)
+    assert after.seconds < 0.97 * before.seconds
+    assert after.exposed < 0.5 * before.exposed
+    messages = [d.message for d in context.diagnostics.found]
+    assert any("in parts" in m and "at once" in m for m in messages)
