@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from ..ir.analysis.awaited import InFlight
 from ..ir.brief import brief
@@ -128,15 +129,52 @@ def timeline(module: Module, machine: Machine | str, clock: Clock | None = None)
     return Timeline(tuple(simulation.events), simulation.now, serial.compute, simulation.busy)
 
 
-def timeline_seconds(module: Module, clock: Clock) -> float:
-    """Returns only the `seconds` of a program's timeline, which is faster."""
-    return _simulated(module, clock, False).now
+def timeline_seconds(module: Module, clock: Clock, steps: Steps | None = None) -> float:
+    """Returns only the `seconds` of a program's timeline, which is faster.
+
+    `steps` may be those of an earlier call, if the program has changed in its order only.
+    """
+    return _simulated(module, clock, False, steps).now
 
 
-def _simulated(module: Module, clock: Clock, notes_all: bool) -> _Simulation:
-    simulation = _Simulation(clock, clock.machine.overlap, notes_all)
+def _simulated(module: Module, clock: Clock, notes_all: bool, steps: Steps | None = None) -> _Simulation:
+    simulation = _Simulation(clock, clock.machine.overlap, notes_all, {} if steps is None else steps)
     simulation.run(module.entry, 1)
     return simulation
+
+
+class _Step(NamedTuple):
+    """An instruction that takes time: its seconds, the collectives that it awaits, the collective that it starts, and
+    the engines of that one.
+    """
+
+    seconds: float
+    awaited: tuple[Instruction, ...]
+    inner: Instruction | None = None
+    engines: tuple[str, ...] = ()
+    is_control: bool = False
+
+
+Steps = dict[Computation, dict[Instruction, _Step]]
+"""The instructions of computations that take time, or wait. In any order they do the same."""
+
+
+def _steps(computation: Computation, clock: Clock) -> dict[Instruction, _Step]:
+    flying, parts = InFlight[Instruction](), clock.parts
+    found: dict[Instruction, _Step] = {}
+    readers = flying.readers
+    for i in computation:
+        awaited = tuple(dict.fromkeys(flying.awaited(i))) if i in readers else ()
+        op = i.op
+        if not op.is_collective and not op.is_control:
+            if (seconds := parts(i).compute) > 0 or awaited:
+                found[i] = _Step(seconds, awaited)
+        elif (inner := collective_in(i)) is not None:
+            found[i] = _Step(clock.started(i), awaited, inner, clock.engines(inner))
+            flying.start(i, i)
+        else:
+            found[i] = _Step(parts(i).compute, awaited, is_control=True)
+    return found
 
 
 @brief
@@ -149,6 +187,7 @@ class _Simulation:
     clock: Clock
     overlap: float
     notes_all: bool
+    steps: Steps
     now: float = 0.0
     events: list[Event] = field(default_factory=list[Event])
     queues: dict[str, deque[Event]] = field(default_factory=dict[str, deque[Event]])
@@ -156,32 +195,32 @@ class _Simulation:
 
     def run(self, computation: Computation, trips: int) -> None:
         """Runs a computation from now until its end; what happens stands for this number of trips."""
-        flying, parts = InFlight[Event](), self.clock.parts
-        started: list[Event] = []
-        readers, adds = flying.readers, self.overlap >= 1 and not self.notes_all
+        if computation not in self.steps:
+            self.steps[computation] = _steps(computation, self.clock)
+        steps, adds = self.steps[computation], self.overlap >= 1 and not self.notes_all
+        started: dict[Instruction, Event] = {}
         for instruction in computation:
-            if instruction in readers and (awaited := flying.awaited(instruction)):
-                self.await_all(awaited)
-            op = instruction.op
-            if not op.is_collective and not op.is_control:
-                if (seconds := parts(instruction).compute) > 0:
-                    if adds:
-                        self.now += seconds
-                    else:
-                        self.compute(instruction, seconds, trips)
-            elif (collective := collective_in(instruction)) is not None:
-                started.append(self.start(instruction, collective, trips))
-                flying.start(instruction, started[-1])
+            if (step := steps.get(instruction)) is None:
+                continue
+            seconds, awaited, inner, engines, is_control = step
+            if awaited:
+                self.await_all(map(started.__getitem__, awaited))
+            if inner is not None:
+                started[instruction] = self.start(instruction, inner, seconds, engines, trips)
+            elif is_control:
+                self.control(instruction, seconds, trips)
+            elif adds:
+                self.now += seconds
             else:
-                self.control(instruction, trips)
-        self.await_all(started)
+                self.compute(instruction, seconds, trips)
+        self.await_all(started.values())
 
-    def control(self, instruction: Instruction, trips: int) -> None:
-        """Runs the callees of control flow."""
+    def control(self, instruction: Instruction, own: float, trips: int) -> None:
+        """Runs the callees of control flow, which takes seconds of its `own`."""
         called, serial = instruction.called(), self.clock.serial
         if instruction.op.role is Role.BRANCH:
             called = [max(called, key=lambda c: serial(c).total)]
-        count, own = trips_of(instruction), self.clock.parts(instruction).compute
+        count = trips_of(instruction)
         if not any(serial(c).collectives for c in called):
             self.compute(instruction, own + count * sum(serial(c).compute for c in called), trips)
             return
@@ -207,10 +246,11 @@ class _Simulation:
                 size = 0 if instruction.op.is_control else self.clock.touched(instruction)
                 self.events.append(Event(instruction, COMPUTE, start, start, self.now, size, trips, self.now))
 
-    def start(self, instruction: Instruction, inner: Instruction, trips: int) -> Event:
-        """Issues a collective, or the start of a computation with one, to its engine."""
-        seconds = self.clock.started(instruction)
-        engines, size = self.clock.engines(inner), self.clock.received(inner) if self.notes_all else 0
+    def start(
+        self, instruction: Instruction, inner: Instruction, seconds: float, engines: tuple[str, ...], trips: int
+    ) -> Event:
+        """Issues a collective, or the start of a computation with one, to its engines."""
+        size = self.clock.received(inner) if self.notes_all else 0
         queues = [self.queues.setdefault(engine, deque()) for engine in engines]
         start = max([self.now, *(queue[-1].end for queue in queues if queue)])
         event = Event(instruction, TOGETHER.join(engines), self.now, start, start + seconds, size, trips, -1.0)
