@@ -16,10 +16,10 @@ Instructions without time come before the first one that needs them.
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from ...cost.seconds import Clock, trips_of
 from ...cost.timeline import collective_in
@@ -47,86 +47,56 @@ RULES = (ListRule(ahead=0.0), ListRule(), ListRule(patience=0.5), ListRule(by_te
 
 
 @brief
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class _Job:
-    """An instruction that takes time, or must keep its order. `path` are the seconds of the longest path from its start
-    to the end, `ready` is the time at which its operands are there. Those with the least `key` are most urgent.
+    """An instruction that takes time, or must keep its order. `before` and `after` number the jobs that it depends on
+    and that depend on it, `path` are the seconds of the longest path from its start to the end.
     """
 
     instruction: Instruction
-    number: int
     seconds: float
     engines: tuple[str, ...]
-    waits: int = 0
+    before: tuple[int, ...]
+    after: list[int] = field(default_factory=list[int])
     path: float = 0.0
-    ready: float = 0.0
-    unread: int = 0
-    key: tuple[float, int] = (0.0, 0)
-    before: list[_Job] = field(default_factory=list["_Job"])
-    after: list[_Job] = field(default_factory=list["_Job"])
 
 
 class ListScheduler:
-    """Orders a computation by rules; its `gathers` may start early.
-
-    The state of all engines at the time `now`: jobs whose operands are all emitted wait in `waiting` by the time at
-    which they are there; then they are in one heap per kind: `computes`, and `starts` by engines.
-    """
+    """Orders a computation by rules; its `gathers` may start early."""
 
     def __init__(self, computation: Computation, clock: Clock, gathers: Iterable[Instruction]) -> None:
         self.clock, self.gathers = clock, frozenset(gathers)
         self.instructions = list(computation)
         self.needs = dependences(self.instructions)
         self.jobs = self._jobs()
-        self._begin(ListRule())
 
     def order(self, rule: ListRule) -> Order:
         """Returns the order by a rule."""
-        self._begin(rule)
-        for job in self.jobs:
-            if not job.waits:
-                self._unblock(job)
-        for _ in self.jobs:
-            self._release()
-            self._emit(self._next())
-        self.emission.emit(self.instructions)
-        return self.emission.order
-
-    def _begin(self, rule: ListRule) -> None:
-        self.rule = rule
-        self.emission = Emission(self.instructions, self.needs)
-        self.now, self.gathered = 0.0, 0
-        self.free: dict[str, float] = {}
-        self.waiting: list[tuple[float, tuple[float, int], _Job]] = []
-        self.computes: list[tuple[tuple[float, int], _Job]] = []
-        self.starts: dict[tuple[tuple[str, ...], bool], list[tuple[tuple[float, int], _Job]]] = {}
-        for job in self.jobs:
-            job.waits, job.ready, job.unread = len(job.before), 0.0, len(job.after)
-            job.key = 0.0 if rule.by_text else -job.path, job.number
-
-    # -- jobs
+        emission = Emission(self.instructions, self.needs)
+        emission.emit([self.jobs[n].instruction for n in _Run(self.jobs, self.gathers, rule).order()])
+        emission.emit(self.instructions)
+        return emission.order
 
     def _jobs(self) -> list[_Job]:
         """Returns the jobs in order, with their dependences through instructions that take no time."""
-        found: dict[Instruction, _Job] = {}
-        behind: dict[Instruction, tuple[_Job, ...]] = {}
-        for number, i in enumerate(self.instructions):
+        jobs: list[_Job] = []
+        behind: dict[Instruction, tuple[int, ...]] = {}  # the jobs of an instruction: itself, or those before it
+        for i in self.instructions:
             needed = self.needs[i]
             if len(needed) == 1:
-                before = (found[needed[0]],) if needed[0] in found else behind[needed[0]]
+                before = behind[needed[0]]
             else:
-                before = tuple(dict.fromkeys(
-                    j for o in needed for j in ((found[o],) if o in found else behind[o])))  # fmt: skip
+                before = tuple(dict.fromkeys([job for o in needed for job in behind[o]]))
             seconds, engines = self._costs(i)
             if not seconds and not is_anchored(i):
                 behind[i] = before
                 continue
-            job = found[i] = _Job(i, number, seconds, engines, before=list(before))
+            behind[i] = (len(jobs),)
             for other in before:
-                other.after.append(job)
-        jobs = list(found.values())
+                jobs[other].after.append(len(jobs))
+            jobs.append(_Job(i, seconds, engines, before))
         for job in reversed(jobs):
-            job.path = job.seconds + max((j.path for j in job.after), default=0.0)
+            job.path = job.seconds + max([jobs[n].path for n in job.after], default=0.0)
         return jobs
 
     def _costs(self, i: Instruction) -> tuple[float, tuple[str, ...]]:
@@ -139,79 +109,112 @@ class ListScheduler:
         called = [self.clock.serial(c).total for c in i.called()]
         return (max(called) if i.op.role is Role.BRANCH else trips_of(i) * sum(called)), ()
 
-    # -- time
 
-    def _unblock(self, job: _Job) -> None:
-        """Notes a job whose operands are all emitted."""
-        if job.ready <= self.now and not self.rule.patience:  # with patience, others at the top of the heap count
-            self._put(job)
-        else:
-            heapq.heappush(self.waiting, (job.ready, job.key, job))
+class _Run:
+    """One list schedule: the state of all engines at the time `now`.
+
+    Jobs whose operands are all emitted wait in `waiting` by the time at which they are there; then they are in one heap
+    per kind: `computes`, and `starts` by engines. Heaps hold the places of jobs among all by urgency.
+    """
+
+    def __init__(self, jobs: Sequence[_Job], gathers: Collection[Instruction], rule: ListRule) -> None:
+        self.rule, self.jobs = rule, jobs
+        numbers = range(len(jobs))
+        self.urgent = list(numbers) if rule.by_text else sorted(numbers, key=lambda n: -jobs[n].path)
+        self.place = sorted(numbers, key=self.urgent.__getitem__)
+        self.now, self.gathered = 0.0, 0
+        self.free: dict[str, float] = {}
+        self.unread = {n: len(job.after) for n, job in enumerate(jobs) if job.instruction in gathers}
+        self.waiting: list[tuple[float, int]] = []
+        self.computes: list[int] = []
+        self.starts: dict[tuple[tuple[str, ...], bool], list[int]] = {}
+
+    def order(self) -> Iterator[int]:
+        """Yields the numbers of the jobs in the order of their starts."""
+        jobs, waiting = self.jobs, self.waiting
+        waits, ready = [len(job.before) for job in jobs], [0.0] * len(jobs)
+        is_patient = self.rule.patience > 0  # others at the top of the heap count
+        blocked = [n for n, count in enumerate(waits) if not count]
+        for _ in jobs:
+            for n in blocked:
+                if ready[n] <= self.now and not is_patient:
+                    self._put(n)
+                else:
+                    heappush(waiting, (ready[n], self.place[n]))
+            number = self._next()
+            yield number
+            end, blocked = self._end(number), list[int]()
+            for n in jobs[number].after:
+                if ready[n] < end:
+                    ready[n] = end
+                waits[n] -= 1
+                if not waits[n]:
+                    blocked.append(n)
 
     def _release(self) -> None:
         """Moves the jobs whose operands are there to their heaps."""
         while self.waiting and self.waiting[0][0] <= self.now:
-            self._put(heapq.heappop(self.waiting)[2])
+            self._put(self.urgent[heappop(self.waiting)[1]])
 
-    def _put(self, job: _Job) -> None:
+    def _put(self, number: int) -> None:
         """Puts a job whose operands are there into its heap."""
-        if job.engines:
-            heap = self.starts.setdefault((job.engines, job.instruction in self.gathers), [])
-        else:
-            heap = self.computes
-        heapq.heappush(heap, (job.key, job))
+        engines = self.jobs[number].engines
+        heap = self.starts.setdefault((engines, number in self.unread), []) if engines else self.computes
+        heappush(heap, self.place[number])
 
-    def _next(self) -> _Job:
+    def _next(self) -> int:
         """Chooses the next job: a collective whose engines are free in time, else a computation, else a stall."""
-        until = self.now + (self.computes[0][1].seconds if self.computes else 0.0)
+        self._release()
+        first = self.jobs[self.urgent[self.computes[0]]] if self.computes else None
+        until = self.now + (first.seconds if first is not None else 0.0)
         if (started := self._start(until)) is not None:
             return started
-        if self.computes and not self._awaits(self.computes[0][1]):
-            return heapq.heappop(self.computes)[1]
-        if (started := self._start(max(until, self.waiting[0][0]) if self.waiting else float("inf"), not self.waiting)):
+        if first is not None and not self._awaits(first.seconds):
+            return self.urgent[heappop(self.computes)]
+        soonest = self.waiting[0][0] if self.waiting else None
+        started = self._start(math.inf if soonest is None else max(until, soonest), soonest is None)
+        if started is not None or soonest is None:
+            assert started is not None
             return started
-        self.now = max(self.now, self.waiting[0][0])
-        self._release()
+        self.now = max(self.now, soonest)
         return self._next()
 
-    def _awaits(self, job: _Job) -> bool:
-        """Whether a more urgent job will soon have its operands, compared with the time of this one."""
-        until = self.now + self.rule.patience * job.seconds
+    def _awaits(self, seconds: float) -> bool:
+        """Whether a job more urgent than the first will soon have its operands, compared with the time of that one."""
+        until, first = self.now + self.rule.patience * seconds, self.computes[0]
         soonest = self.waiting[:16]  # of the heap: the first, and others
-        return self.rule.patience > 0 and any(ready < until and key < job.key for ready, key, _ in soonest)
+        return self.rule.patience > 0 and any(ready < until and place < first for ready, place in soonest)
 
-    def _start(self, until: float, forced: bool = False) -> _Job | None:
+    def _start(self, until: float, forced: bool = False) -> int | None:
         """Takes the most urgent collective whose engines are free before this time, and which may start."""
-        found: list[tuple[tuple[float, int], _Job]] | None = None
+        found: list[int] | None = None
         for (engines, is_gather), heap in self.starts.items():
             if not heap or (found is not None and found[0] < heap[0]):
                 continue
-            if forced or (self._is_free(engines, until) and (not is_gather or self._has_room(heap[0][1]))):
+            if forced or (self._is_free(engines, until) and (not is_gather or self._has_room(heap[0]))):
                 found = heap
-        return heapq.heappop(found)[1] if found else None
+        return self.urgent[heappop(found)] if found else None
 
     def _is_free(self, engines: tuple[str, ...], until: float) -> bool:
         return all((free := self.free.get(engine, 0.0)) <= self.now or free < until for engine in engines)
 
-    def _has_room(self, job: _Job) -> bool:
+    def _has_room(self, place: int) -> bool:
         """Whether a gather fits into the bytes that may be gathered ahead; one always does."""
-        return not self.gathered or self.gathered + job.instruction.shape.byte_size <= self.rule.ahead
+        size = self.jobs[self.urgent[place]].instruction.shape.byte_size
+        return not self.gathered or self.gathered + size <= self.rule.ahead
 
-    def _emit(self, job: _Job) -> None:
-        i = job.instruction
+    def _end(self, number: int) -> float:
+        """Starts a job, and returns the time at which its result is there."""
+        job = self.jobs[number]
         if job.engines:
             end = max([self.now, *(self.free.get(e, 0.0) for e in job.engines)]) + job.seconds
             self.free.update(dict.fromkeys(job.engines, end))
-            self.gathered += i.shape.byte_size if i in self.gathers else 0
+            self.gathered += job.instruction.shape.byte_size if number in self.unread else 0
         else:
             end = self.now = self.now + job.seconds
-        self.emission.emit([i])
-        for other in job.before:
-            other.unread -= 1
-            if not other.unread and other.instruction in self.gathers:
-                self.gathered -= other.instruction.shape.byte_size
-        for other in job.after:
-            other.ready = max(other.ready, end)
-            other.waits -= 1
-            if not other.waits:
-                self._unblock(other)
+        for other in job.before if self.unread else ():
+            if other in self.unread:
+                self.unread[other] -= 1
+                if not self.unread[other]:
+                    self.gathered -= self.jobs[other].instruction.shape.byte_size
+        return end

@@ -111,9 +111,11 @@ class Emission:
         for instruction in instructions:
             stack = [instruction] if instruction not in found else []
             while stack:
-                waiting = [o for o in needs[stack[-1]] if o not in found]
-                if waiting:
-                    stack += reversed(waiting)
+                needed = needs[stack[-1]]
+                for o in needed:
+                    if o not in found:
+                        stack += [o for o in reversed(needed) if o not in found]
+                        break
                 else:
                     found[stack.pop()] = None
 
