@@ -46,7 +46,7 @@ class Fastest(Pass):
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL, Stage.SCHEDULED})
     produces: ClassVar[Stage | None] = Stage.SCHEDULED
     rewrites: tuple[tuple[Pass, ...], ...] = REWRITES
-    pieces: Pass | None = field(default_factory=InPieces)
+    pieces: InPieces | None = field(default_factory=InPieces)
     levels: Pass | None = field(default_factory=HierarchicalCollectives)
     batch: Pass | None = None
     final: ScheduleCollectives = field(default_factory=ScheduleCollectives)
@@ -81,7 +81,9 @@ class Fastest(Pass):
         tries = [] if split is None else self._scheduled([_Try((), clone_module(module)), split], context)
         first = min(tries, key=lambda t: t.rank).passes if tries else ()
         found = [_rewritten((*first, *passes), module, context) for passes in self.rewrites if _has_loops(module)]
-        pieces = None if self.pieces is None else _rewritten((*first, self.pieces), module, context)
+        pieces = None
+        if self.pieces is not None and (first or self.pieces.may_change(module, context)):
+            pieces = _rewritten((*first, self.pieces), module, context)
         others = [t for t in (*found, pieces) if t is not None]
         if others and not tries:
             others.insert(0, _Try((), clone_module(module)))

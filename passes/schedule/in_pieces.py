@@ -28,6 +28,8 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
 from ...ir.ops.collective_groups import CollectiveAttributes
+from ...ir.tools.control_flow import computations_run
+from ..base import PassContext
 from .listing import ListRule, ListScheduler
 from .regions import CutRegion, PieceEmitter, regions_at
 from .rewrites.base import Edits, Rewrite, RewriteProgram
@@ -50,6 +52,11 @@ class InPieces(Rewrite):
     name: ClassVar[str] = "in-pieces"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL})
     count: int = 0
+
+    def may_change(self, module: Module, context: PassContext) -> bool:
+        """Whether a collective delays a computation, which pieces may change; else the pass has nothing to do."""
+        clock = Clock.of(module, context.machine)
+        return any(_exposed(module, clock, c) for c in computations_run(module))
 
     def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         clock = Clock.of(program.module, program.context.machine)

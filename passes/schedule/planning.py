@@ -6,14 +6,14 @@ The memory around a computation (`MemoryFrame`) is the live bytes of its callers
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
 from ...cost.memory import peak_memory
 from ...cost.seconds import Clock
-from ...cost.timeline import timeline_seconds
+from ...cost.timeline import Steps, timeline_seconds
 from ...ir.analysis.lifetimes import live_bytes
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
@@ -182,6 +182,11 @@ class Prepared:
         copies: dict[Instruction, Instruction] = {}
         return replace(self, module=clone_module(self.module, copies)).written(limit, copies)
 
+    def key(self, limit: float) -> Hashable:
+        """Returns a key of the plan for a limit: plans with equal keys are the same."""
+        solved = [self._solve(part, limit - self.frame.outside[part.computation]) for part in self.parts]
+        return limit, tuple((id(problem.segments), outcome.plan) for problem, outcome in solved)
+
     def by(self, planner: Planner) -> Prepared:
         """Returns the program for plans by another planner."""
         parts = [replace(part, solved=dict[float, "tuple[Extract, Outcome]"]()) for part in self.parts]
@@ -216,23 +221,24 @@ class Prepared:
 
     def _ordered(self, written: Sequence[Written], limit: float) -> Candidate:
         """Gives the planned computations their faster order, or the one with less memory if that does not fit."""
-        clock, chosen = Clock.of(self.module, self.planning.machine), list[Order]()
+        clock, chosen, steps = Clock.of(self.module, self.planning.machine), list[Order](), Steps()
         found: list[tuple[float, list[Order]]] = []
+        planned = [w.computation for w in written]
         for tail_last in (False, True) if written else (False,):
             orders = [w.order(tail_last) for w in written]
-            _reorder(written, orders)
-            found.append((timeline_seconds(self.module, clock), orders))
+            reorder(planned, orders)
+            found.append((timeline_seconds(self.module, clock, steps), orders))
         best: Candidate | None = None
         kernels = OutsideOfAttention.on(self.planning.machine)  # the same in any order
         for seconds, orders in sorted(found, key=lambda f: f[0]):
-            _reorder(written, orders)
+            reorder(planned, orders)
             new = Candidate(self.module, seconds, peak_memory(self.module, kernels))
             if best is None or new.peak < best.peak:
                 best, chosen = new, orders
             if best.peak <= limit:
                 break
         assert best is not None
-        _reorder(written, chosen)
+        reorder(planned, chosen)
         return best
 
     def _solve(self, part: _Part, room: float) -> tuple[Extract, Outcome]:
@@ -252,6 +258,7 @@ class Prepared:
         return min(found, key=lambda f: f[:2])[2:]
 
 
-def _reorder(written: Sequence[Written], orders: Sequence[Order]) -> None:
-    for w, order in zip(written, orders, strict=True):
-        w.computation.reorder(order)
+def reorder(computations: Sequence[Computation], orders: Sequence[Order]) -> None:
+    """Gives each computation its order."""
+    for computation, order in zip(computations, orders, strict=True):
+        computation.reorder(order)

@@ -15,7 +15,8 @@ The module's attributes `hloom.schedule` record the forecast, the peak and the l
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -23,7 +24,7 @@ from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
 from ...cost.memory import live_memory, peak_memory
 from ...cost.seconds import Clock
-from ...cost.timeline import timeline_seconds
+from ...cost.timeline import Steps, timeline_seconds
 from ...ir.brief import brief
 from ...ir.diagnostics import Diagnostic, Severity, fail
 from ...ir.graph.module import Module, Stage, clone_module
@@ -36,13 +37,13 @@ from .labels import labels_of
 from .listing import RULES, ListRule, ListScheduler
 from .memory_order import memory_orders
 from .orders import Order
-from .planning import Candidate, Planning, Prepared, forecast
-from .regather import regather
+from .planning import Candidate, Planning, forecast, reorder
+from .plans import Plans
 from .rematerialize import rematerialize
 from .roles import roles_of
 from .search.arrange import arrange
 from .search.best import best_schedule
-from .search.heuristics import best_of, per_tensor, saturated
+from .search.heuristics import best_of, per_tensor
 from .search.problem import Outcome
 from .sizes import Bytes, sized, timed
 
@@ -164,7 +165,7 @@ class _Choice:
         if old.peak <= limit and _recorded(self.module) == _figures(old):
             self.context.diagnostics.remark(f"{self.name}: the program is scheduled for this machine already")
             return False
-        plans = _Plans(self.planning, old)
+        plans = Plans(self.planning, old)
         usual = old.peak * self.limits.growth
         best = self._best(plans, limit) if self.memory or limit <= usual else self._unasked(plans, usual, limit)
         if self.is_thorough and best.seconds * self.limits.worth > bound:
@@ -177,15 +178,14 @@ class _Choice:
                     best = min(best, new, key=lambda state: state.rank(limit))
         if best.peak > limit and is_hard:
             self._refuse(best, limit)
-        for found in filter(None, plans.prepared.values()):
-            self._release(found[0].module, best)
+        plans.release_all(best)
         is_new = best.module is not self.module
         if is_new:
             self.module.take(best.module)
         self._record(old, best, bound)
         return is_new
 
-    def _unasked(self, plans: _Plans, usual: float, limit: float) -> Candidate:
+    def _unasked(self, plans: Plans, usual: float, limit: float) -> Candidate:
         """Returns the best program without a user's limit: one within the usual memory, unless a larger one is much
         faster.
         """
@@ -198,25 +198,20 @@ class _Choice:
         share = self.limits.worth if best.peak > usual else 1.0
         if frugal.peak <= usual and frugal.seconds * share < best.seconds:
             best, frugal = frugal, best
-        self._release(frugal.module, best)
+        plans.release(frugal.module, best)
         return best
 
-    def _best(self, plans: _Plans, limit: float) -> Candidate:
+    def _best(self, plans: Plans, limit: float) -> Candidate:
         """Returns the best program within a limit, or the closest to it."""
         best = plans.old
         for new in self._candidates(plans, limit):
             faster = new.seconds < best.seconds * self.limits.better or best.peak > limit
             if faster and new.rank(limit) < best.rank(limit):
                 best, new = new, best
-            self._release(new.module, best)
+            plans.release(new.module, best)
         return best
 
-    def _release(self, other: Module, best: Candidate) -> None:
-        """Frees the memory of a candidate that is no longer needed, unless it is the program itself."""
-        if other not in (self.module, best.module):
-            other.release()
-
-    def _listed(self, best: Candidate, plans: _Plans, limit: float) -> Candidate:
+    def _listed(self, best: Candidate, plans: Plans, limit: float) -> Candidate:
         """Returns the best of a program, its list schedules, and those of the program with small buckets. Unasked, one
         that takes more memory must be much faster.
         """
@@ -226,16 +221,20 @@ class _Choice:
             if base is None:
                 continue
             below = best.seconds * self.limits.better
-            for new in _list_schedules(base, self.planning.machine, self.limits.lists, below):
-                share = self.limits.better if new.peak <= usual else self.limits.worth
-                if new.seconds < best.seconds * share and new.rank(limit) < best.rank(limit):
-                    best, new = new, best
-                    self._release(new.module, best)
-                    break
-            self._release(base.module, best)
+            with closing(_list_schedules(base, self.planning.machine, self.limits.lists, below)) as schedules:
+                new = next((s for s in schedules if self._is_better(s, best, usual, limit)), best)
+                new = replace(new, module=clone_module(new.module)) if new is not best else best
+            best, new = new, best
+            plans.release(new.module, best)
+            if is_saturated:
+                plans.release(base.module, best)
         return best
 
-    def _candidates(self, plans: _Plans, limit: float) -> Iterator[Candidate]:
+    def _is_better(self, listed: Candidate, best: Candidate, usual: float, limit: float) -> bool:
+        share = self.limits.better if listed.peak <= usual else self.limits.worth
+        return listed.seconds < best.seconds * share and listed.rank(limit) < best.rank(limit)
+
+    def _candidates(self, plans: Plans, limit: float) -> Iterator[Candidate]:
         """Yields candidates: the plan without a limit; unless that fits, plans with ever less memory for buckets, the
         same with repeated gathers, and memory orders.
         """
@@ -309,73 +308,28 @@ class _Choice:
 
 def _list_schedules(
     base: Candidate, machine: Machine, rules: Iterable[ListRule], below: float
-) -> Iterator[Candidate]:
-    """Yields a copy of a program in the list schedules that take less than so many seconds, the fastest first."""
-    module = clone_module(base.module)
+) -> Generator[Candidate, None, None]:
+    """Yields a program in the list schedules that take less than so many seconds, the fastest first: itself, which has
+    its own order again when the generator goes on or closes.
+    """
+    module = base.module
     clock, kernels = Clock.of(module, machine), OutsideOfAttention.on(machine)
     busy = [c for c in module if any(i.op.is_collective for i in c)]
-    schedulers = [(c, ListScheduler(c, clock, roles_of(c, clock).gathers)) for c in busy]
+    given, steps = [list(c) for c in busy], Steps()
+    schedulers = [ListScheduler(c, clock, roles_of(c, clock).gathers) for c in busy]
     found: list[tuple[float, list[Order]]] = []
     for rule in rules:
-        orders = [scheduler.order(rule) for _, scheduler in schedulers]
-        for computation, order in zip(busy, orders, strict=True):
-            computation.reorder(order)
-        found.append((timeline_seconds(module, clock), orders))
-    for seconds, orders in sorted(found, key=lambda f: f[0]):
-        if seconds < below:
-            for computation, order in zip(busy, orders, strict=True):
-                computation.reorder(order)
-            done = ", ".join(filter(None, (base.done, "all ops in a new order")))
-            yield replace(base, module=module, seconds=seconds, peak=peak_memory(module, kernels), done=done)
-    module.release()  # nobody has taken it
-
-
-_Program = tuple[Prepared, int]
-"""A program to plan, and the number of values that it gathers again."""
-
-
-@brief
-@dataclass(slots=True)
-class _Plans:
-    """Plans of a program by memory limit; each analysis runs once."""
-
-    planning: Planning
-    old: Candidate
-    prepared: dict[float, _Program | None] = field(default_factory=dict[float, "_Program | None"])
-
-    def fits(self, limit: float, usual: float) -> bool:
-        """Returns whether the plan for a limit is likely to stay below a lower one."""
-        found = self._prepared(0.0)
-        return found is not None and found[0].fits(limit, usual)
-
-    def within(self, limit: float, share: float = 0.0) -> Candidate | None:
-        """Returns the plan for a limit of a program that repeats gathers of this share of the bytes; None if there is
-        nothing to plan, or to repeat.
-        """
-        found = self._prepared(share)
-        new = found[0].plan(limit) if found is not None else None
-        if new is not None and found is not None:
-            new.again = found[1]
-        return new
-
-    def saturated(self, limit: float) -> Candidate | None:
-        """Returns the plan whose buckets are just so large that latency does not matter; None if there is nothing to
-        plan.
-        """
-        found = self._prepared(0.0)
-        return found[0].by(lambda e: (e, arrange(e.problem, saturated(e.problem)))).plan(limit) if found else None
-
-    def _prepared(self, share: float) -> _Program | None:
-        if share not in self.prepared:
-            self.prepared[share] = self._prepare(share)
-        return self.prepared[share]
-
-    def _prepare(self, share: float) -> _Program | None:
-        if not share:
-            return self.planning.prepare(self.old.module, self.old.peak), 0
-        module = clone_module(self.old.module)
-        again = regather(module, Clock.of(module, self.planning.machine), share)
-        return (self.planning.prepare(module, edits=True), again) if again else None
+        orders = [scheduler.order(rule) for scheduler in schedulers]
+        reorder(busy, orders)
+        found.append((timeline_seconds(module, clock, steps), orders))
+    done = ", ".join(filter(None, (base.done, "all ops in a new order")))
+    try:
+        for seconds, orders in sorted(found, key=lambda f: f[0]):
+            if seconds < below:
+                reorder(busy, orders)
+                yield replace(base, seconds=seconds, peak=peak_memory(module, kernels), done=done)
+    finally:
+        reorder(busy, given)
 
 
 def _figures(state: Candidate) -> dict[str, str]:
