@@ -79,16 +79,20 @@ class _Bounds:
         heads, tails, path = _longest(computation, seconds)
         jobs: dict[str, list[_Job]] = {COMPUTE: []}
         shared: dict[tuple[str, Hashable], _Job] = {}
-        for i in computation:
-            job = _Job(heads[i], seconds[i], tails[i])
+        for i, own in seconds.items():
+            if not i.op.is_collective and not i.op.is_control:
+                if own:
+                    jobs[COMPUTE].append(_Job(heads[i], own, tails[i]))
+                continue
+            job = _Job(heads[i], own, tails[i])
             if (inner := collective_in(i)) is None:
                 jobs[COMPUTE].append(job)
                 for engine, busy in self._nested(i).items():
                     jobs.setdefault(engine, []).append(job._replace(seconds=busy))
                 continue
-            latency = min(self.clock.latency(inner), seconds[i])
+            latency = min(self.clock.latency(inner), own)
             for engine in self.clock.engines(inner):
-                jobs.setdefault(engine, []).append(job._replace(seconds=seconds[i] - latency))
+                jobs.setdefault(engine, []).append(job._replace(seconds=own - latency))
                 key = engine, (inner.op, groups_of(inner))
                 other = shared.get(key, job)
                 shared[key] = _Job(min(job.head, other.head), latency, min(job.tail, other.tail))
@@ -105,10 +109,10 @@ class _Bounds:
 
     def _seconds(self, instruction: Instruction) -> float:
         """Returns the least seconds from the start of an instruction until its result is there."""
+        if not instruction.op.is_control and not instruction.op.is_collective:
+            return self.clock.parts(instruction).compute
         if collective_in(instruction) is not None:
             return self.clock.started(instruction)
-        if not instruction.op.is_control:
-            return self.clock.parts(instruction).compute
         return trips_of(instruction) * sum(self.of(c).seconds for c in self._called(instruction))
 
     def _called(self, instruction: Instruction) -> list[Computation]:
@@ -143,19 +147,21 @@ _Lengths = dict[Instruction, float]
 def _longest(computation: Computation, seconds: _Lengths) -> tuple[_Lengths, _Lengths, list[Instruction]]:
     """Returns the longest paths to the start of each instruction and from its end, and the longest of all."""
     needs = dependences(list(computation))
-    heads = dict.fromkeys(needs, 0.0)
-    tails = heads.copy()
-    last: dict[Instruction, Instruction] = {}
+    heads, ends, last = _Lengths(), _Lengths(), dict[Instruction, Instruction]()
+    tails = dict.fromkeys(needs, 0.0)
     for i, before in needs.items():
+        head = 0.0
         for p in before:
-            if heads[p] + seconds[p] > heads[i] and _waits(i, p):
-                heads[i], last[i] = heads[p] + seconds[p], p
+            if ends[p] > head and _waits(i, p):
+                head, last[i] = ends[p], p
+        heads[i], ends[i] = head, head + seconds[i]
     for i in reversed(needs):
+        tail = seconds[i] + tails[i]
         for p in needs[i]:
-            if _waits(i, p):
-                tails[p] = max(tails[p], seconds[i] + tails[i])
+            if tail > tails[p] and _waits(i, p):
+                tails[p] = tail
     path: list[Instruction] = []
-    step = max(needs, key=lambda i: heads[i] + seconds[i], default=None)
+    step = max(needs, key=ends.__getitem__, default=None)
     while step is not None:
         path.append(step)
         step = last.get(step)

@@ -17,7 +17,7 @@ Instructions without time come before the first one that needs them.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -68,14 +68,15 @@ class ListScheduler:
         self.clock, self.gathers = clock, frozenset(gathers)
         self.instructions = list(computation)
         self.needs = dependences(self.instructions)
+        self.emission = Emission(self.instructions, self.needs)
         self.jobs = self._jobs()
 
     def order(self, rule: ListRule) -> Order:
         """Returns the order by a rule."""
-        emission = Emission(self.instructions, self.needs)
-        emission.emit([self.jobs[n].instruction for n in _Run(self.jobs, self.gathers, rule).order()])
-        emission.emit(self.instructions)
-        return emission.order
+        self.emission.begin()
+        self.emission.emit([self.jobs[n].instruction for n in _Run(self.jobs, self.gathers, rule).order()])
+        self.emission.emit(self.instructions)
+        return self.emission.order
 
     def _jobs(self) -> list[_Job]:
         """Returns the jobs in order, with their dependences through instructions that take no time."""
@@ -127,11 +128,12 @@ class _Run:
         self.unread = {n: len(job.after) for n, job in enumerate(jobs) if job.instruction in gathers}
         self.waiting: list[tuple[float, int]] = []
         self.computes: list[int] = []
+        self.pending = 0  # collectives in `starts`
         self.starts: dict[tuple[tuple[str, ...], bool], list[int]] = {}
 
-    def order(self) -> Iterator[int]:
-        """Yields the numbers of the jobs in the order of their starts."""
-        jobs, waiting = self.jobs, self.waiting
+    def order(self) -> list[int]:
+        """Returns the numbers of the jobs in the order of their starts."""
+        jobs, waiting, place, found = self.jobs, self.waiting, self.place, list[int]()
         waits, ready = [len(job.before) for job in jobs], [0.0] * len(jobs)
         is_patient = self.rule.patience > 0  # others at the top of the heap count
         blocked = [n for n, count in enumerate(waits) if not count]
@@ -140,9 +142,9 @@ class _Run:
                 if ready[n] <= self.now and not is_patient:
                     self._put(n)
                 else:
-                    heappush(waiting, (ready[n], self.place[n]))
+                    heappush(waiting, (ready[n], place[n]))
             number = self._next()
-            yield number
+            found.append(number)
             end, blocked = self._end(number), list[int]()
             for n in jobs[number].after:
                 if ready[n] < end:
@@ -150,6 +152,7 @@ class _Run:
                 waits[n] -= 1
                 if not waits[n]:
                     blocked.append(n)
+        return found
 
     def _release(self) -> None:
         """Moves the jobs whose operands are there to their heaps."""
@@ -158,13 +161,17 @@ class _Run:
 
     def _put(self, number: int) -> None:
         """Puts a job whose operands are there into its heap."""
-        engines = self.jobs[number].engines
-        heap = self.starts.setdefault((engines, number in self.unread), []) if engines else self.computes
+        engines, heap = self.jobs[number].engines, self.computes
+        if engines:
+            heap = self.starts.setdefault((engines, number in self.unread), [])
+            self.pending += 1
         heappush(heap, self.place[number])
 
     def _next(self) -> int:
         """Chooses the next job: a collective whose engines are free in time, else a computation, else a stall."""
         self._release()
+        if self.computes and not self.pending and not self.rule.patience:
+            return self.urgent[heappop(self.computes)]
         first = self.jobs[self.urgent[self.computes[0]]] if self.computes else None
         until = self.now + (first.seconds if first is not None else 0.0)
         if (started := self._start(until)) is not None:
@@ -193,7 +200,10 @@ class _Run:
                 continue
             if forced or (self._is_free(engines, until) and (not is_gather or self._has_room(heap[0]))):
                 found = heap
-        return self.urgent[heappop(found)] if found else None
+        if found is None:
+            return None
+        self.pending -= 1
+        return self.urgent[heappop(found)]
 
     def _is_free(self, engines: tuple[str, ...], until: float) -> bool:
         return all((free := self.free.get(engine, 0.0)) <= self.now or free < until for engine in engines)

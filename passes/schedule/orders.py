@@ -26,16 +26,17 @@ Order = list[Instruction]
 Needs = Mapping[Instruction, Sequence[Instruction]]
 
 
-def dependences(order: Sequence[Instruction]) -> dict[Instruction, list[Instruction]]:
+def dependences(order: Sequence[Instruction]) -> dict[Instruction, Sequence[Instruction]]:
     """Returns the dependences of each instruction: operands, control predecessors, for an effect the previous effect.
     """
-    found: dict[Instruction, list[Instruction]] = {}
+    found: dict[Instruction, Sequence[Instruction]] = {}
     last: Instruction | None = None
     for i in order:
         needed = i.needs
-        found[i] = list(dict.fromkeys(needed) if len(needed) > 1 else needed)
+        found[i] = needed if len(needed) < 2 else list(dict.fromkeys(needed))
         if is_anchored(i):
-            found[i] += [last] if last is not None and last not in found[i] else []
+            if last is not None and last not in found[i]:
+                found[i] = [*found[i], last]
             last = i
     return found
 
@@ -98,12 +99,17 @@ class Emission:
 
     def __init__(self, instructions: Sequence[Instruction], needs: Needs | None = None) -> None:
         self._needs = dependences(instructions) if needs is None else needs
-        self._found: dict[Instruction, None] = {i: None for i in instructions if i.op.role is Role.PARAMETER}
+        self._parameters = [i for i in instructions if not i.operands and i.op.role is Role.PARAMETER]
+        self._found: dict[Instruction, None] = dict.fromkeys(self._parameters)
 
     @property
     def order(self) -> Order:
         """The order so far."""
         return list(self._found)
+
+    def begin(self) -> None:
+        """Begins another order of the same instructions."""
+        self._found = dict.fromkeys(self._parameters)
 
     def emit(self, instructions: Iterable[Instruction]) -> None:
         """Appends instructions that are not there yet, each after its dependences."""

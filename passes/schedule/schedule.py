@@ -165,9 +165,10 @@ class _Choice:
         if old.peak <= limit and _recorded(self.module) == _figures(old):
             self.context.diagnostics.remark(f"{self.name}: the program is scheduled for this machine already")
             return False
-        plans = Plans(self.planning, old)
-        usual = old.peak * self.limits.growth
-        best = self._best(plans, limit) if self.memory or limit <= usual else self._unasked(plans, usual, limit)
+        plans, best = Plans(self.planning, old), old
+        if old.peak > limit or old.seconds * self.limits.better > bound:  # else no plan is so much faster
+            usual = old.peak * self.limits.growth
+            best = self._best(plans, limit) if self.memory or limit <= usual else self._unasked(plans, usual, limit)
         if self.is_thorough and best.seconds * self.limits.worth > bound:
             best = self._listed(best, plans, limit)
         if self.is_tight and is_hard and self.is_thorough:
