@@ -46,12 +46,12 @@ class KnownAttention:
     """The attention kernels on a machine, found once for each computation; none where it has no such kernels."""
 
     def __init__(self, machine: Machine) -> None:
-        self._has_kernels = bool(machine.attention)
+        self.has_kernels = bool(machine.attention)
         self._kernels: dict[Computation, AttentionKernels] = {}
 
     def of(self, computation: Computation | None) -> AttentionKernels:
         """Returns the kernels of a computation."""
-        if computation is None or not self._has_kernels:
+        if computation is None or not self.has_kernels:
             return NO_KERNELS
         if computation not in self._kernels:
             self._kernels[computation] = attention_kernels(computation)

@@ -8,11 +8,12 @@ most as many as its other operands have. A fusion reads its parameters and write
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
 
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.interfaces import PassesOn, memory
-from ..ir.graph.op import Role
+from ..ir.graph.op import AnyOp, Role
 from ..ir.ops.conversion import Copy
 from .uses import algebra, overwritten
 from .work import is_contraction
@@ -29,11 +30,10 @@ def touched(
     `is_stored` decides whether a value lies in memory; by default all do. Of the instructions of one `nest` of loops
     that read a value as a whole, the first one reads it for all; what the nest makes need not be read.
     """
-    op = instruction.op
-    if op.role is Role.FUSION:
-        return _fusion(instruction)
-    if op.role in _STRUCTURE or memory(op).is_view or op.is_collective or op.is_control or op.interface(PassesOn):
+    if _touches_nothing(instruction.op):
         return 0
+    if instruction.op.role is Role.FUSION:
+        return _fusion(instruction)
     read = [n for n, operand in enumerate(instruction.operands) if is_stored(operand)]
     if not _moves(instruction):
         read = [n for n in read if reads_first(instruction, n, nest)]
@@ -60,6 +60,12 @@ def reads_first(
 
 def _moves(instruction: Instruction) -> bool:
     return algebra(instruction) is Algebra.MOVE
+
+
+@cache
+def _touches_nothing(op: AnyOp) -> bool:
+    is_moved = op.role in _STRUCTURE or memory(op).is_view or op.is_collective or op.is_control
+    return op.role is not Role.FUSION and (is_moved or op.interface(PassesOn) is not None)
 
 
 def _read(instruction: Instruction, numbers: Sequence[int]) -> int:

@@ -77,7 +77,7 @@ class Clock:
         kernels: Callable[[Instruction], float | None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.machine, self.devices = machine.of_devices(devices), devices
-        self._stored = Stored() if machine.fuses else None
+        self._stored, self._joins = Stored() if machine.fuses else None, machine.epilogues
         self._attention = KnownAttention(machine)
         self._epilogues: dict[Computation, Epilogues] = {}
         self._parts: dict[Instruction, Seconds] = {}
@@ -138,7 +138,7 @@ class Clock:
 
     def is_stored(self, value: Instruction) -> bool:
         """Whether a value lies in memory: neither fused into its readers nor inside of a kernel."""
-        found = self._around(value).stored.get(value)
+        found = self._around(value).stored.get(value) if self._joins else None
         return self._is_written(value) if found is None else found
 
     def is_joined(self, instruction: Instruction) -> bool:
@@ -151,11 +151,13 @@ class Clock:
 
     def _is_written(self, value: Instruction) -> bool:
         """Whether a value lies in memory if products write their own results."""
-        return (self._stored is None or self._stored(value)) and value not in self._attention.of(value.parent).inside
+        if self._stored is not None and not self._stored(value):
+            return False
+        return not self._attention.has_kernels or value not in self._attention.of(value.parent).inside
 
     def _around(self, value: Instruction) -> Epilogues:
         """Returns the kernels of products around a value; none where the machine has no such kernels."""
-        if not self.machine.epilogues or value.parent is None:
+        if not self._joins or value.parent is None:
             return NO_EPILOGUES
         if value.parent not in self._epilogues:
             self._epilogues[value.parent] = epilogues(value.parent, self._is_written)
@@ -168,7 +170,7 @@ class Clock:
             kernels = self._around(instruction)
             inside = (instruction, *kernels.members.get(instruction, ()))
             hosted = instruction in kernels.hosts
-            found = 0 if hosted else sum(touched(one, self.is_stored, self.together) for one in inside)
+            found = 0 if hosted else sum([touched(one, self.is_stored, self.together) for one in inside])
             self._touched[instruction] = found
         return found
 
