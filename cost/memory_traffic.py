@@ -7,7 +7,7 @@ most as many as its other operands have. A fusion reads its parameters and write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 from ..ir.graph.algebra import Algebra
@@ -16,50 +16,21 @@ from ..ir.graph.interfaces import PassesOn, memory
 from ..ir.graph.op import AnyOp, Role
 from ..ir.ops.conversion import Copy
 from .uses import algebra, overwritten
-from .work import is_contraction
 
 _STRUCTURE = frozenset({Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT})
 
 
-def touched(
-    instruction: Instruction, is_stored: Callable[[Instruction], bool] = lambda _: True,
-    nest: Callable[[Instruction], Collection[Instruction]] = lambda value: (value,),
-) -> int:
+def touched(instruction: Instruction, is_stored: Callable[[Instruction], bool] = lambda _: True) -> int:
     """Returns the bytes that one execution of an instruction reads and writes, without those of its callees.
 
-    `is_stored` decides whether a value lies in memory; by default all do. Of the instructions of one `nest` of loops
-    that read a value as a whole, the first one reads it for all; what the nest makes need not be read.
+    `is_stored` decides whether a value lies in memory; by default all do.
     """
     if _touches_nothing(instruction.op):
         return 0
     if instruction.op.role is Role.FUSION:
         return _fusion(instruction)
     read = [n for n, operand in enumerate(instruction.operands) if is_stored(operand)]
-    if not _moves(instruction):
-        read = [n for n in read if reads_first(instruction, n, nest)]
     return _read(instruction, read) + (_written(instruction) if is_stored(instruction) else 0)
-
-
-def reads_first(
-    instruction: Instruction, number: int, nest: Callable[[Instruction], Collection[Instruction]]
-) -> bool:
-    """Whether an op that reads operands as a whole is the one that reads this operand for its nest of loops, which does
-    not make it. A product reads both operands for itself.
-    """
-    if is_contraction(instruction):
-        return True
-    value, together = instruction.operands[number], nest(instruction)
-    if len(together) > 1:
-        if nest(value) is together:
-            return False
-        if len(value.users) > 1:
-            first = next(user for user in value.users if nest(user) is together and not _moves(user))
-            return first is instruction and instruction.operands.index(value) == number
-    return instruction.operands.index(value) == number
-
-
-def _moves(instruction: Instruction) -> bool:
-    return algebra(instruction) is Algebra.MOVE
 
 
 @cache
@@ -72,7 +43,7 @@ def _read(instruction: Instruction, numbers: Sequence[int]) -> int:
     """Returns the bytes that an instruction reads of these operands."""
     kept, operands = overwritten(instruction), instruction.operands
     sizes = [operands[n].shape.byte_size for n in numbers if n not in kept]
-    if sizes and _moves(instruction):
+    if sizes and algebra(instruction) is Algebra.MOVE:
         most = instruction.shape.byte_size
         return sum([min(size, most) for size in sizes])
     return sum(sizes)

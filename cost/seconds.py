@@ -169,8 +169,7 @@ class Clock:
         if found is None:
             kernels = self._around(instruction)
             inside = (instruction, *kernels.members.get(instruction, ()))
-            hosted = instruction in kernels.hosts
-            found = 0 if hosted else sum([touched(one, self.is_stored, self.together) for one in inside])
+            found = 0 if instruction in kernels.hosts else sum([touched(one, self.is_stored) for one in inside])
             self._touched[instruction] = found
         return found
 

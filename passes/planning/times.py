@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from ...cost.attention import KnownAttention
 from ...cost.machine import SECOND, Machine
-from ...cost.memory_traffic import reads_first
 from ...cost.products import ProductSizes
 from ...cost.seconds import Clock
 from ...cost.uses import algebra, overwritten
@@ -107,12 +106,9 @@ class Times:
                 total += size
         if count == len(instruction.operands):
             for number, operand in enumerate(instruction.operands):
-                if number in kept or not self._clock.is_stored(operand):
-                    continue
-                if algebra(instruction) is Algebra.MOVE:
-                    total += np.minimum(held[number], written)
-                elif reads_first(instruction, number, self._clock.together):
-                    total += held[number]
+                if number not in kept and self._clock.is_stored(operand):
+                    moved = algebra(instruction) is Algebra.MOVE
+                    total += np.minimum(held[number], written) if moved else held[number]
         if self._clock.is_stored(instruction):
             others = [held[n] for n in range(count) if n not in kept]
             total += np.minimum(written, sum(others, np.zeros(len(rows)))) if len(others) < count else written

@@ -73,7 +73,7 @@ def test_by_hand() -> None:
     assert found.work == 0  # the product waits for memory: 512 ns of multiply-adds, 896 of bytes
     row, index = 256, 4
     update = row + index + (row + 2 * index)  # writes at most as much as its smaller operands have
-    trip = (row + index + row) + update + (4 + 1)  # the condition compares a number with itself
+    trip = (row + index + row) + update + (4 + 4 + 1)  # the condition compares two numbers
     assert found.memory == pytest.approx((3 * trip + 4 * (8 * 16 + 16 * 4 + 8 * 4)) * 1e-9)
     assert found.seconds == found.collectives + found.memory + found.work
     slower = forecast(module, parse_machine("work=f32:0.5G;memory=1GB", LINKS))
