@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from .report.forecast import forecast as forecast
     from .report.html.document import Page as Page
     from .report.html.document import page as page
+    from .report.xla_memory import xla_memory as xla_memory
     from .runtime import RankFailed as RankFailed
     from .runtime import checkpoint as checkpoint
     from .runtime import evaluate as evaluate
@@ -195,6 +196,7 @@ _PLACES = {
     "forecast": "report.forecast:forecast",
     "Page": "report.html.document:Page",
     "page": "report.html.document:page",
+    "xla_memory": "report.xla_memory:xla_memory",
     "RankFailed": "runtime:RankFailed",
     "evaluate": "runtime:evaluate",
     "run": "runtime:run",

@@ -12,7 +12,7 @@ from ..cost.layout import MeshLayout
 from ..driver.native_clock import native_clock
 from ..driver.stages import to_local, to_scheduled
 from ..ir.graph.module import clone_module
-from ..report.forecast import StepForecast, forecast_of, forecast_text
+from ..report.forecast import StepForecast, forecast_of, forecast_text, memory_by_xla
 from ..report.schedule import critical_table
 from .common import context_for, report
 from .exit_codes import EXIT_OK
@@ -34,7 +34,8 @@ def forecast(args: argparse.Namespace) -> int:
     with working("simulating the order"):
         as_run = native_clock(local, context.machine)
         local, clock = (local, None) if as_run is None else as_run
-        found = forecast_of(local, context.machine, whole, args.batch_of, clock)
+        memory = memory_by_xla(local, context.machine)
+        found = forecast_of(local, context.machine, whole, args.batch_of, clock, memory)
     if args.json:
         print_json(_json(local.name, found))
         return EXIT_OK

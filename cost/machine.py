@@ -89,6 +89,11 @@ class Machine(Protocol):
         """Whether a product and the ops on elements after it are one kernel (`cost.epilogues`)."""
         return False
 
+    @property
+    def compiles_by_xla(self) -> bool:
+        """Whether forecasts state the memory that XLA for CPUs allocates, not that of the kernels that they time."""
+        return False
+
     def of_devices(self, count: int) -> Machine:
         """Returns the machine for a program on this many devices, whose links may depend on it."""
         return self
@@ -159,7 +164,8 @@ class Cluster(KeptHash, Machine):
     costs what was measured. Others cost what the best algorithm takes (`cost.algorithms`) if the links have steps, what
     `cost.rails` says if they are rails, else latency and bandwidth of the slowest link. Programs are `fused` before
     they run, or run op by op. `products` says what share of the rate matrix products reach, `attention_share` is that
-    of a kernel for attention, 0 without one. By `has_epilogues` ops on elements join the kernel of a product.
+    of a kernel for attention, 0 without one. By `has_epilogues` ops on elements join the kernel of a product. By
+    `has_xla_memory` forecasts state the memory that XLA for CPUs allocates.
     `native_speed` is that of native code where such runs the programs. By `torus_engines` each axis of a torus of known
     shape is an engine of its own. `known_error` is the largest error of forecasts that were compared with steps, 0 if
     none were.
@@ -179,6 +185,7 @@ class Cluster(KeptHash, Machine):
     products: ProductSpeed = AT_RATE
     attention_share: float = 0.0
     has_epilogues: bool = False
+    has_xla_memory: bool = False
     known_error: float = 0.0
     torus_engines: bool = False
     native_speed: NativeSpeed = UNKNOWN
@@ -208,6 +215,10 @@ class Cluster(KeptHash, Machine):
     @property
     def epilogues(self) -> bool:
         return self.has_epilogues
+
+    @property
+    def compiles_by_xla(self) -> bool:
+        return self.has_xla_memory
 
     @property
     def native(self) -> NativeSpeed:

@@ -15,8 +15,9 @@
     bandwidth = "368 GB/s"
     source = "fit"
 
-`[memory]` also has `reserve`, the share that programs must leave free. `[compute]` has `launch`, the time of an op in
-addition to its bytes or work; `overlap`, the speed of computation while a collective runs; `attention`, the share of
+`[memory]` also has `reserve`, the share that programs must leave free; `xla = true` says that forecasts state the
+memory that XLA for CPUs allocates, not that of the kernels that they time. `[compute]` has `launch`, the time of an op
+in addition to its bytes or work; `overlap`, the speed of computation while a collective runs; `attention`, the share of
 the rate that a kernel for attention reaches; `fuses = false` says that programs run op by op, `epilogues = true` that a
 product and the ops on elements after it are one kernel. `[products]` are those of `cost.products`, `[native]` has the
 seconds of `cost.native_speed`, and `error` in `[forecast]` is the largest of forecasts that were compared with steps.
@@ -64,7 +65,9 @@ SINGLE = {
 }
 """The numbers of a machine by table and key: the field of `Cluster`, or of one of its fields, and what they count."""
 
-FLAGS = {("compute", "fuses"): "fused", ("compute", "epilogues"): "has_epilogues"}
+FLAGS = {
+    ("memory", "xla"): "has_xla_memory", ("compute", "fuses"): "fused", ("compute", "epilogues"): "has_epilogues",
+}  # fmt: skip
 """The facts of a machine by table and key: the field of `Cluster`."""
 
 TORUS = "torus"

@@ -9,10 +9,11 @@ value; fragmentation may add to it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ..ir.analysis.awaited import first_leaves
 from ..ir.analysis.buffers import body_of
 from ..ir.analysis.liveness import Buffer, Kernels, Lives, Pairs, lives_of, state_pairs
 from ..ir.brief import brief
@@ -71,6 +72,10 @@ class LiveMemory(InNotebooks):
     buffers: tuple[LiveBuffer, ...]
 
 
+Arrange = Callable[[Lives, Pairs], None]
+"""Changes the buffers of a computation, given the pairs of leaves that end in the same memory."""
+
+
 @checked
 def live_memory(module: Module, kernels: Kernels | None = None) -> LiveMemory:
     """Returns the live memory of a program: of a device if it is partitioned, else of one device that runs all of it.
@@ -78,7 +83,12 @@ def live_memory(module: Module, kernels: Kernels | None = None) -> LiveMemory:
     The order of the instructions is that of the text. Dynamic dimensions count with their bounds. By default all
     values take memory; `kernels` such as a `Clock` tell those that ops of one kernel hand on.
     """
-    reached, lives, pairs = _analysed(module, kernels)
+    return arranged_memory(module, kernels, lambda lives, pairs: None)
+
+
+def arranged_memory(module: Module, kernels: Kernels | None, arrange: Arrange) -> LiveMemory:
+    """Returns the live memory where `arrange` has changed the buffers of each computation, callees first."""
+    reached, lives, pairs = _analysed(module, kernels, arrange)
     return _described(module, lives, _constants(reached), pairs)
 
 
@@ -105,17 +115,18 @@ def _constants(reached: Iterable[Computation]) -> list[Instruction]:
     return [i for c in reached for i in c if i.op.role is Role.CONSTANT]
 
 
-def _analysed(module: Module, kernels: Kernels | None = None) -> tuple[Iterable[Computation], Lives, Pairs]:
+def _analysed(
+    module: Module, kernels: Kernels | None = None, arrange: Arrange = lambda lives, pairs: None
+) -> tuple[Iterable[Computation], Lives, Pairs]:
     """Returns the computations that control flow reaches, the entry's buffers, and the donated leaves."""
     reached, loops = _reached(module)
     lives: dict[Computation, Lives] = {}
     pairs = _donated(module)
     for computation in (c for c in module.callees_first() if c in reached):
-        if computation is module.entry:
-            lives[computation] = lives_of(computation, lives, pairs, kernels)
-        else:
-            loop = loops.get(computation)
-            lives[computation] = lives_of(computation, lives, state_pairs(loop) if loop else (), kernels)
+        loop = loops.get(computation)
+        own = pairs if computation is module.entry else state_pairs(loop) if loop else ()
+        lives[computation] = lives_of(computation, lives, own, kernels)
+        arrange(lives[computation], own)
     return reached, lives[module.entry], pairs
 
 
@@ -156,9 +167,11 @@ def _donated(module: Module) -> Pairs:
 
     sizes = [leaf.byte_size for p in parameters for leaf in p.shape.leaves()]
     wanted = [leaf.byte_size for leaf in root.leaves()]
+    arrays = {str(n): first for n, (first, e) in enumerate(zip(first_leaves(root), root.elements)) if e.is_array}
     pairs: dict[int, int] = {}
     for alias in aliases(module.input_output_alias):
-        given, result = number(alias.operand, alias.part), leaf_number(root, alias.result)
+        given, result = number(alias.operand, alias.part), arrays.get(alias.result.strip())
+        result = leaf_number(root, alias.result) if result is None else result
         if given is not None and result is not None and sizes[given] == wanted[result]:
             pairs[result] = given
     free: dict[int, list[int]] = {}
@@ -191,7 +204,9 @@ def _described(module: Module, lives: Lives, constants: list[Instruction], pairs
 
 
 def _leaves(kind: str, instructions: list[Instruction]) -> list[LiveBuffer]:
-    return [_buffer(kind, i, n, leaf) for i in instructions for n, leaf in enumerate(i.shape.leaves())]
+    return [
+        _buffer(kind, i, n, leaf, leaf.byte_size) for i in instructions for n, leaf in enumerate(i.shape.leaves())
+    ]
 
 
 def _temporary(buffer: Buffer, entry: Computation) -> LiveBuffer:
@@ -200,7 +215,8 @@ def _temporary(buffer: Buffer, entry: Computation) -> LiveBuffer:
         op_name, source = _origin(buffer.instruction)
         return LiveBuffer("temporary", name, "", buffer.size, op_name, source)
     kind = "result" if buffer.is_result and buffer.instruction.parent is entry else "temporary"
-    return _buffer(kind, buffer.instruction, buffer.leaf, _leaf_shapes(buffer.instruction.shape)[buffer.leaf])
+    shape = _leaf_shapes(buffer.instruction.shape)[buffer.leaf]
+    return _buffer(kind, buffer.instruction, buffer.leaf, shape, buffer.size)
 
 
 @lru_cache(maxsize=64)
@@ -208,9 +224,9 @@ def _leaf_shapes(shape: Shape) -> tuple[Shape, ...]:
     return tuple(shape.leaves())
 
 
-def _buffer(kind: str, instruction: Instruction, leaf: int, shape: Shape) -> LiveBuffer:
+def _buffer(kind: str, instruction: Instruction, leaf: int, shape: Shape, size: int) -> LiveBuffer:
     name = f"{instruction.name}[{leaf}]" if instruction.shape.is_tuple else instruction.name
-    return LiveBuffer(kind, name, str(shape.without_layout()), shape.byte_size, *_origin(instruction))
+    return LiveBuffer(kind, name, str(shape.without_layout()), size, *_origin(instruction))
 
 
 def _origin(instruction: Instruction) -> tuple[str, str]:

@@ -12,9 +12,8 @@ from functools import cache
 
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.interfaces import PassesOn, memory
+from ..ir.graph.interfaces import Movement, PassesOn, memory
 from ..ir.graph.op import AnyOp, Role
-from ..ir.ops.conversion import Copy
 from .uses import algebra, overwritten
 
 _STRUCTURE = frozenset({Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT})
@@ -85,4 +84,6 @@ def _source(value: Instruction) -> Instruction:
 
 def _is_view(instruction: Instruction) -> bool:
     """Whether an instruction of a fusion costs nothing: a view, or a copy."""
-    return (memory(instruction.op).is_view or isinstance(instruction.op, Copy)) and bool(instruction.operands)
+    op = instruction.op
+    is_copy = op.is_elementwise and op.interface(Movement) is not None and op.algebra is Algebra.MOVE
+    return (memory(op).is_view and bool(instruction.operands)) or (is_copy and len(instruction.operands) == 1)

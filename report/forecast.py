@@ -16,7 +16,7 @@ from ..cost.attention import attention_kernels
 from ..cost.bubbles import bubbles
 from ..cost.layout import MeshLayout, best_layout
 from ..cost.machine import DEFAULT, SECOND, Machine
-from ..cost.memory import live_memory
+from ..cost.memory import LiveMemory, live_memory
 from ..cost.presets import as_machine
 from ..cost.runs import runs
 from ..cost.seconds import Clock
@@ -38,6 +38,7 @@ from ..passes.scheduling import schedule
 from .columns import columns
 from .memory import buffers_table
 from .schedule import Schedule, schedule_of
+from .xla_memory import xla_memory
 
 _AGAIN = "rematted_computation"  # in JAX's name of an op of the backward pass
 _BUFFERS = 5
@@ -104,17 +105,24 @@ def forecast(module: Module, machine: Machine | str = DEFAULT, *, memory: int = 
         partition(local, context)
     if not local.has_schedule:
         schedule(local, context, memory)
-    return forecast_of(local, context.machine, module, batch_of)
+    return forecast_of(local, context.machine, module, batch_of, memory=memory_by_xla(local, context.machine))
+
+
+def memory_by_xla(local: Module, machine: Machine) -> LiveMemory | None:
+    """Returns the memory of a program that XLA for CPUs compiles; None where the machine runs it otherwise."""
+    return xla_memory(local) if machine.compiles_by_xla else None
 
 
 def forecast_of(
-    local: Module, machine: Machine, whole: Module, batch_of: str = "", clock: Clock | None = None
-) -> StepForecast:
+    local: Module, machine: Machine, whole: Module, batch_of: str = "", clock: Clock | None = None,
+    memory: LiveMemory | None = None,
+) -> StepForecast:  # fmt: skip
     """Returns the forecast of a per-device program in its order. `whole` is the program before partitioning, or the
-    same one. `clock` has its times, if they are known. Raises CompileError if it has no parameter `batch_of`.
+    same one. `clock` has its times and `memory` that of a device, if they are known. Raises CompileError if it has no
+    parameter `batch_of`.
     """
     clock = clock or Clock.of(local, machine)
-    found = schedule_of(local, machine, clock, live_memory(local, clock))
+    found = schedule_of(local, machine, clock, memory or live_memory(local, clock))
     once = clock.serial(local.entry)
     waits: dict[str, float] = {}
     for c in found.collectives:

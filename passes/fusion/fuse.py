@@ -49,7 +49,7 @@ class FusionPass(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         changed, sizes = False, BlockSizes(self.least, self.rows, self.streamed)
         for computation in computations_run(module):
-            changed |= _without_tuples(computation)
+            changed |= without_tuples(computation)
         for computation in computations_run(module) if self.blocks else ():
             changed |= _in_blocks(computation, Blocks(computation, module.has_schedule, sizes), context)
         if changed:
@@ -82,7 +82,7 @@ def _in_blocks(computation: Computation, blocks: Blocks, context: PassContext) -
     return blocks.make()
 
 
-def _without_tuples(computation: Computation) -> bool:
+def without_tuples(computation: Computation) -> bool:
     """Forwards the operands of a tuple to the readers of its elements, which inlined calls leave."""
     changed = False
     for element in list(computation):
