@@ -11,7 +11,8 @@ Instructions with effects keep their order.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from ...cost.seconds import Clock
@@ -125,9 +126,16 @@ class Emission:
                 else:
                     found[stack.pop()] = None
 
-    def is_ready(self, instruction: Instruction) -> bool:
-        """Whether all dependences of an instruction are in the order."""
-        return all(map(self._found.__contains__, self._needs[instruction]))
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def latest(self, count: int) -> Iterator[Instruction]:
+        """Returns the last instructions of the order, the last one first."""
+        return islice(reversed(self._found), count)
+
+    def missing(self, instruction: Instruction) -> Instruction | None:
+        """Returns a dependence of an instruction that is not in the order; None if all are."""
+        return next((o for o in self._needs[instruction] if o not in self._found), None)
 
     def emit_ready(self, instructions: Iterable[Instruction]) -> list[Instruction]:
         """Appends the instructions whose dependences are in the order, and returns the others."""

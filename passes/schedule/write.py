@@ -6,7 +6,8 @@ are computed, which awaits them; or all of these come at the end (`tail_last`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
+from heapq import heappop, heappush
 
 from ...ir.graph.instruction import Instruction
 from .combining import combine, is_combinable, key_of
@@ -93,7 +94,7 @@ class Written:
         for i in base:
             if i in self.rank:
                 tail[self.rank[i]].append(i)
-        closed = dict(enumerate(self.reductions))  # nothing that follows from these buckets can be computed yet
+        waiting = _Waiting(work, self.reductions, tail)
         buckets = iter(self.buckets)
         segments = iter(self.extract.segments)
         for action in self.plan:
@@ -101,12 +102,56 @@ class Written:
                 work.emit(next(segments))
                 continue
             if action.kind is ActionKind.REDUCE and not tail_last:
-                closed = {n: bucket for n, bucket in closed.items() if not any(map(work.is_ready, bucket))}
-                for number, waiting in enumerate(tail):
-                    if number not in closed:
-                        tail[number] = work.emit_ready(waiting)
+                waiting.emit_ready()
             work.emit(next(buckets))
         work.emit(i for i in base if i not in self.rank)
         for rest in tail:
             work.emit(rest)
         return work.order
+
+
+class _Waiting:
+    """What follows from reductions, by the number of the last bucket that it needs. Once a member of the bucket can be
+    computed, it is emitted when its dependences are there.
+
+    Each of those that wait is noted with one dependence that is not there yet, so only what may have become ready is
+    looked at again.
+    """
+
+    def __init__(self, work: Emission, buckets: Sequence[Bucket], tail: list[list[Instruction]]) -> None:
+        self.work, self.buckets, self.tail = work, buckets, tail
+        self.closed = set(range(len(buckets)))
+        self.changed = set(self.closed)  # numbers to look at again
+        self.waits: dict[Instruction, set[int]] = {}
+        self.seen = len(work)
+
+    def emit_ready(self) -> None:
+        """Emits what is ready, bucket by bucket."""
+        self._note()
+        for number in self.changed & self.closed:
+            missing = [self.work.missing(i) for i in self.buckets[number]]
+            if None in missing:
+                self.closed.discard(number)
+            else:
+                self._wait(number, missing)
+        numbers = sorted(self.changed - self.closed)
+        while numbers:
+            number = heappop(numbers)
+            self.tail[number] = self.work.emit_ready(self.tail[number])
+            self._wait(number, map(self.work.missing, self.tail[number]))
+            for other in self._note():
+                if other > number and other not in self.closed:
+                    heappush(numbers, other)
+
+    def _wait(self, number: int, missing: Iterable[Instruction | None]) -> None:
+        self.changed.discard(number)
+        for instruction in missing:
+            if instruction is not None:
+                self.waits.setdefault(instruction, set()).add(number)
+
+    def _note(self) -> set[int]:
+        """Returns the numbers that have changed since the last time."""
+        count, self.seen = len(self.work) - self.seen, len(self.work)
+        found = {n for i in self.work.latest(count) for n in self.waits.pop(i, ())} - self.changed
+        self.changed |= found
+        return found
