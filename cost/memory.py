@@ -122,7 +122,8 @@ def _analysed(
     reached, loops = _reached(module)
     lives: dict[Computation, Lives] = {}
     pairs = _donated(module)
-    for computation in (c for c in module.callees_first() if c in reached):
+    order = module.callees_first() if len(reached) > 1 else [module.entry]
+    for computation in (c for c in order if c in reached):
         loop = loops.get(computation)
         own = pairs if computation is module.entry else state_pairs(loop) if loop else ()
         lives[computation] = lives_of(computation, lives, own, kernels)

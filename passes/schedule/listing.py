@@ -49,14 +49,16 @@ RULES = (ListRule(ahead=0.0), ListRule(), ListRule(patience=0.5), ListRule(by_te
 @brief
 @dataclass(slots=True)
 class _Job:
-    """An instruction that takes time, or must keep its order. `before` and `after` number the jobs that it depends on
-    and that depend on it, `path` are the seconds of the longest path from its start to the end.
+    """An instruction that takes time, or must keep its order. It depends on `before` other jobs, among them the gathers
+    `reads`; the jobs `after` depend on it. `path` are the seconds of the longest path from its start to the end.
     """
 
     instruction: Instruction
     seconds: float
     engines: tuple[str, ...]
-    before: tuple[int, ...]
+    is_gather: bool
+    before: int
+    reads: list[int] = field(default_factory=list[int])
     after: list[int] = field(default_factory=list[int])
     path: float = 0.0
 
@@ -65,20 +67,20 @@ class ListScheduler:
     """Orders a computation by rules; its `gathers` may start early."""
 
     def __init__(self, computation: Computation, clock: Clock, gathers: Iterable[Instruction]) -> None:
-        self.clock, self.gathers = clock, frozenset(gathers)
+        self.clock = clock
         self.instructions = list(computation)
         self.needs = dependences(self.instructions)
         self.emission = Emission(self.instructions, self.needs)
-        self.jobs = self._jobs()
+        self.jobs = self._jobs(frozenset(gathers))
 
     def order(self, rule: ListRule) -> Order:
         """Returns the order by a rule."""
         self.emission.begin()
-        self.emission.emit([self.jobs[n].instruction for n in _Run(self.jobs, self.gathers, rule).order()])
+        self.emission.emit([self.jobs[n].instruction for n in _Run(self.jobs, rule).order()])
         self.emission.emit(self.instructions)
         return self.emission.order
 
-    def _jobs(self) -> list[_Job]:
+    def _jobs(self, gathers: Collection[Instruction]) -> list[_Job]:
         """Returns the jobs in order, with their dependences through instructions that take no time."""
         jobs: list[_Job] = []
         behind: dict[Instruction, tuple[int, ...]] = {}  # the jobs of an instruction: itself, or those before it
@@ -92,21 +94,24 @@ class ListScheduler:
             if not seconds and not is_anchored(i):
                 behind[i] = before
                 continue
-            behind[i] = (len(jobs),)
-            for other in before:
-                jobs[other].after.append(len(jobs))
-            jobs.append(_Job(i, seconds, engines, before))
+            number = len(jobs)
+            behind[i] = (number,)
+            job = _Job(i, seconds, engines, i in gathers, len(before))
+            jobs.append(job)
+            for n in before:
+                jobs[n].after.append(number)
+                if jobs[n].is_gather:
+                    job.reads.append(n)
         for job in reversed(jobs):
             job.path = job.seconds + max([jobs[n].path for n in job.after], default=0.0)
         return jobs
 
     def _costs(self, i: Instruction) -> tuple[float, tuple[str, ...]]:
         """Returns the seconds of an instruction, and the engines of a collective."""
-        inner = collective_in(i)
-        if inner is not None:
-            return self.clock.started(i), self.clock.engines(inner)
-        if not i.op.is_control:
+        if not i.op.is_collective and not i.op.is_control:
             return self.clock.parts(i).compute, ()
+        if (inner := collective_in(i)) is not None:
+            return self.clock.started(i), self.clock.engines(inner)
         called = [self.clock.serial(c).total for c in i.called()]
         return (max(called) if i.op.role is Role.BRANCH else trips_of(i) * sum(called)), ()
 
@@ -118,14 +123,14 @@ class _Run:
     per kind: `computes`, and `starts` by engines. Heaps hold the places of jobs among all by urgency.
     """
 
-    def __init__(self, jobs: Sequence[_Job], gathers: Collection[Instruction], rule: ListRule) -> None:
+    def __init__(self, jobs: Sequence[_Job], rule: ListRule) -> None:
         self.rule, self.jobs = rule, jobs
         numbers = range(len(jobs))
         self.urgent = list(numbers) if rule.by_text else sorted(numbers, key=lambda n: -jobs[n].path)
         self.place = sorted(numbers, key=self.urgent.__getitem__)
         self.now, self.gathered = 0.0, 0
         self.free: dict[str, float] = {}
-        self.unread = {n: len(job.after) for n, job in enumerate(jobs) if job.instruction in gathers}
+        self.unread = {n: len(job.after) for n, job in enumerate(jobs) if job.is_gather}
         self.waiting: list[tuple[float, int]] = []
         self.computes: list[int] = []
         self.pending = 0  # collectives in `starts`
@@ -134,7 +139,7 @@ class _Run:
     def order(self) -> list[int]:
         """Returns the numbers of the jobs in the order of their starts."""
         jobs, waiting, place, found = self.jobs, self.waiting, self.place, list[int]()
-        waits, ready = [len(job.before) for job in jobs], [0.0] * len(jobs)
+        waits, ready = [job.before for job in jobs], [0.0] * len(jobs)
         is_patient = self.rule.patience > 0  # others at the top of the heap count
         blocked = [n for n, count in enumerate(waits) if not count]
         for _ in jobs:
@@ -143,10 +148,15 @@ class _Run:
                     self._put(n)
                 else:
                     heappush(waiting, (ready[n], place[n]))
-            number = self._next()
+            self._release()
+            if self.computes and not self.pending and not is_patient:
+                number = self.urgent[heappop(self.computes)]
+            else:
+                number = self._next()
             found.append(number)
-            end, blocked = self._end(number), list[int]()
-            for n in jobs[number].after:
+            job, blocked = jobs[number], list[int]()
+            end = self._end(job)
+            for n in job.after:
                 if ready[n] < end:
                     ready[n] = end
                 waits[n] -= 1
@@ -161,17 +171,14 @@ class _Run:
 
     def _put(self, number: int) -> None:
         """Puts a job whose operands are there into its heap."""
-        engines, heap = self.jobs[number].engines, self.computes
-        if engines:
-            heap = self.starts.setdefault((engines, number in self.unread), [])
+        job, heap = self.jobs[number], self.computes
+        if job.engines:
+            heap = self.starts.setdefault((job.engines, job.is_gather), [])
             self.pending += 1
         heappush(heap, self.place[number])
 
     def _next(self) -> int:
         """Chooses the next job: a collective whose engines are free in time, else a computation, else a stall."""
-        self._release()
-        if self.computes and not self.pending and not self.rule.patience:
-            return self.urgent[heappop(self.computes)]
         first = self.jobs[self.urgent[self.computes[0]]] if self.computes else None
         until = self.now + (first.seconds if first is not None else 0.0)
         if (started := self._start(until)) is not None:
@@ -184,6 +191,7 @@ class _Run:
             assert started is not None
             return started
         self.now = max(self.now, soonest)
+        self._release()
         return self._next()
 
     def _awaits(self, seconds: float) -> bool:
@@ -213,18 +221,16 @@ class _Run:
         size = self.jobs[self.urgent[place]].instruction.shape.byte_size
         return not self.gathered or self.gathered + size <= self.rule.ahead
 
-    def _end(self, number: int) -> float:
+    def _end(self, job: _Job) -> float:
         """Starts a job, and returns the time at which its result is there."""
-        job = self.jobs[number]
         if job.engines:
             end = max([self.now, *(self.free.get(e, 0.0) for e in job.engines)]) + job.seconds
             self.free.update(dict.fromkeys(job.engines, end))
-            self.gathered += job.instruction.shape.byte_size if number in self.unread else 0
+            self.gathered += job.instruction.shape.byte_size if job.is_gather else 0
         else:
             end = self.now = self.now + job.seconds
-        for other in job.before if self.unread else ():
-            if other in self.unread:
-                self.unread[other] -= 1
-                if not self.unread[other]:
-                    self.gathered -= self.jobs[other].instruction.shape.byte_size
+        for gather in job.reads:
+            self.unread[gather] -= 1
+            if not self.unread[gather]:
+                self.gathered -= self.jobs[gather].instruction.shape.byte_size
         return end

@@ -71,7 +71,7 @@ Planner = Callable[[Extract], tuple[Extract, Outcome]]
 class Candidate:
     """A program with its forecast and its memory peak. `buckets` are the sizes of its new collectives,
     `again` the number of repeated gathers, `exposed` the largest share by which the planned collectives of a
-    computation prolong it.
+    computation prolong it, `steps` what its timeline does in any order.
     """
 
     module: Module
@@ -81,6 +81,7 @@ class Candidate:
     done: str = ""
     again: int = 0
     exposed: float = math.inf
+    steps: Steps = field(default_factory=Steps)
 
     def rank(self, limit: float) -> tuple[bool, float, float]:
         """Returns a program's key for comparison under a memory limit; less is better."""
@@ -91,7 +92,8 @@ class Candidate:
 def forecast(module: Module, machine: Machine, done: str = "") -> Candidate:
     """Returns a program with its forecast."""
     peak = peak_memory(module, OutsideOfAttention.on(machine))
-    return Candidate(module, timeline_seconds(module, Clock.of(module, machine)), peak, done=done)
+    steps = Steps()
+    return Candidate(module, timeline_seconds(module, Clock.of(module, machine), steps), peak, done=done, steps=steps)
 
 
 @brief
@@ -232,7 +234,7 @@ class Prepared:
         kernels = OutsideOfAttention.on(self.planning.machine)  # the same in any order
         for seconds, orders in sorted(found, key=lambda f: f[0]):
             reorder(planned, orders)
-            new = Candidate(self.module, seconds, peak_memory(self.module, kernels))
+            new = Candidate(self.module, seconds, peak_memory(self.module, kernels), steps=steps)
             if best is None or new.peak < best.peak:
                 best, chosen = new, orders
             if best.peak <= limit:

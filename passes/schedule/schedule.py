@@ -24,7 +24,7 @@ from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
 from ...cost.memory import live_memory, peak_memory
 from ...cost.seconds import Clock
-from ...cost.timeline import Steps, timeline_seconds
+from ...cost.timeline import timeline_seconds
 from ...ir.brief import brief
 from ...ir.diagnostics import Diagnostic, Severity, fail
 from ...ir.graph.module import Module, Stage, clone_module
@@ -316,13 +316,13 @@ def _list_schedules(
     module = base.module
     clock, kernels = Clock.of(module, machine), OutsideOfAttention.on(machine)
     busy = [c for c in module if any(i.op.is_collective for i in c)]
-    given, steps = [list(c) for c in busy], Steps()
+    given = [list(c) for c in busy]
     schedulers = [ListScheduler(c, clock, roles_of(c, clock).gathers) for c in busy]
     found: list[tuple[float, list[Order]]] = []
     for rule in rules:
         orders = [scheduler.order(rule) for scheduler in schedulers]
         reorder(busy, orders)
-        found.append((timeline_seconds(module, clock, steps), orders))
+        found.append((timeline_seconds(module, clock, base.steps), orders))
     done = ", ".join(filter(None, (base.done, "all ops in a new order")))
     try:
         for seconds, orders in sorted(found, key=lambda f: f[0]):
