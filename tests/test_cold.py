@@ -98,6 +98,7 @@ USES: dict[str, str] = {
              "assert it(hloom.parse(step), 2).step == 2",
     "checkpoint": "try:\n    it.load('none', hloom.parse(text))\nexcept hloom.CompileError:\n    pass",
     "page": "assert it(hloom.parse(text)).html",
+    "xla_memory": PARTS + "assert it(local).peak >= it(local).parameters > 0",
     "Page": "assert isinstance(hloom.page(hloom.parse(text)), it)",
     "apply_strategy": "m = hloom.parse(text)\nit(m, {'x': 'a'}, {'a': 4})\nassert m.entry.parameters[0].sharding.mesh",
     "plan": "try:\n    assert it(hloom.parse(text), 'h100', mesh='4').peak > 0\n"
