@@ -111,8 +111,8 @@ class Written:
 
 
 class _Waiting:
-    """What follows from reductions, by the number of the last bucket that it needs. Once a member of the bucket can be
-    computed, it is emitted when its dependences are there.
+    """Instructions that follow from reductions, by the number of the last bucket that each needs. Once a member of the
+    bucket can be computed, it is emitted when its dependences are there.
 
     Each of those that wait is noted with one dependence that is not there yet, so only what may have become ready is
     looked at again.
@@ -126,7 +126,7 @@ class _Waiting:
         self.seen = len(work)
 
     def emit_ready(self) -> None:
-        """Emits what is ready, bucket by bucket."""
+        """Emits the instructions that are ready, bucket by bucket."""
         self._note()
         for number in self.changed & self.closed:
             missing = [self.work.missing(i) for i in self.buckets[number]]

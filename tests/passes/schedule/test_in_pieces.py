@@ -108,7 +108,7 @@ def test_experts(count: int) -> None:
     check(whole, local, module)
 
 
-TABLE = [("h100", 0.83), ("tpu-v4", 0.75)]
+TABLE = [("h100", 0.85), ("tpu-v4", 0.75)]
 
 
 @pytest.mark.parametrize(("machine", "share"), TABLE)
