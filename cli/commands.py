@@ -182,6 +182,7 @@ COMMANDS = {
         (*PARTITIONED,
          argument("--memory", type=a.byte_count, metavar="12GB",
                   help="the most bytes that the program may take on a device"),
+         a.BATCH,
          flag("--as-is", "keep the order of the program, and its collectives"),
          argument("--batch-of", metavar="PARAM", default="",
                   help="count the elements of this parameter per second if they are integers, or else its rows"),

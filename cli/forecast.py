@@ -14,7 +14,7 @@ from ..driver.stages import to_local, to_scheduled
 from ..ir.graph.module import clone_module
 from ..report.forecast import StepForecast, forecast_of, forecast_text, memory_by_xla
 from ..report.schedule import critical_table
-from .common import context_for, report
+from .common import check_order, context_for, keeps_order, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .reading import read_program
@@ -23,13 +23,12 @@ from .streams import say, working
 
 def forecast(args: argparse.Namespace) -> int:
     """Prints the forecast of a step, or JSON; with `--critical` also the longest path."""
-    if args.as_is and args.memory is not None:
-        raise argparse.ArgumentTypeError("--memory limits what a new order may use, --as-is asks for none")
+    check_order(args)
     whole, context = read_program(args), context_for(args)
     local = clone_module(whole)
     to_local(local, context, working)
-    keeps = args.as_is or local.has_schedule
-    to_scheduled(local, context, None if keeps else args.memory or 0, during=working)
+    keeps = keeps_order(args, local)
+    to_scheduled(local, context, None if keeps else args.memory or 0, during=working, split=args.split_batch)
     report(args, context)
     with working("simulating the order"):
         as_run = native_clock(local, context.machine)

@@ -76,5 +76,5 @@ def _candidate(one: PlanCandidate) -> dict[str, object]:
     return {
         "name": one.name, "mesh": dict(one.mesh.axes), "fits": one.judged.fits,
         "seconds": one.judged.seconds if one.judged.fits else None, "exposed": one.judged.exposed,
-        "peak": one.judged.peak, "model": one.value.seconds if one.value is not None else None,
+        "peak": one.judged.peak, "model": one.value.seconds if one.value is not None else None, "parts": one.parts,
     }  # fmt: skip

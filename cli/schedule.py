@@ -21,7 +21,7 @@ from ..passes.schedule.sizes import sized
 from ..report.measured import Agreement, agreement_record, agreement_text, compare, load_trace
 from ..report.schedule import Schedule, Scheduled, critical_table, ms, schedule_of, schedule_summary, schedule_table
 from ..report.schedule_trace import schedule_trace
-from .common import context_for, report
+from .common import check_order, context_for, keeps_order, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .reading import read_program
@@ -30,18 +30,12 @@ from .streams import say, working, write_file
 
 def schedule(args: argparse.Namespace) -> int:
     """Prints a table of collectives and a summary, or JSON; with `--measured` the comparison with a run."""
-    if args.as_is and args.memory is not None:
-        raise argparse.ArgumentTypeError("--memory limits what a new order may use, --as-is asks for none")
-    if args.as_is and args.split_batch:
-        raise argparse.ArgumentTypeError("--split-batch asks for another program, --as-is for none")
+    check_order(args)
     measured = load_trace(args.measured) if args.measured is not None else None
     module = read_program(args)
     context = context_for(args)
     to_local(module, context, working)
-    keeps = args.as_is or module.has_schedule
-    if keeps and args.split_batch:
-        fail(f"{module.name} is scheduled already: its batch stays whole",
-             help="--split-batch takes programs without a schedule")
+    keeps = keeps_order(args, module)
     before = None if keeps else schedule_of(module, context.machine)
     to_scheduled(module, context, None if keeps else args.memory or 0, flat=args.flat_parameters, during=working,
                  split=args.split_batch)

@@ -22,7 +22,9 @@ def plan_text(plan: Plan, machine: str) -> str:
     lines = [
         f"plan for {plan.mesh.size} devices of {machine}, mesh {mesh}: {timed(plan.seconds)} a step, "
         f"{timed(best.judged.exposed)} of it exposed, {sized(plan.peak)} on a device; found in {plan.spent:.1f} s",
-        _limits(plan), _bound(plan), "", _candidates(plan),
+        _limits(plan), _bound(plan),
+        *([f"the schedule computes the batch in parts: --split-batch {best.parts}"] if best.parts else []),
+        "", _candidates(plan),
     ]  # fmt: skip
     return "\n".join([*lines, "", _regrets(plan)] if plan.regrets else lines)
 

@@ -53,9 +53,11 @@ class Judged:
         return self.seconds - self.exposed
 
 
-def judge(module: Module, context: PassContext, devices: int, limit: int = 0, is_quick: bool = False) -> Judged:
+def judge(
+    module: Module, context: PassContext, devices: int, limit: int = 0, is_quick: bool = False, parts: int = 0
+) -> Judged:
     """Returns the forecast of a GLOBAL program, which stays as it is, on this many devices in `limit` bytes (0: those
-    of the machine).
+    of the machine). Its batch may be computed in this many `parts`.
     """
     local = clone_module(module)
     own = replace(context, num_devices=devices, default_devices=None, diagnostics=Diagnostics(), records=[])
@@ -66,7 +68,7 @@ def judge(module: Module, context: PassContext, devices: int, limit: int = 0, is
         return Judged(math.inf, 0.0, 0, str(error.diagnostics[0].message))
     kernels = OutsideOfAttention.on(context.machine)
     try:
-        scheduling.schedule(local, own, limit, fastest=_QUICK if is_quick else None)
+        scheduling.schedule(local, own, limit, fastest=_QUICK if is_quick else None, split=parts)
     except CompileError as error:
         peak = error.peak if isinstance(error, DoesNotFit) else live_memory(local, kernels).peak
         return Judged(math.inf, 0.0, peak, str(error.diagnostics[0].message))

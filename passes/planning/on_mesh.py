@@ -44,7 +44,8 @@ Named = tuple[str, Choice, PlanValue]
 @dataclass(frozen=True, slots=True)
 class PlanCandidate:
     """A sharding of the program: who proposed it, on which mesh, as an annotated program, and its forecast. `value` is
-    its value in the model and `choice` its choice, if it comes from the model. A candidate called `.., inside free` has
+    its value in the model and `choice` its choice, if it comes from the model; `parts` is the number of parts in which
+    it computes the batch, 0 for the whole. A candidate called `.., inside free` has
     annotations of parameters and results alone.
     """
 
@@ -54,6 +55,7 @@ class PlanCandidate:
     judged: Judged
     value: PlanValue | None = None
     choice: Choice | None = field(default=None, repr=False)
+    parts: int = 0
 
     @property
     def rank(self) -> tuple[bool, float, int]:

@@ -25,6 +25,7 @@ from ...ir.sharding.mesh import Mesh
 from ..base import PassContext
 from ..schedule.does_not_fit import DoesNotFit
 from ..schedule.sizes import sized
+from .batch_parts import in_parts
 from .clusters import Clusters
 from .fewest import FewSettings, fewest
 from .judge import judge
@@ -65,7 +66,7 @@ class Plan(InNotebooks):
         with paused_collector():
             return fewest(
                 self.source, self.module, self.mesh, self.best.judged,
-                lambda module: judge(module, self.context, self.mesh.size, self.memory), seconds,
+                lambda module: judge(module, self.context, self.mesh.size, self.memory, parts=self.best.parts), seconds,
             )  # fmt: skip
 
     def pareto(self, count: int = 5, seconds: float = 60.0) -> list[PlanCandidate]:
@@ -166,6 +167,7 @@ class _Planning:
         if not self.candidates:
             fail(f"no sharding of {self.module.name} is found in {self.seconds:g} seconds")
         on = min(tried, key=lambda one: one.least)
+        self.candidates += in_parts(self.candidates, context, self.memory, self.begun + self.seconds)
         if not any(c.judged.fits for c in self.candidates):
             self._shrink(on, context)
         ranked = sorted(self.candidates, key=lambda c: c.rank)

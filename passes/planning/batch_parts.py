@@ -1,0 +1,33 @@
+"""Tries the best plan with its batch in parts (`split-batch`): parts hide each other's communication, or take less
+memory. Sums of gradients over the parts are those of gradient accumulation.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from ..base import PassContext
+from .judge import judge
+from .on_mesh import PlanCandidate
+
+_COUNTS = (2, 4)
+_GAIN = 1e-3  # the share of the time from which on parts are worth it
+
+
+def in_parts(
+    candidates: Sequence[PlanCandidate], context: PassContext, limit: int, deadline: float
+) -> Iterator[PlanCandidate]:
+    """Yields the best candidate in parts of its batch where that is faster in `limit` bytes (0: those of the machine),
+    as long as there is time. Nothing is tried where nothing waits.
+    """
+    best = min(candidates, key=lambda candidate: candidate.rank)
+    for parts in _COUNTS:
+        waits = best.judged.exposed > _GAIN * best.judged.seconds if best.judged.fits else best.judged.peak > 0
+        if not waits or time.monotonic() > deadline:
+            return
+        found = judge(best.module, context, best.mesh.size, limit, parts=parts)
+        if found.seconds < (best.judged.seconds * (1 - _GAIN) if best.judged.fits else math.inf):
+            yield replace(best, name=f"{best.name}, batch in {parts} parts", judged=found, parts=parts)
