@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from ..cost.layout import MeshLayout
 from ..driver.native_clock import native_clock
-from ..driver.stages import to_local, to_scheduled
+from ..driver.stages import divided_states, to_local, to_scheduled
 from ..ir.graph.module import clone_module
 from ..report.forecast import StepForecast, forecast_of, forecast_text, memory_by_xla
 from ..report.schedule import critical_table
@@ -26,9 +26,11 @@ def forecast(args: argparse.Namespace) -> int:
     check_order(args)
     whole, context = read_program(args), context_for(args)
     local = clone_module(whole)
+    divided = None if args.as_is else divided_states(local, context)
     to_local(local, context, working)
     keeps = keeps_order(args, local)
-    to_scheduled(local, context, None if keeps else args.memory or 0, during=working, split=args.split_batch)
+    to_scheduled(local, context, None if keeps else args.memory or 0, during=working, split=args.split_batch,
+                 divided=divided)  # fmt: skip
     report(args, context)
     with working("simulating the order"):
         as_run = native_clock(local, context.machine)

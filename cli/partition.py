@@ -6,7 +6,7 @@ import argparse
 import sys
 from contextlib import nullcontext
 
-from ..driver.stages import to_local, to_scheduled
+from ..driver.stages import divided_states, to_local, to_scheduled
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..passes.base import run_pipeline
@@ -52,8 +52,9 @@ def partition_command(args: argparse.Namespace) -> int:
     module = read_program(args)
     context = context_for(args)
     form, memory = "variadic" if args.form == "local" else "xla", args.memory or 0 if args.schedule else None
+    divided = divided_states(module, context) if args.schedule else None
     to_local(module, context, working)
-    to_scheduled(module, context, memory, form, args.flat_parameters, working, args.split_batch)
+    to_scheduled(module, context, memory, form, args.flat_parameters, working, args.split_batch, divided)
     report(args, context)
     if args.form != "local":
         from ..codegen import manual_module, replica_module

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..cost.seconds import Clock
-from ..driver.stages import to_local, to_scheduled
+from ..driver.stages import divided_states, to_local, to_scheduled
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.names import matching
@@ -34,11 +34,12 @@ def schedule(args: argparse.Namespace) -> int:
     measured = load_trace(args.measured) if args.measured is not None else None
     module = read_program(args)
     context = context_for(args)
+    divided = None if args.as_is else divided_states(module, context)
     to_local(module, context, working)
     keeps = keeps_order(args, module)
     before = None if keeps else schedule_of(module, context.machine)
     to_scheduled(module, context, None if keeps else args.memory or 0, flat=args.flat_parameters, during=working,
-                 split=args.split_batch)
+                 split=args.split_batch, divided=divided)
     report(args, context)
     with working("simulating the order"):
         found = schedule_of(module, context.machine)

@@ -35,7 +35,7 @@ from ..runtime.plan.call_graph import live_in
 from .assumptions import remark_callbacks, remark_placements
 from .backend import AUTO, NATIVE, Backend
 from .program import Program
-from .stages import During, to_local, to_scheduled, unseen
+from .stages import During, divided_states, to_local, to_scheduled, unseen
 
 _BETTER = 0.99  # share of the time without a schedule that one must stay below
 
@@ -100,10 +100,11 @@ def compiled(module: Module, context: PassContext, options: Options, during: Dur
     local, ranks = program.local, options.ranks
     if is_per_device(module) and context.num_devices not in (None, program.devices):
         fail(f"the program was partitioned for {program.devices} devices, {context.num_devices} are asked for")
+    divided = divided_states(local, context) if options.schedule else None
     to_local(local, context, during)
     if options.schedule:
         to_scheduled(local, context, options.memory, flat=options.flat_parameters, during=during,
-                     split=options.split_batch)
+                     split=options.split_batch, divided=divided)
     if ranks is not None and ranks > program.devices:
         fail(f"the program runs on {program.devices} devices, too few for {ranks} ranks")
     unsure = without_errors(find_waits(local))

@@ -1,0 +1,74 @@
+"""Schedules a training step with whole and with divided optimizer states, and keeps the faster one.
+
+Divided states (`passes/annotating/sharded_optimizer`, ZeRO-1) take less memory, and their update less time; new weights
+are gathered, where gradients were reduced on all devices before. Whether that is faster, or the only program that fits,
+the schedules decide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..cost.machine import SECOND
+from ..ir.diagnostics import Diagnostics
+from ..ir.graph.module import Module
+from ..ir.sharding.sharding import Sharding
+from ..passes.base import PassContext
+from ..passes.schedule.does_not_fit import DoesNotFit
+from ..passes.schedule.schedule import recorded_forecast
+from ..passes.schedule.sizes import sized, timed
+from .stages import During, to_local
+
+_WORTH = 0.99  # the share of the time that divided states must stay below
+_PASSES = 4  # how often an update reads or writes an array as large as a state, at most
+
+
+def schedule_faster(
+    module: Module, divided: Module, context: PassContext, during: During,
+    scheduled: Callable[[Module, PassContext], Module],
+) -> None:
+    """Schedules the program of each device, in place, or that of a program with divided states in its place. Raises
+    CompileError if neither fits.
+    """
+    whole = replace(context, diagnostics=Diagnostics())
+    own = replace(context, diagnostics=Diagnostics(), reshardings=[])
+    saved, seconds, error = _saved(module, divided), math.inf, None
+    try:
+        scheduled(module, whole)
+        seconds = recorded_forecast(module)[0]
+    except DoesNotFit as found:
+        error = found
+    largest = context.machine.memory(_PASSES * saved) / SECOND  # what the update may gain
+    if error is None and seconds * (1 - _WORTH) > largest:
+        context.diagnostics.found += whole.diagnostics.found
+        return
+    other, new = to_local(divided, own, during), math.inf
+    try:
+        new = recorded_forecast(scheduled(other, own))[0]
+    except DoesNotFit as found:
+        if error is not None:
+            raise min(error, found, key=lambda e: e.peak) from None
+    if new > seconds * _WORTH and error is None:
+        text = timed(new) if new < math.inf else "no fitting schedule"
+        whole.diagnostics.remark(f"sharded-optimizer: states stay as they are: {text} if divided, {timed(seconds)} now")
+        context.diagnostics.found += whole.diagnostics.found
+        return
+    module.take(other)
+    known = context.diagnostics.found
+    known += [d for d in own.diagnostics.found if d not in known]
+    context.diagnostics.remark(
+        f"sharded-optimizer: {sized(saved)} of optimizer states less on a device: {timed(new)}, "
+        f"{timed(seconds) if error is None else 'no fitting schedule'} with whole ones"
+    )
+
+
+def _saved(local: Module, divided: Module) -> int:
+    """Returns the bytes that parameters take less on a device if divided as they are in the second program."""
+    saved = 0
+    for given, new in zip(local.entry.parameters, divided.entry.parameters, strict=True):
+        if isinstance(new.annotation, Sharding) and new.shape.is_array:
+            tile = new.annotation.tiling(new.shape.rank).local_shape(new.shape)
+            saved += max(given.shape.byte_size - tile.byte_size, 0)
+    return saved
