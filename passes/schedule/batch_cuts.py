@@ -169,10 +169,10 @@ class _Finder:
         elif _is_member(i):
             inside = [(n, cuts[o]) for n, o in enumerate(i.operands) if o in cuts]
             rows = (c for n, cut in inside if (c := result_cut(i, n, cut)) is not None)
-            new = next((c for c in rows if self._fits(i, operand_cuts(i, c))), None)
+            new = next((c for c in rows if self._fits(i, _operand_cuts(i, c))), None)
             if new is not None:
                 cuts[i] = new
-                self._want(i, operand_cuts(i, new) or ())
+                self._want(i, _operand_cuts(i, new) or ())
             elif _sums_in_pieces(i):
                 sums = (sum_cuts(i, n, cut) for n, cut in inside)
                 needed = next((s for s in sums if s is not None and self._fits(i, s)), None)
@@ -204,7 +204,7 @@ class _Finder:
                 self.wanted.setdefault(value, cut)
             elif value.op.role is Role.PARAMETER:
                 self.division.cuts[value] = cut
-            elif _is_member(value) and self._fits(value, own := operand_cuts(value, cut)):
+            elif _is_member(value) and self._fits(value, own := _operand_cuts(value, cut)):
                 operands = [(o, c) for o, c in zip(value.operands, own or (), strict=True) if c is not None]
                 if operands:  # a piece of a broadcast is made where it is read
                     self.division.cuts[value] = cut
@@ -282,6 +282,15 @@ def _is_member(i: Instruction) -> bool:
         return True
     known = i.op.is_fusible or windows_of(i) is not None or 0 in overwritten(i)
     return known and can_repeat(i) and not any(o.shape.is_dynamic for o in i.operands)
+
+
+def _operand_cuts(i: Instruction, cut: Cut) -> Needed | None:
+    """Returns `operand_cuts` of a member. An update at computed places must have the cut, too: a piece of the operand
+    would need other places.
+    """
+    needed = operand_cuts(i, cut)
+    given = sum(c is not None for c in needed or ())
+    return None if 0 in overwritten(i) and given < 2 else needed
 
 
 def _sums_in_pieces(i: Instruction) -> bool:

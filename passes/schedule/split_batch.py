@@ -38,17 +38,18 @@ from .rewrites.base import Edits, Rewrite, RewriteProgram, adds_in_place
 from .rewrites.loops import renumber
 from .sizes import sized
 
-_LEAST = 0.6  # the share of the products' time that must be in parts which wait for no sum over parts
-
 
 @brief
 @dataclass(frozen=True)
 class SplitBatch(Rewrite):
-    """Computes a step in `count` parts of the batch."""
+    """Computes a step in `count` parts of the batch, if at least this share of the products' time waits for no other
+    part.
+    """
 
     name: ClassVar[str] = "split-batch"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL})
     count: int = 2
+    least: float = 0.6
 
     def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         if self.count < 2:
@@ -61,7 +62,7 @@ class SplitBatch(Rewrite):
             program.remark(computation.root, f"the batch stays whole: {found}")
             return False
         (batch, cut), rows, joins = found.batch, found.rows(), list(found.joined())
-        share = found.independent(clock)[0] / products(clock, computation)
+        share = found.independent(clock)[0] / (products(clock, computation) or 1)
         _Divider(program, found, [rows * n // self.count for n in range(self.count + 1)]).divide()
         text = (f"dimension {cut.dim} of {batch.name} in {self.count} parts: {share:.0%} of the products wait for no "
                 "other part")  # fmt: skip
@@ -79,7 +80,7 @@ class SplitBatch(Rewrite):
             tried = [cut_along(entry, p, dim, loops) for p in inputs for dim, n in enumerate(p.shape.dims) if n > 1]
             for found in sorted(tried, key=lambda d: d.independent(clock), reverse=True):
                 seconds, rows, (batch, cut) = found.independent(clock)[0], found.rows(), found.batch
-                if seconds < _LEAST * whole or not whole:
+                if seconds < self.least * whole or (self.least and not whole):
                     break
                 if rows >= self.count:
                     return found

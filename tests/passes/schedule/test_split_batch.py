@@ -16,15 +16,17 @@ from hloom.runtime.proof.prove import prove
 from hloom.runtime.simulator import simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from programs.random.generate import programs
 from support.compare import compare
 from support.layered_programs import Model
+from support.partition_check import partitioned
 from support.rewrites import differences
 
 
-def in_parts(local: Module, count: int = 2) -> tuple[Module, str]:
+def in_parts(local: Module, count: int = 2, least: float = 0.6) -> tuple[Module, str]:
     """Returns the program in parts and the remark."""
     module, context = clone_module(local), PassContext(verify="each")
-    changed = run_pass(SplitBatch(count), module, context)
+    changed = run_pass(SplitBatch(count, least), module, context)
     (remark,) = context.diagnostics.found
     assert changed == ("in" in remark.message and "stays whole" not in remark.message)
     return module, remark.message
@@ -67,6 +69,16 @@ def test_random_models(data: st.DataObject, kind: str) -> None:
     assert compare(simulate(module, inputs), simulate(local, inputs)).equal
 
 
+@settings(max_examples=20, deadline=None, derandomize=True)
+@given(programs())
+def test_random_programs(module: Module) -> None:
+    """Any dimension of any input counts as the batch."""
+    local = partitioned(module)
+    parts, _ = in_parts(local, least=0.0)
+    inputs = inputs_for_module(module)
+    assert compare(simulate(hloom.parse(parts.to_text()), inputs), simulate(local, inputs)).equal
+
+
 STEP = """HloModule m, num_partitions=2, frontend_attributes={hloom.stage="local"}
 add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
 max { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] maximum(a, b) }
@@ -95,6 +107,11 @@ BODIES = {
                 "i = s32[6,1] constant({{3},{1},{3},{8},{0},{9}})\n"
                 "b = f32[9,4] scatter(z, i, r), to_apply=add, update_window_dims={1}, inserted_window_dims={0}, "
                 "scatter_dims_to_operand_dims={0}, index_vector_dim=1", ""),
+    "update": ("f32[6,4]", "u = f32[2,4] slice(r), slice={[0:2], [0:4]}\n three = s32[] constant(3)\n"
+               "nil = s32[] constant(0)\n b = f32[6,4] dynamic-update-slice(r, u, three, nil)", "whole"),
+    "rows": ("f32[2,6,4]", "u = f32[1,6,4] reshape(r)\n nil = s32[] constant(0)\n"
+             "z = f32[2,6,4] broadcast(zero), dimensions={}\n b = f32[2,6,4] dynamic-update-slice(z, u, nil, nil, nil)",
+             ""),
     "flat": ("f32[24]", "f = f32[24] reshape(r)\n b = f32[24] tanh(f)", ""),
     "barrier": ("f32[6,4]", "t = (f32[6,4], f32[8,4]) tuple(r, w)\n o = (f32[6,4], f32[8,4]) opt-barrier(t)\n"
                 "o0 = f32[6,4] get-tuple-element(o), index=0\n o1 = f32[8,4] get-tuple-element(o), index=1\n"
