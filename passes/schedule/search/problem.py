@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from itertools import accumulate
+from typing import NamedTuple
 
 NEVER = 1 << 60  # the segment that needs a reduced tensor which only the result needs
 
@@ -34,8 +35,7 @@ class ActionKind(Enum):
     REDUCE = "reduce"
 
 
-@dataclass(frozen=True, slots=True)
-class Action:
+class Action(NamedTuple):
     """One start: of the next segment, or of a bucket that ends before tensor `end`."""
 
     kind: ActionKind
