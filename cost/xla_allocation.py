@@ -154,8 +154,13 @@ class _Allocation:
             if place is not None:
                 used[place].append(span)
                 del self.counted[n]
-        self.resident = [self.makers[r] for r in results]
+        self.resident = [maker for r in results if not (maker := self.makers[r]).op.is_control or _is_loop(maker)]
         return [_in_rooms(b, [self.sizes[r] for r in results if is_free(r, (b.first, b.last, -1))]) for b in self.inner]
+
+
+def _is_loop(maker: Instruction) -> bool:
+    """Whether a maker works in the memory of its results; other callees have made them when they end."""
+    return maker.op.role is Role.LOOP
 
 
 def _apart(one: Span, two: Span, overlaps: set[tuple[int, int]]) -> bool:

@@ -76,7 +76,7 @@ def _of_product(product: Instruction) -> Copies:
         return
     a = product.attributes_as(DotAttributes)
     sides = ((a.lhs_batch_dims, a.lhs_contracting_dims), (a.rhs_batch_dims, a.rhs_contracting_dims))
-    for n, (operand, (batch, depth)) in enumerate(zip(product.operands, sides, strict=True)):
+    for n, (operand, (batch, depth)) in enumerate(zip(product.operands[:2], sides, strict=True)):
         rest = [d for d in range(len(operand.shape.dims)) if d not in batch and d not in depth]
         inner = [rest, depth] if n == 0 else [depth, rest]
         orders = [[*batch, *inner[0], *inner[1]]]

@@ -129,7 +129,7 @@ def is_plain(value: Instruction) -> bool:
     if a is None or value.shape.element is not F32 or len(a.lhs_contracting_dims) > 1:
         return False
     batch = tuple(range(len(a.lhs_batch_dims)))
-    sides = zip(value.operands, (a.lhs_batch_dims, a.rhs_batch_dims), strict=True)
+    sides = zip(value.operands[:2], (a.lhs_batch_dims, a.rhs_batch_dims), strict=True)
     return all(tuple(dims) == batch and len(o.shape.dims) <= len(batch) + 2 for o, dims in sides)
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import hloom
 import pytest
+from hloom.ir.graph.module import Module
 from hloom.report.xla_memory import xla_memory
+from hypothesis import given, settings
+from programs.random.generate import REGIONS, programs
 from support.xla_runner import compile_text
 
 KB = "f32[16,16]"  # 1024 bytes
@@ -131,3 +134,15 @@ def test_a_forecast_for_the_machine_says_this_memory() -> None:
     assert xla.peak == xla_memory(hloom.partition(module)).peak
     assert xla.peak >= kernels.peak
     assert module.to_text() == before
+
+
+@given(programs(outer=REGIONS))
+@settings(max_examples=20, deadline=None)
+def test_buffers_of_any_program_add_up(module: Module) -> None:
+    """And hold at least its parameters and its constants."""
+    try:
+        local = hloom.partition(module)
+    except hloom.CompileError:
+        return
+    found = xla_memory(local)
+    assert sum(buffer.bytes for buffer in found.buffers) == found.peak >= found.parameters + found.constants
