@@ -69,22 +69,22 @@ def backend_name(text: str) -> str:
 
 def positive(text: str) -> int:
     """Parses a whole number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 1")
-    return int(text)
+    return _at_least(1, text)
 
 
 def parts(text: str) -> int:
     """Parses a number of parts: at least 2."""
-    if not text.isdecimal() or int(text) < 2:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 2")
-    return int(text)
+    return _at_least(2, text)
 
 
 def not_negative(text: str) -> int:
     """Parses a whole number of at least 0."""
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 0")
+    return _at_least(0, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least {least}")
     return int(text)
 
 

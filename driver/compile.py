@@ -47,8 +47,8 @@ class Options:
     `ranks` is the number of MPI ranks that it will run on (None: in one process). `schedule` orders its collectives; by
     None a native program on ranks is scheduled if the machine `is_known` and a forecast says that it pays. `memory`
     limits the bytes of a schedule on a device (0: those of the machine), `flat_parameters` joins the parameters that it
-    gathers together, and `split_batch` is the number of parts in which it may compute the
-    batch. `runs` is how often the program will run.
+    gathers together, and `split_batch` is the number of parts in which it may compute the batch. `runs` is how often
+    the program will run.
     """
 
     backend: str = AUTO
