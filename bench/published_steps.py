@@ -3,7 +3,8 @@
 Published are steps per second of GShard (Lepikhin et al., 2020, table 3), tokens per second of Lingvo's configurations
 of GSPMD's models (lingvo/tasks/lm/params/synthetic_packed_input.py), of torchtitan's benchmarks of Llama 3.1, and of
 MosaicML's of MPT (llm-foundry, scripts/train/benchmarking/README.md), operations per second of MaxText (README.md; the
-sizes by its scripts in configs/v5e and configs/v5p).
+sizes by its scripts in configs/v5e and configs/v5p) and of Megatron-LM (Narayanan et al., 2021, table 1), seconds of
+its 22B (Korthikanti et al., 2022, table 5).
 
 What rows leave to assume. GShard: encoder and decoder count as one stack, sentences have 128 tokens (the paper says
 that sequences are short), activations are f32 (section 4.3). Rows of 128 devices are left out: text and table disagree
@@ -12,6 +13,8 @@ recomputation for 8B; the row of 405B has FSDP where the published one has an in
 accumulation, whose attention is a kernel; a vocabulary of 50,432 in place of 50,368, which 128 devices do not divide;
 learned positions in place of a bias by distance. MaxText: its scripts say what is kept for the backward pass, and hide
 collectives of activations, too (`--xla_tpu_enable_async_collective_fusion`), so these rows have Hloom's whole schedule.
+Megatron-LM: rows without a pipeline, written down before the first forecast of them; attention is no kernel yet, the
+batch of a replica is one micro-batch; selective recomputation keeps its scores in f32 here, in 16 bits there.
 Left out: rows of float8, asynchronous tensor parallelism, context parallelism, micro-batches, and of several slices.
 """
 
@@ -30,6 +33,7 @@ from selective import Kernel, Products, Selective
 
 TORCHTITAN = "h100;memory=2.4TB"
 A100_40GB = "a100;memory=1400GB"  # 0.9 of 1555 in the data sheet of A100 40 GB, as a100
+MEGATRON = "a100;attention=0"
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,25 @@ def maxtext(
                lambda: dense.dense(made, axes, table), plain=False)  # fmt: skip
 
 
+def megatron(
+    name: str, sizes: tuple[int, int, int], mesh: tuple[int, int], batch: int, rate: float = 0.0, seconds: float = 0.0,
+    selective: bool = False,
+) -> Row:
+    """A row of Megatron-LM: layers, width and heads, operations per second of a GPU by the formula of the paper, or
+    seconds. Layers are computed again, in a `selective` row attention and norms only.
+    """
+    layers, width, heads = sizes
+    model = dense.Transformer(layers=layers, width=width, hidden=4 * width, heads=heads, head=width // heads,
+                              vocabulary=51200, batch=batch, sequence=2048, positions="learned", gated=False,
+                              remat=not selective)  # fmt: skip
+    made, table = (Kernel.of(model), dense.SEQUENCE) if selective else (model, dense.MEGATRON)
+    added = model.sequence / (6 * width) + model.vocabulary / (16 * layers * width)
+    points = 96 * batch * model.sequence * layers * width**2 * (1 + added)
+    axes = {"data": mesh[0], "model": mesh[1]}
+    return Row("Megatron-LM", name, seconds or points / rate / (mesh[0] * mesh[1]), MEGATRON,
+               lambda: dense.dense(made, axes, table))  # fmt: skip
+
+
 MPT_70B, MPT_30B, MPT_13B, MPT_7B = (80, 8192, 64), (48, 7168, 56), (40, 5120, 40), (32, 4096, 32)
 MPT_3B, MPT_1B, MPT_760M = (32, 2560, 20), (24, 2048, 16), (24, 1536, 12)
 WIDE = replace(dense.LM_175B, layers=24, batch=256)
@@ -151,6 +174,12 @@ ROWS = [
     maxtext(128, (16, 16), 1, 110e12, "tpu-v5e", True),
     maxtext(32, (16, 4), 7, 328e12, "tpu-v5p", True),
     maxtext(64, (16, 4), 3, 323e12, "tpu-v5p", True),
+    megatron("1.7B, 32x1", (24, 2304, 24), (32, 1), 512, 137e12),
+    megatron("3.6B, 32x2", (30, 3072, 32), (32, 2), 512, 138e12),
+    megatron("7.5B, 32x4", (36, 4096, 32), (32, 4), 512, 142e12),
+    megatron("18.4B, 32x8", (40, 6144, 48), (32, 8), 1024, 135e12),
+    megatron("22B, 1x8", (48, 6144, 64), (1, 8), 4, seconds=1.42),
+    megatron("22B, 1x8, selective", (48, 6144, 64), (1, 8), 4, seconds=1.10, selective=True),
 ]
 GROWTH = (("GShard", "512 experts, 12 layers", "2048 experts, 12 layers"),
           ("GShard", "512 experts, 36 layers", "2048 experts, 36 layers"),

@@ -40,6 +40,12 @@ def test_a_preset_with_another_rate_and_other_links() -> None:
     assert machine.fastest.latency == 1e-6 * SECOND
 
 
+def test_a_preset_without_a_kernel_for_attention() -> None:
+    machine = parse_machine("h100;attention=0")
+    assert (machine.attention, PRESETS["h100"].attention) == (0.0, 0.35)
+    assert machine.work(1.0, BF16) == PRESETS["h100"].work(1.0, BF16)
+
+
 def test_a_preset_with_a_shape() -> None:
     torus, nodes = parse_machine("tpu-v4:8x16x16;memory=2TB"), parse_machine("h100:4x4")
     assert isinstance(torus, Cluster)
@@ -58,6 +64,8 @@ def test_a_preset_with_a_shape() -> None:
     ("cpu-cluster:4", "cpu-cluster has no shape of 1 numbers"),
     ("h200", "'h200' is neither a machine nor a rate"),
     ("h100;speed=3", "'speed=3' is neither a machine nor a rate"),
+    ("h100;attention=2", "'attention=2' has no share between 0 and 1"),
+    ("h100;attention=", "'attention=' has no share between 0 and 1"),
     ("memory=fast", "'memory=fast' has no rate above zero"),
     ("memory=0TB", "'memory=0TB' has no rate above zero"),
     ("work=s32:3T", "'s32:3T' in 'work=s32:3T' is not a float type and a rate"),
