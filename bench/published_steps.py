@@ -4,7 +4,7 @@ Published are steps per second of GShard (Lepikhin et al., 2020, table 3), token
 of GSPMD's models (lingvo/tasks/lm/params/synthetic_packed_input.py), of torchtitan's benchmarks of Llama 3.1, and of
 MosaicML's of MPT (llm-foundry, scripts/train/benchmarking/README.md), operations per second of MaxText (README.md; the
 sizes by its scripts in configs/v5e and configs/v5p) and of Megatron-LM (Narayanan et al., 2021, table 1), seconds of
-its 22B (Korthikanti et al., 2022, table 5).
+its 22B (Korthikanti et al., 2022, table 5) and of MaxText on v6e (AI-Hypercomputer/tpu-recipes, training/trillium).
 
 What rows leave to assume. GShard: encoder and decoder count as one stack, sentences have 128 tokens (the paper says
 that sequences are short), activations are f32 (section 4.3). Rows of 128 devices are left out: text and table disagree
@@ -13,6 +13,7 @@ recomputation for 8B; the row of 405B has FSDP where the published one has an in
 accumulation, whose attention is a kernel; a vocabulary of 50,432 in place of 50,368, which 128 devices do not divide;
 learned positions in place of a bias by distance. MaxText: its scripts say what is kept for the backward pass, and hide
 collectives of activations, too (`--xla_tpu_enable_async_collective_fusion`), so these rows have Hloom's whole schedule.
+MaxText on v6e offloads what it keeps for the backward pass; here it stays on the device, beyond its memory.
 Megatron-LM: rows without a pipeline, written down before the first forecast of them; attention is no kernel yet, the
 batch of a replica is one micro-batch; selective recomputation keeps its scores in f32 here, in 16 bits there.
 Left out: rows of float8, asynchronous tensor parallelism, context parallelism, micro-batches, and of several slices.
@@ -29,7 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 from models import dense, experts
-from selective import Kernel, Products, Selective
+from selective import Kernel, Products, Projections, Selective
 
 TORCHTITAN = "h100;memory=2.4TB"
 A100_40GB = "a100;memory=1400GB"  # 0.9 of 1555 in the data sheet of A100 40 GB, as a100
@@ -134,8 +135,20 @@ def megatron(
                lambda: dense.dense(made, axes, table))  # fmt: skip
 
 
+def trillium(name: str, model: dense.Transformer, devices: int, sequences: int, seconds: float, kept: int) -> Row:
+    """A row of MaxText on TPU v6e: `sequences` per chip, and the number of products that a layer keeps."""
+    model = replace(model, batch=sequences * devices, remat=not kept)
+    made = replace(Projections.of(model), count=kept) if kept else model
+    return Row("MaxText, tpu-v6e", f"{name}, {devices}", seconds, "tpu-v6e",
+               lambda: dense.dense(made, {"data": devices}, dense.FSDP), plain=False)  # fmt: skip
+
+
 MPT_70B, MPT_30B, MPT_13B, MPT_7B = (80, 8192, 64), (48, 7168, 56), (40, 5120, 40), (32, 4096, 32)
 MPT_3B, MPT_1B, MPT_760M = (32, 2560, 20), (24, 2048, 16), (24, 1536, 12)
+MISTRAL_7B = replace(dense.LLAMA_8B, vocabulary=32000)
+LLAMA2_70B = replace(dense.LLAMA_70B, vocabulary=32000, sequence=4096)
+GPT3 = dense.Transformer(layers=96, width=12288, hidden=49152, heads=96, head=128, vocabulary=50432, sequence=2048,
+                         positions="learned", gated=False)  # fmt: skip
 WIDE = replace(dense.LM_175B, layers=24, batch=256)
 ROWS = [
     lingvo("128B, 8x16", dense.LM_128B, (8, 16), 3.7e3),
@@ -174,6 +187,13 @@ ROWS = [
     maxtext(128, (16, 16), 1, 110e12, "tpu-v5e", True),
     maxtext(32, (16, 4), 7, 328e12, "tpu-v5p", True),
     maxtext(64, (16, 4), 3, 323e12, "tpu-v5p", True),
+    trillium("Llama 3.1 8B", dense.LLAMA_8B, 256, 4, 4.546, 4),
+    trillium("Llama 3.1 8B", dense.LLAMA_8B, 8, 3, 3.443, 4),
+    trillium("Llama 3.1 70B", dense.LLAMA_70B, 256, 5, 42.656, 3),
+    trillium("Llama 3.1 70B", dense.LLAMA_70B, 32, 2, 17.790, 3),
+    trillium("Mistral 7B", MISTRAL_7B, 8, 6, 6.320, 4),
+    trillium("Llama 2 70B", LLAMA2_70B, 256, 2, 9.052, 3),
+    trillium("GPT-3 175B", GPT3, 256, 3, 17.182, 0),
     megatron("1.7B, 32x1", (24, 2304, 24), (32, 1), 512, 137e12),
     megatron("3.6B, 32x2", (30, 3072, 32), (32, 2), 512, 138e12),
     megatron("7.5B, 32x4", (36, 4096, 32), (32, 4), 512, 142e12),

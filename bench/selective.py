@@ -1,5 +1,5 @@
 """Transformers that compute part of each layer again, as their projects do: torchtitan's selective activation
-checkpointing, kernels for attention, and JAX's products without batch dimensions.
+checkpointing, kernels for attention, JAX's products without batch dimensions, MaxText's projections before attention.
 """
 
 # JAX's own annotations leave many types open.
@@ -61,6 +61,27 @@ class Products(_Variant):
         """Computes layer after layer in a loop over stacked weights."""
         policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
         block = jax.checkpoint(lambda x, w: self.block(w, x, place), policy=policy)
+        return jax.lax.scan(lambda x, w: (block(x, w), None), x, w)[0]
+
+
+@dataclass(frozen=True)
+class Projections(_Variant):
+    """Keeps the first `count` products of a layer: queries, keys, values, and by four the output of attention."""
+
+    count: int = 3
+
+    def repeat(self, w: Tree, x: jax.Array, place: Place) -> jax.Array:
+        """Computes layer after layer in a loop over stacked weights."""
+        products = 0
+
+        def is_kept(primitive: Any, *values: Any, **parameters: Any) -> bool:
+            nonlocal products
+            if primitive.name != "dot_general" or parameters["dimension_numbers"][1][0]:
+                return False
+            products += 1
+            return products <= self.count
+
+        block = jax.checkpoint(lambda x, w: self.block(w, x, place), policy=is_kept)
         return jax.lax.scan(lambda x, w: (block(x, w), None), x, w)[0]
 
 

@@ -84,6 +84,10 @@ class Machine(Protocol):
         """The share of the rate of `work` that a kernel for attention reaches; 0 where attention is no kernel."""
         return 0.0
 
+    def attention_work(self, sizes: ProductSizes, element: ElementType) -> float:
+        """Returns the time of products in a kernel for attention: by default that of its share of the rate."""
+        return self.work(sizes.multiply_adds, element) / self.attention
+
     @property
     def epilogues(self) -> bool:
         """Whether a product and the ops on elements after it are one kernel (`cost.epilogues`)."""
@@ -211,6 +215,10 @@ class Cluster(KeptHash, Machine):
     @property
     def attention(self) -> float:
         return self.attention_share
+
+    def attention_work(self, sizes: ProductSizes, element: ElementType) -> float:
+        head = min(sizes.rows, sizes.columns, sizes.depth)  # the numbers of a head: sequences are longer
+        return self.work(sizes.multiply_adds, element) / (self.attention * self.products.filled_depth(head))
 
     @property
     def epilogues(self) -> bool:

@@ -52,6 +52,10 @@ class ProductSpeed:
         filled = sizes.multiply_adds / (tiles * self.rows * self.columns * depth) if sizes.multiply_adds else 1.0
         return filled * tiles / (math.ceil(tiles / self.units) * self.units)
 
+    def filled_depth(self, depth: int) -> float:
+        """Returns the share of a unit that sums of so many products fill."""
+        return depth / (-(-depth // self.depth) * self.depth) if depth else 1.0
+
 
 AT_RATE = ProductSpeed()
 

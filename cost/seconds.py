@@ -32,7 +32,7 @@ from .groups import group_digits
 from .machine import SECOND, Machine, Transfer
 from .memory_traffic import touched
 from .products import sizes_of
-from .work import is_contraction, multiply_adds
+from .work import is_contraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Clock:
         element = instruction.operands[0].shape.element
         share = self._attention.of(instruction.parent).products.get(instruction)
         if share is not None:
-            return share * self.machine.work(multiply_adds(instruction), element) / self.machine.attention
+            return share * self.machine.attention_work(sizes_of(instruction), element)
         return self.machine.product(sizes_of(instruction), element)
 
     def contractions(self, computation: Computation) -> float:

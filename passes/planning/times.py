@@ -131,5 +131,5 @@ class Times:
         found, element = ProductSizes(*sizes), instruction.operands[0].shape.element
         share = self._attention.of(instruction.parent).products.get(instruction)
         if share is not None:
-            return share * self._machine.work(found.multiply_adds, element) / self._machine.attention
+            return share * self._machine.attention_work(found, element)
         return self._machine.product(found, element)

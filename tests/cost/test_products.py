@@ -11,6 +11,7 @@ from hloom.cost.machine import Cluster
 from hloom.cost.presets import PRESETS
 from hloom.cost.products import ProductSizes, ProductSpeed, sizes_of
 from hloom.cost.seconds import Clock
+from hloom.ir.types.element_type import ELEMENT_TYPES
 
 SPEED = ProductSpeed(0.8, 128, 256, 64, 132)
 
@@ -108,6 +109,16 @@ def test_a_kernel_reads_its_operands_and_writes_its_result() -> None:
     assert work == pytest.approx(2 * 0.5 * 8 * 512 * 512 * 64 / (247e12 * 0.35))
     spilled = Clock.of(module, replace(with_kernel, attention_share=0.0)).serial(module.entry)
     assert spilled.total > 3 * clock.serial(module.entry).total
+
+
+@pytest.mark.parametrize(("name", "head", "filled"), [
+    ("tpu-v6e", 128, 0.5), ("tpu-v6e", 256, 1.0), ("tpu-v5e", 128, 1.0), ("tpu-v5e", 64, 0.5), ("h100", 64, 1.0),
+])  # fmt: skip
+def test_a_head_fills_a_part_of_a_matrix_unit(name: str, head: int, filled: float) -> None:
+    machine = PRESETS[name]
+    for sizes in (ProductSizes(8, 512, 512, head), ProductSizes(8, 512, head, 512)):
+        work = machine.work(sizes.multiply_adds, ELEMENT_TYPES["bf16"])
+        assert machine.attention_work(sizes, ELEMENT_TYPES["bf16"]) == pytest.approx(work / machine.attention / filled)
 
 
 def test_scores_that_others_read_lie_in_memory() -> None:
