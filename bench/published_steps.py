@@ -4,7 +4,7 @@ Published are steps per second of GShard (Lepikhin et al., 2020, table 3), token
 of GSPMD's models (lingvo/tasks/lm/params/synthetic_packed_input.py), of torchtitan's benchmarks of Llama 3.1, and of
 MosaicML's of MPT (llm-foundry, scripts/train/benchmarking/README.md), operations per second of MaxText (README.md; the
 sizes by its scripts in configs/v5e and configs/v5p) and of Megatron-LM (Narayanan et al., 2021, table 1), seconds of
-its 22B (Korthikanti et al., 2022, table 5) and of MaxText on v6e (AI-Hypercomputer/tpu-recipes, training/trillium).
+its 22B (Korthikanti et al., 2022, table 5) and of MaxText on v6e and TPU7x (AI-Hypercomputer/tpu-recipes, training).
 
 What rows leave to assume. GShard: encoder and decoder count as one stack, sentences have 128 tokens (the paper says
 that sequences are short), activations are f32 (section 4.3). Rows of 128 devices are left out: text and table disagree
@@ -30,7 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 from models import dense, experts
-from selective import Kernel, Products, Projections, Selective
+from selective import Chosen, Kernel, Products, Selective
 
 TORCHTITAN = "h100;memory=2.4TB"
 A100_40GB = "a100;memory=1400GB"  # 0.9 of 1555 in the data sheet of A100 40 GB, as a100
@@ -135,11 +135,16 @@ def megatron(
                lambda: dense.dense(made, axes, table))  # fmt: skip
 
 
-def trillium(name: str, model: dense.Transformer, devices: int, sequences: int, seconds: float, kept: int) -> Row:
-    """A row of MaxText on TPU v6e: `sequences` per chip, and the number of products that a layer keeps."""
+def recipe(
+    machine: str, name: str, model: dense.Transformer, devices: int, sequences: int, seconds: float, kept: str = "",
+    attends: bool = False,
+) -> Row:  # fmt: skip
+    """A recipe of MaxText: `sequences` per device, and what layers keep: letters of q, k, v, o, u, g and d for products
+    with weights, and what attention `attends` to.
+    """
     model = replace(model, batch=sequences * devices, remat=not kept)
-    made = replace(Projections.of(model), count=kept) if kept else model
-    return Row("MaxText, tpu-v6e", f"{name}, {devices}", seconds, "tpu-v6e",
+    made = replace(Chosen.of(model), kept=frozenset(map("qkvougd".index, kept)), attends=attends) if kept else model
+    return Row(f"MaxText, {machine}", f"{name}, {devices}", seconds, machine,
                lambda: dense.dense(made, {"data": devices}, dense.FSDP), plain=False)  # fmt: skip
 
 
@@ -149,6 +154,7 @@ MISTRAL_7B = replace(dense.LLAMA_8B, vocabulary=32000)
 LLAMA2_70B = replace(dense.LLAMA_70B, vocabulary=32000, sequence=4096)
 GPT3 = dense.Transformer(layers=96, width=12288, hidden=49152, heads=96, head=128, vocabulary=50432, sequence=2048,
                          positions="learned", gated=False)  # fmt: skip
+WIDER = 128512  # in place of 128,256, which 512 devices do not divide
 WIDE = replace(dense.LM_175B, layers=24, batch=256)
 ROWS = [
     lingvo("128B, 8x16", dense.LM_128B, (8, 16), 3.7e3),
@@ -187,13 +193,16 @@ ROWS = [
     maxtext(128, (16, 16), 1, 110e12, "tpu-v5e", True),
     maxtext(32, (16, 4), 7, 328e12, "tpu-v5p", True),
     maxtext(64, (16, 4), 3, 323e12, "tpu-v5p", True),
-    trillium("Llama 3.1 8B", dense.LLAMA_8B, 256, 4, 4.546, 4),
-    trillium("Llama 3.1 8B", dense.LLAMA_8B, 8, 3, 3.443, 4),
-    trillium("Llama 3.1 70B", dense.LLAMA_70B, 256, 5, 42.656, 3),
-    trillium("Llama 3.1 70B", dense.LLAMA_70B, 32, 2, 17.790, 3),
-    trillium("Mistral 7B", MISTRAL_7B, 8, 6, 6.320, 4),
-    trillium("Llama 2 70B", LLAMA2_70B, 256, 2, 9.052, 3),
-    trillium("GPT-3 175B", GPT3, 256, 3, 17.182, 0),
+    recipe("tpu-v6e", "Llama 3.1 8B", dense.LLAMA_8B, 256, 4, 4.546, "qkvo"),
+    recipe("tpu-v6e", "Llama 3.1 8B", dense.LLAMA_8B, 8, 3, 3.443, "qkvo"),
+    recipe("tpu-v6e", "Llama 3.1 70B", dense.LLAMA_70B, 256, 5, 42.656, "qkv"),
+    recipe("tpu-v6e", "Llama 3.1 70B", dense.LLAMA_70B, 32, 2, 17.790, "qkv"),
+    recipe("tpu-v6e", "Mistral 7B", MISTRAL_7B, 8, 6, 6.320, "qkvo"),
+    recipe("tpu-v6e", "Llama 2 70B", LLAMA2_70B, 256, 2, 9.052, "qkv"),
+    recipe("tpu-v6e", "GPT-3 175B", GPT3, 256, 3, 17.182),
+    recipe("tpu7x", "Llama 3.1 70B", dense.LLAMA_70B, 128, 2, 12.20, "qkv", True),
+    recipe("tpu7x", "Llama 3.1 70B", replace(dense.LLAMA_70B, vocabulary=WIDER), 512, 2, 12.27, "qkv", True),
+    recipe("tpu7x", "Llama 3.1 405B", replace(dense.LLAMA_405B, vocabulary=WIDER), 512, 3, 98.34, "kvd"),
     megatron("1.7B, 32x1", (24, 2304, 24), (32, 1), 512, 137e12),
     megatron("3.6B, 32x2", (30, 3072, 32), (32, 2), 512, 138e12),
     megatron("7.5B, 32x4", (36, 4096, 32), (32, 4), 512, 142e12),

@@ -1,5 +1,5 @@
 """Transformers that compute part of each layer again, as their projects do: torchtitan's selective activation
-checkpointing, kernels for attention, JAX's products without batch dimensions, MaxText's projections before attention.
+checkpointing, kernels for attention, JAX's products without batch dimensions, chosen products as in MaxText.
 """
 
 # JAX's own annotations leave many types open.
@@ -65,10 +65,13 @@ class Products(_Variant):
 
 
 @dataclass(frozen=True)
-class Projections(_Variant):
-    """Keeps the first `count` products of a layer: queries, keys, values, and by four the output of attention."""
+class Chosen(_Variant):
+    """Keeps some products of a layer by their numbers, and by `attends` the results of attention; all else is computed
+    again. Products with weights count: 0 is the query, then key, value, output, up, gate, down.
+    """
 
-    count: int = 3
+    kept: frozenset[int] = frozenset()
+    attends: bool = False
 
     def repeat(self, w: Tree, x: jax.Array, place: Place) -> jax.Array:
         """Computes layer after layer in a loop over stacked weights."""
@@ -76,10 +79,12 @@ class Projections(_Variant):
 
         def is_kept(primitive: Any, *values: Any, **parameters: Any) -> bool:
             nonlocal products
-            if primitive.name != "dot_general" or parameters["dimension_numbers"][1][0]:
+            if primitive.name != "dot_general":
                 return False
+            if parameters["dimension_numbers"][1][0]:
+                return self.attends and self._keeps_product(primitive, *values, **parameters)
             products += 1
-            return products <= self.count
+            return products - 1 in self.kept
 
         block = jax.checkpoint(lambda x, w: self.block(w, x, place), policy=is_kept)
         return jax.lax.scan(lambda x, w: (block(x, w), None), x, w)[0]

@@ -69,7 +69,7 @@ def test_the_text_says_all() -> None:
 
 
 def test_a_machine_without_rows_says_so() -> None:
-    assert PRESETS["tpu-v6e"].error is None
+    assert PRESETS["tpu-v4"].error is None
     text = str(hloom.forecast(hloom.parse(STEP), replace(MACHINE, known_error=0.0)))
     assert "confidence: no step of this machine was compared" in text
 
