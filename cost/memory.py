@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ..ir.analysis.awaited import first_leaves
 from ..ir.analysis.buffers import body_of
 from ..ir.analysis.liveness import Buffer, Kernels, Lives, Pairs, lives_of, state_pairs
 from ..ir.brief import brief
@@ -168,11 +167,9 @@ def _donated(module: Module) -> Pairs:
 
     sizes = [leaf.byte_size for p in parameters for leaf in p.shape.leaves()]
     wanted = [leaf.byte_size for leaf in root.leaves()]
-    arrays = {str(n): first for n, (first, e) in enumerate(zip(first_leaves(root), root.elements)) if e.is_array}
     pairs: dict[int, int] = {}
     for alias in aliases(module.input_output_alias):
-        given, result = number(alias.operand, alias.part), arrays.get(alias.result.strip())
-        result = leaf_number(root, alias.result) if result is None else result
+        given, result = number(alias.operand, alias.part), leaf_number(root, alias.result)
         if given is not None and result is not None and sizes[given] == wanted[result]:
             pairs[result] = given
     free: dict[int, list[int]] = {}

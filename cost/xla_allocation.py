@@ -12,12 +12,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ..ir.analysis.awaited import first_leaves, reads
+from ..ir.analysis.awaited import reads
 from ..ir.analysis.liveness import Buffer, Lives, Pairs
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.interfaces import Movement, PassesOn
 from ..ir.graph.op import Role
 from ..ir.ops.structure import GetTupleElementAttributes
+from ..ir.types.shape import first_leaves
 from .uses import overwritten
 from .xla_copies import copies, is_within, joins
 from .xla_kernels import XlaKernels, is_view, product_of

@@ -47,6 +47,9 @@ class SourceFile:
         self.name = name
         self.text = text
 
+    def __repr__(self) -> str:
+        return f"<SourceFile {self.name}>"
+
     @cached_property
     def _line_starts(self) -> array[int]:
         starts = array("q", [0])

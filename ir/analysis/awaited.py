@@ -7,15 +7,13 @@ tuples, views and barriers only forward it; the done of a start reads it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
-from itertools import accumulate
 from typing import Generic, TypeVar
 
 from ..graph.instruction import Instruction
 from ..graph.interfaces import memory
 from ..graph.op import Role
 from ..ops.structure import element_index
-from ..types.shape import Shape
+from ..types.shape import first_leaves
 
 T = TypeVar("T")
 
@@ -43,12 +41,6 @@ def reads(
 def readers(value: Instruction, passes: Callable[[Instruction], bool] = passes_on) -> Iterator[Instruction]:
     """Yields the instructions that read a value, or one that passes it on."""
     return (user for user, _ in reads(value, passes))
-
-
-@lru_cache(maxsize=1024)
-def first_leaves(shape: Shape) -> tuple[int, ...]:
-    """Returns the number of the first leaf of each element of a tuple, and the total."""
-    return tuple(accumulate((e.num_leaves for e in shape.elements), initial=0))
 
 
 class InFlight(Generic[T]):

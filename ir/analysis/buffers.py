@@ -23,7 +23,7 @@ from ..ops.control import WhileAttributes
 from ..ops.starts import Starts
 from ..ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ..tools.aliases import aliases, leaf_number
-from .awaited import first_leaves
+from ..types.shape import first_leaves
 
 Leaf = int | None
 """The number of a leaf of the operands; None for new memory."""

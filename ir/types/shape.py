@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import accumulate
 
 from ..kept_hash import KeptHash, keep_hash
 from .element_type import TUPLE, ElementType, Kind
@@ -137,8 +138,8 @@ class Shape(_KeptSize):
 
     def leaf_range(self, index: int) -> tuple[int, int]:
         """Returns the first and one-past-last leaf number of tuple element `index`."""
-        start = sum(e.num_leaves for e in self.elements[:index])
-        return start, start + self.elements[index].num_leaves
+        firsts = first_leaves(self)
+        return firsts[index], firsts[index + 1]
 
     def part(self, index: str) -> Shape | None:
         """Returns the part of a tuple at an index such as `0, 1` (empty: the shape itself); None if there is none."""
@@ -186,6 +187,12 @@ class Shape(_KeptSize):
 
     def __str__(self) -> str:
         return _text(self)
+
+
+@lru_cache(maxsize=4096)
+def first_leaves(shape: Shape) -> tuple[int, ...]:
+    """Returns the number of the first leaf of each element of a tuple, and the total."""
+    return tuple(accumulate((e.num_leaves for e in shape.elements), initial=0))
 
 
 @lru_cache(maxsize=65536)
