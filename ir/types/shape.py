@@ -90,7 +90,7 @@ class Shape(_KeptSize):
     @property
     def is_dynamic(self) -> bool:
         """Whether some dimension, of an element too, has a size that is known only at run time."""
-        return any(self.dynamic) or UNBOUNDED in self.dims or any(e.is_dynamic for e in self.elements)
+        return any(self.dynamic) or UNBOUNDED in self.dims or (bool(self.elements) and _has_dynamic_element(self))
 
     @property
     def rank(self) -> int:
@@ -134,7 +134,7 @@ class Shape(_KeptSize):
     @property
     def num_leaves(self) -> int:
         """The number of arrays and tokens in a tuple and the tuples in it; 1 for all other shapes."""
-        return sum(e.num_leaves for e in self.elements) if self.is_tuple else 1
+        return first_leaves(self)[-1] if self.is_tuple else 1
 
     def leaf_range(self, index: int) -> tuple[int, int]:
         """Returns the first and one-past-last leaf number of tuple element `index`."""
@@ -193,6 +193,11 @@ class Shape(_KeptSize):
 def first_leaves(shape: Shape) -> tuple[int, ...]:
     """Returns the number of the first leaf of each element of a tuple, and the total."""
     return tuple(accumulate((e.num_leaves for e in shape.elements), initial=0))
+
+
+@lru_cache(maxsize=4096)
+def _has_dynamic_element(shape: Shape) -> bool:
+    return any(e.is_dynamic for e in shape.elements)
 
 
 @lru_cache(maxsize=65536)

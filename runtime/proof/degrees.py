@@ -92,9 +92,8 @@ class _Degrees:
                 return [d for operand in operands for d in operand]
             case Role.ELEMENT:
                 number = i.attributes_as(GetTupleElementAttributes).index
-                elements = i.operands[0].shape.elements
-                first = sum(e.num_leaves for e in elements[:number])
-                return operands[0][first : first + elements[number].num_leaves]
+                first, end = i.operands[0].shape.leaf_range(number)
+                return operands[0][first:end]
             case Role.CALL | Role.FUSION:
                 return self.of(i.called()[0], operands)
             case Role.BRANCH:
