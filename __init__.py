@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .cost.work import Contraction as Contraction
     from .cost.work import contractions as contractions
     from .driver.compile import compile as compile
+    from .driver.forecast import forecast as forecast
     from .driver.program import NativeMemory as NativeMemory
     from .driver.program import Program as Program
     from .driver.training.api import Trained as Trained
@@ -100,7 +101,6 @@ if TYPE_CHECKING:
     from .report.budget import assert_collectives as assert_collectives
     from .report.explain import explain as explain
     from .report.forecast import StepForecast as StepForecast
-    from .report.forecast import forecast as forecast
     from .report.html.document import Page as Page
     from .report.html.document import page as page
     from .report.xla_memory import xla_memory as xla_memory
@@ -193,7 +193,7 @@ _PLACES = {
     "assert_collectives": "report.budget:assert_collectives",
     "explain": "report.explain:explain",
     "StepForecast": "report.forecast:StepForecast",
-    "forecast": "report.forecast:forecast",
+    "forecast": "driver.forecast:forecast",
     "Page": "report.html.document:Page",
     "page": "report.html.document:page",
     "xla_memory": "report.xla_memory:xla_memory",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 
 from ..cost.presets import parse_machine
-from ..driver.stages import to_local
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module, clone_module
 from ..passes.base import PassContext
 from ..passes.pipelines import remarks
+from ..passes.stages import to_local
 from .messages import tell_found
 from .streams import working
 

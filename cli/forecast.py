@@ -9,10 +9,10 @@ import argparse
 from dataclasses import asdict
 
 from ..cost.layout import MeshLayout
-from ..driver.native_clock import native_clock
-from ..driver.stages import divided_states, to_local, to_scheduled
+from ..driver.forecast import forecast_in_order
 from ..ir.graph.module import clone_module
-from ..report.forecast import StepForecast, forecast_of, forecast_text, memory_by_xla
+from ..passes.stages import divided_states, to_local, to_scheduled
+from ..report.forecast import StepForecast, forecast_text
 from ..report.schedule import critical_table
 from .common import check_order, context_for, keeps_order, report
 from .exit_codes import EXIT_OK
@@ -33,10 +33,7 @@ def forecast(args: argparse.Namespace) -> int:
                  divided=divided)  # fmt: skip
     report(args, context)
     with working("simulating the order"):
-        as_run = native_clock(local, context.machine)
-        local, clock = (local, None) if as_run is None else as_run
-        memory = memory_by_xla(local, context.machine)
-        found = forecast_of(local, context.machine, whole, args.batch_of, clock, memory)
+        found = forecast_in_order(local, context.machine, whole, args.batch_of)
     if args.json:
         print_json(_json(local.name, found))
         return EXIT_OK

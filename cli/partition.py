@@ -6,10 +6,10 @@ import argparse
 import sys
 from contextlib import nullcontext
 
-from ..driver.stages import divided_states, to_local, to_scheduled
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..passes.base import run_pipeline
+from ..passes.stages import divided_states, to_local, to_scheduled
 from .common import context_for, report, require_schedule
 from .exit_codes import EXIT_OK
 from .reading import read_program

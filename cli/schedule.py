@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..cost.seconds import Clock
-from ..driver.stages import divided_states, to_local, to_scheduled
+from ..driver.forecast import schedule_in_order
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.names import matching
 from ..passes.schedule.bound import program_bound
 from ..passes.schedule.sizes import sized
+from ..passes.stages import divided_states, to_local, to_scheduled
 from ..report.measured import Agreement, agreement_record, agreement_text, compare, load_trace
-from ..report.schedule import Schedule, Scheduled, critical_table, ms, schedule_of, schedule_summary, schedule_table
+from ..report.schedule import Schedule, Scheduled, critical_table, ms, schedule_summary, schedule_table
 from ..report.schedule_trace import schedule_trace
 from .common import check_order, context_for, keeps_order, report
 from .exit_codes import EXIT_OK
@@ -37,12 +38,12 @@ def schedule(args: argparse.Namespace) -> int:
     divided = None if args.as_is else divided_states(module, context)
     to_local(module, context, working)
     keeps = keeps_order(args, module)
-    before = None if keeps else schedule_of(module, context.machine)
+    before = None if keeps else schedule_in_order(module, context.machine)
     to_scheduled(module, context, None if keeps else args.memory or 0, flat=args.flat_parameters, during=working,
                  split=args.split_batch, divided=divided)
     report(args, context)
     with working("simulating the order"):
-        found = schedule_of(module, context.machine)
+        found = schedule_in_order(module, context.machine)
     limit: int | None = args.memory
     if before is None and limit is not None and found.peak > limit:
         fail(f"{module.name} keeps its order, which takes {sized(found.peak)} at {found.at}: {sized(limit)} "

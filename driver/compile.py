@@ -31,11 +31,11 @@ from ..passes.pipelines import remarks
 from ..passes.schedule.combine_collectives import CombineCollectives
 from ..passes.scheduling import schedule
 from ..passes.spmd.local_forms import local_forms
+from ..passes.stages import During, divided_states, to_local, to_scheduled, unseen
 from ..runtime.plan.call_graph import live_in
 from .assumptions import remark_callbacks, remark_placements
 from .backend import AUTO, NATIVE, Backend
 from .program import Program
-from .stages import During, divided_states, to_local, to_scheduled, unseen
 
 _BETTER = 0.99  # share of the time without a schedule that one must stay below
 

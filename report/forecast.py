@@ -15,26 +15,21 @@ from dataclasses import dataclass
 from ..cost.attention import attention_kernels
 from ..cost.bubbles import bubbles
 from ..cost.layout import MeshLayout, best_layout
-from ..cost.machine import DEFAULT, SECOND, Machine
+from ..cost.machine import SECOND, Machine
 from ..cost.memory import LiveMemory, live_memory
-from ..cost.presets import as_machine
 from ..cost.runs import runs
 from ..cost.seconds import Clock
 from ..cost.timeline import COMPUTE
 from ..cost.work import is_contraction, multiply_adds
 from ..ir.brief import brief
-from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.module import Module, clone_module
+from ..ir.graph.module import Module
 from ..ir.in_notebooks import InNotebooks
 from ..ir.tools.spmd import is_per_device
 from ..ir.types.element_type import Kind
-from ..passes.base import PassContext
-from ..passes.pipelines import partition
 from ..passes.schedule.bound import Bound, program_bound
 from ..passes.schedule.sizes import timed
-from ..passes.scheduling import schedule
 from .columns import columns
 from .memory import buffers_table
 from .schedule import Schedule, schedule_of
@@ -90,22 +85,6 @@ class StepForecast(InNotebooks):
 
     def __str__(self) -> str:
         return forecast_text(self)
-
-
-@checked
-def forecast(module: Module, machine: Machine | str = DEFAULT, *, memory: int = 0, batch_of: str = "") -> StepForecast:
-    """Returns the forecast of a program on a machine. It is partitioned, and scheduled within `memory` bytes of a
-    device (0: those of the machine), unless it already is; the module given stays as it is.
-
-    `batch_of` names the parameter whose elements are counted per second if they are integers (tokens), or else its rows
-    (samples). Raises CompileError.
-    """
-    context, local = PassContext(machine=as_machine(machine)), clone_module(module)
-    if not is_per_device(local):
-        partition(local, context)
-    if not local.has_schedule:
-        schedule(local, context, memory)
-    return forecast_of(local, context.machine, module, batch_of, memory=memory_by_xla(local, context.machine))
 
 
 def memory_by_xla(local: Module, machine: Machine) -> LiveMemory | None:

@@ -45,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "passes": {"ir", "cost"},
     "report": {"ir", "cost", "passes"},
     "with_jax": {"ir", "cost", "frontends", "passes", "codegen"},
-    "driver": {"ir", "cost", "frontends", "passes", "runtime", "codegen"},
+    "driver": {"ir", "cost", "frontends", "passes", "report", "runtime", "codegen"},
     "cli": {"ir", "cost", "frontends", "passes", "report", "codegen", "runtime", "driver"},
     "__main__": {"ir", "cli", "runtime"},
     "__init__": {"jax", "ir", "cost", "frontends", "passes", "report", "codegen", "runtime", "driver"},

@@ -1,6 +1,7 @@
 """Judges annotated programs: partitions them, schedules them within memory, and takes the forecast.
 
-A quick judgement schedules without most of the rewrites that the scheduler tries, in a fraction of the time: a program
+A quick judgement schedules without most of the rewrites that the scheduler tries, and without divided optimizer states,
+in a fraction of the time: a program
 takes at most as long as it says.
 """
 
@@ -14,10 +15,10 @@ from ...cost.memory import LiveBuffer, live_memory
 from ...cost.timeline import timeline
 from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.module import Module, clone_module
-from .. import pipelines, scheduling
 from ..base import PassContext
 from ..schedule.does_not_fit import DoesNotFit
 from ..schedule.fastest import REWRITES, Fastest
+from ..stages import divided_states, to_local, to_scheduled
 
 _QUICK = Fastest(rewrites=REWRITES[-1:], pieces=None, levels=None)
 
@@ -59,16 +60,17 @@ def judge(
     """Returns the forecast of a GLOBAL program, which stays as it is, on this many devices in `limit` bytes (0: those
     of the machine). Its batch may be computed in this many `parts`.
     """
-    local = clone_module(module)
+    local, divided = clone_module(module), None
     own = replace(context, num_devices=devices, default_devices=None, diagnostics=Diagnostics(), records=[])
     own.reshardings = []
     try:
-        pipelines.partition(local, own)
+        divided = None if is_quick else divided_states(local, own)
+        to_local(local, own)
     except CompileError as error:
         return Judged(math.inf, 0.0, 0, str(error.diagnostics[0].message))
     kernels = OutsideOfAttention.on(context.machine)
     try:
-        scheduling.schedule(local, own, limit, fastest=_QUICK if is_quick else None, split=parts)
+        to_scheduled(local, own, limit, split=parts, divided=divided, fastest=_QUICK if is_quick else None)
     except CompileError as error:
         peak = error.peak if isinstance(error, DoesNotFit) else live_memory(local, kernels).peak
         return Judged(math.inf, 0.0, peak, str(error.diagnostics[0].message))

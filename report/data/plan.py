@@ -16,6 +16,7 @@ from ...passes.base import PassContext
 from ...passes.pipelines import partition, remarks
 from ...passes.propagation.one_device import is_undivided
 from ...passes.scheduling import schedule
+from ...passes.stages import divided_states, to_scheduled
 from ..forecast import StepForecast, forecast_of
 from ..measured import Agreement
 from ..shardings import Solved, solved
@@ -46,12 +47,16 @@ def reported(whole: Module, context: PassContext, label: str = "", memory: int |
     Raises CompileError.
     """
     found, local = None, clone_module(whole)
+    divided = None if memory is None else divided_states(whole, context)
     if whole.stage is Stage.GLOBAL:
         undivided = is_undivided(whole, context)
         found = solved(clone_module(whole), context)
         local = local if undivided else clone_module(found.module)
     if not is_per_device(local):
         partition(local, context)
+    if to_scheduled(local, context, None if local.has_schedule else memory, divided=divided):
+        states = divided_states(whole, context)
+        found = solved(states, context) if states is not None else found
     return described(whole, local, found, context, label, memory)
 
 

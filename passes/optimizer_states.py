@@ -1,6 +1,6 @@
 """Schedules a training step with whole and with divided optimizer states, and keeps the faster one.
 
-Divided states (`passes/annotating/sharded_optimizer`, ZeRO-1) take less memory, and their update less time; new weights
+Divided states (`annotating/sharded_optimizer`, ZeRO-1) take less memory, and their update less time; new weights
 are gathered, where gradients were reduced on all devices before. Whether that is faster, or the only program that fits,
 the schedules decide.
 """
@@ -15,22 +15,19 @@ from ..cost.machine import SECOND
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module
 from ..ir.sharding.sharding import Sharding
-from ..passes.base import PassContext
-from ..passes.schedule.does_not_fit import DoesNotFit
-from ..passes.schedule.schedule import recorded_forecast
-from ..passes.schedule.sizes import sized, timed
-from .stages import During, to_local
+from .base import PassContext
+from .schedule.does_not_fit import DoesNotFit
+from .schedule.schedule import recorded_forecast
+from .schedule.sizes import sized, timed
 
+_Step = Callable[[Module, PassContext], Module]  # works in place, and returns the module
 _WORTH = 0.99  # the share of the time that divided states must stay below
 _PASSES = 4  # how often an update reads or writes an array as large as a state, at most
 
 
-def schedule_faster(
-    module: Module, divided: Module, context: PassContext, during: During,
-    scheduled: Callable[[Module, PassContext], Module],
-) -> None:
-    """Schedules the program of each device, in place, or that of a program with divided states in its place. Raises
-    CompileError if neither fits.
+def schedule_faster(module: Module, divided: Module, context: PassContext, scheduled: _Step, to_local: _Step) -> bool:
+    """Schedules the program of each device, in place, or that of a program with divided states in its place. Returns
+    whether states are divided now. Raises CompileError if neither fits.
     """
     whole = replace(context, diagnostics=Diagnostics())
     own = replace(context, diagnostics=Diagnostics(), reshardings=[])
@@ -43,8 +40,8 @@ def schedule_faster(
     largest = context.machine.memory(_PASSES * saved) / SECOND  # what the update may gain
     if error is None and seconds * (1 - _WORTH) > largest:
         context.diagnostics.found += whole.diagnostics.found
-        return
-    other, new = to_local(divided, own, during), math.inf
+        return False
+    other, new = to_local(divided, own), math.inf
     try:
         new = recorded_forecast(scheduled(other, own))[0]
     except DoesNotFit as found:
@@ -54,7 +51,7 @@ def schedule_faster(
         text = timed(new) if new < math.inf else "no fitting schedule"
         whole.diagnostics.remark(f"sharded-optimizer: states stay as they are: {text} if divided, {timed(seconds)} now")
         context.diagnostics.found += whole.diagnostics.found
-        return
+        return False
     module.take(other)
     known = context.diagnostics.found
     known += [d for d in own.diagnostics.found if d not in known]
@@ -62,6 +59,7 @@ def schedule_faster(
         f"sharded-optimizer: {sized(saved)} of optimizer states less on a device: {timed(new)}, "
         f"{timed(seconds) if error is None else 'no fitting schedule'} with whole ones"
     )
+    return True
 
 
 def _saved(local: Module, divided: Module) -> int:

@@ -1,0 +1,50 @@
+"""Forecasts the step of a program, for the command and for Python."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..cost.machine import DEFAULT, Machine
+from ..cost.presets import as_machine
+from ..ir.checked_call import checked
+from ..ir.graph.module import Module, clone_module
+from ..passes.base import PassContext
+from ..passes.schedule.bound import program_bound
+from ..passes.stages import partition_and_schedule
+from ..report.forecast import StepForecast, forecast_of, memory_by_xla
+from ..report.schedule import Schedule, schedule_of
+from .native_clock import native_clock
+
+
+@checked
+def forecast(
+    module: Module, machine: Machine | str = DEFAULT, *, memory: int = 0, batch_of: str = "", split_batch: int = 0
+) -> StepForecast:
+    """Returns the forecast of a program on a machine, as `hloom forecast` prints it. It is partitioned, and scheduled
+    within `memory` bytes of a device (0: those of the machine), unless it already is; the module given stays as it is.
+
+    `batch_of` names the parameter whose elements are counted per second if they are integers (tokens), or else its rows
+    (samples). `split_batch` is the number of parts in which the batch may be computed. Raises CompileError.
+    """
+    context = PassContext(machine=as_machine(machine))
+    local = partition_and_schedule(clone_module(module), context, memory, split_batch)
+    return forecast_in_order(local, context.machine, module, batch_of)
+
+
+def schedule_in_order(local: Module, machine: Machine) -> Schedule:
+    """Returns the schedule of a per-device program in its order, with the times of `forecast_in_order`."""
+    as_run = native_clock(local, machine)
+    if as_run is None:
+        return schedule_of(local, machine)
+    prepared, clock = as_run
+    found, bound = schedule_of(prepared, machine, clock), program_bound(prepared, clock).seconds
+    return replace(found, bound=bound, gap=found.seconds / bound - 1 if bound else None)
+
+
+def forecast_in_order(local: Module, machine: Machine, whole: Module, batch_of: str = "") -> StepForecast:
+    """Returns the forecast of a per-device program in its order, with the times of native code and the memory of XLA
+    where the machine runs it by these. `whole` and `batch_of` are those of `forecast_of`. Raises CompileError.
+    """
+    as_run = native_clock(local, machine)
+    local, clock = (local, None) if as_run is None else as_run
+    return forecast_of(local, machine, whole, batch_of, clock, memory_by_xla(local, machine))

@@ -1,0 +1,71 @@
+"""Every way to ask for the time of a step gives one answer, where divided optimizer states decide it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import hloom
+import pytest
+from hloom.cost.machine import Cluster
+from hloom.cost.machine_file import MachineFile
+from hloom.cost.machine_text import machine_text
+from hloom.cost.native_speed import NATIVE, NativeSpeed
+from hloom.driver.backend import has_native_code
+from hloom.driver.compile import compile
+from hloom.passes.base import PassContext
+from hloom.passes.planning.judge import judge
+from hloom.report.data.plan import reported
+from support.command_line import hloom as run
+from support.training_steps import clipped_adam
+
+TEXT = clipped_adam(4, 64, 256, 64, 16)
+MACHINE, LINKS = "work=f32:1T;memory=1GB", "1us/10GB"
+SLOW_MEMORY = hloom.parse_machine(MACHINE, LINKS)
+
+
+def printed(command: str, path: Path, *options: str) -> float:
+    done = run(command, path, "--json", *options, cwd=path.parent)
+    assert done.code == 0, done.err
+    return json.loads(done.out)["seconds"]
+
+
+def test_all_ways_divide_the_states(tmp_path: Path) -> None:
+    module, path = hloom.parse(TEXT), tmp_path / "step.hlo"
+    path.write_text(TEXT)
+    options = "--machine", MACHINE, "--links", LINKS
+    found = {
+        "hloom.forecast": hloom.forecast(module, SLOW_MEMORY).seconds,
+        "hloom.compile": compile(module, machine=SLOW_MEMORY, schedule=True, backend="reference").forecast().seconds,
+        "plan": judge(module, PassContext(machine=SLOW_MEMORY), 4).seconds,
+        "hloom.page": reported(module, PassContext(machine=SLOW_MEMORY), memory=0).forecast.seconds,
+        "forecast": printed("forecast", path, *options),
+        "schedule": printed("schedule", path, *options),
+    }
+    whole = printed("forecast", path, *options, "--as-is")
+    assert found == pytest.approx(dict.fromkeys(found, found["forecast"]), rel=1e-12)
+    assert found["forecast"] < 0.6 * whole  # the choice matters
+
+
+def test_a_report_shows_the_shardings_of_divided_states() -> None:
+    found = reported(hloom.parse(TEXT), PassContext(machine=SLOW_MEMORY), memory=0)
+    assert found.solved is not None
+    shown = {name: str(sharding) for name, _, sharding in found.solved.named()}
+    assert "{'data'}" in shown["mw"]
+    assert "{'data'}" not in shown["w"]
+
+
+@pytest.mark.skipif(not has_native_code(), reason="there is no native code")
+def test_calibrated_machines_time_what_native_code_does(tmp_path: Path) -> None:
+    speed = NativeSpeed(operation=2e-9, blas=1e-9, move=1e-9, table=1e-4, run=1e-3)
+    path, machine = tmp_path / "step.hlo", tmp_path / "ours.toml"
+    path.write_text(TEXT)
+    cluster = Cluster(native_speed=speed)
+    machine.write_text(machine_text(MachineFile("ours", cluster, {f"native.{n}": "measured" for n in NATIVE})))
+    found = [
+        hloom.forecast(hloom.parse(TEXT), str(machine)).seconds,
+        printed("forecast", path, "--machine", str(machine)),
+        printed("schedule", path, "--machine", str(machine)),
+    ]
+    assert found == pytest.approx([found[0]] * 3, rel=1e-12)
+    assert found[0] > 1.1e-3
