@@ -46,8 +46,8 @@ def forecast(args: argparse.Namespace) -> int:
 def _json(name: str, found: StepForecast) -> dict[str, object]:
     schedule, bound = found.schedule, found.bound
     path = [{"name": s.instruction.name, "seconds": s.seconds, "runs": s.runs, "depth": s.depth} for s in bound.path]
-    named = ("devices", "seconds", "utilisation", "with_recomputation", "rate", "unit", "kernels", "torus", "error",
-             "peak")  # fmt: skip
+    named = ("devices", "seconds", "utilisation", "with_recomputation", "next", "rate", "unit", "kernels", "torus",
+             "error", "peak")  # fmt: skip
     return {
         "program": name, "machine": schedule.machine, **{key: getattr(found, key) for key in named},
         "layout": _layout(found.layout) if found.layout is not None else None,

@@ -1,15 +1,18 @@
 """The forecast of a step: its time and the parts of it, utilisation, rate, memory, and the bounds of the time.
 
 Parts are the ops that work bounds, those that memory bounds, launches, the bubbles of pipelines, and the seconds by
-which the collectives of each kind and group delay computation. Together they are the step. Utilisation is the time that
-the program's products take at the peak of all devices, by the time of the step: the products of the program before
-partitioning, so repeated work does not count, without those that JAX marks as computed again, and with them.
+which the collectives of each kind and group delay computation. Together they are the step. Without its largest part the
+next one would bound it, unless collectives that run beside computation take longer than the rest.
+
+Utilisation is the time that the program's products take at the peak of all devices, by the time of the step: the
+products of the program before partitioning, so repeated work does not count, without those that JAX marks as computed
+again, and with them.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..cost.attention import attention_kernels
@@ -19,7 +22,7 @@ from ..cost.machine import SECOND, Machine
 from ..cost.memory import LiveMemory, live_memory
 from ..cost.runs import runs
 from ..cost.seconds import Clock
-from ..cost.timeline import COMPUTE
+from ..cost.timeline import COMPUTE, TOGETHER, Timeline
 from ..cost.work import is_contraction, multiply_adds
 from ..ir.brief import brief
 from ..ir.diagnostics import fail
@@ -32,7 +35,7 @@ from ..passes.schedule.bound import Bound, program_bound
 from ..passes.schedule.sizes import timed
 from .columns import columns
 from .memory import buffers_table
-from .schedule import Schedule, schedule_of
+from .schedule import Schedule, Scheduled, schedule_of
 from .xla_memory import xla_memory
 
 _AGAIN = "rematted_computation"  # in JAX's name of an op of the backward pass
@@ -41,16 +44,20 @@ _BUFFERS = 5
 
 @dataclass(frozen=True, slots=True)
 class ForecastPart:
-    """A part of a step: its name and its seconds."""
+    """A part of a step: its name and its seconds. `running` are those in which the collectives of this part run, also
+    those that computation hides; None for a part of computation.
+    """
 
     name: str
     seconds: float
+    running: float | None = None
 
 
 @brief
 @dataclass(frozen=True, slots=True)
 class StepForecast(InNotebooks):
-    """The forecast of a per-device program. `parts` are largest first; their seconds add up to those of the step.
+    """The forecast of a per-device program. `parts` are largest first; their seconds add up to those of the step. If
+    the first one took no time, the step would be bound by the `next` one, empty if there is none.
 
     `utilisation` is the share of the devices' peak that the program's products take, `with_recomputation` also those
     that are computed again; both None if the program before partitioning is not known. `rate` counts `unit` per
@@ -62,6 +69,7 @@ class StepForecast(InNotebooks):
 
     devices: int
     parts: tuple[ForecastPart, ...]
+    next: str
     schedule: Schedule
     bound: Bound
     utilisation: float | None = None
@@ -103,19 +111,22 @@ def forecast_of(
     clock = clock or Clock.of(local, machine)
     found = schedule_of(local, machine, clock, memory or live_memory(local, clock))
     once = clock.serial(local.entry)
-    waits: dict[str, float] = {}
+    waits: dict[str, list[Scheduled]] = {}
     for c in found.collectives:
-        key = f"{c.kind}, {c.groups}"
-        waits[key] = waits.get(key, 0.0) + c.waited * c.runs
-    scale = found.exposed / total if (total := sum(waits.values())) else 0.0
+        waits.setdefault(f"{c.kind}, {c.groups}", []).append(c)
+    total = sum(c.waited * c.runs for c in found.collectives)
+    scale = found.exposed / total if total else 0.0
     idle = bubbles(local, clock)
     named = {key: getattr(once, name) - sum(getattr(b.seconds, name) for b in idle)
              for key, name in (("products", "work"), ("memory", "memory"), ("launches", "launches"))}  # fmt: skip
     for b in idle:
         name = f"bubble, {b.stages} stages in {b.trips} trips"
         named[name] = named.get(name, 0.0) + b.seconds.compute
-    named |= {name: seconds * scale for name, seconds in waits.items()}
     parts = [ForecastPart(name, seconds) for name, seconds in named.items() if seconds]
+    for name, own in waits.items():
+        waited, running = (sum(getattr(c, what) * c.runs for c in own) for what in ("waited", "seconds"))
+        parts.append(ForecastPart(name, scale * waited, running))
+    parts.sort(key=lambda part: (-part.seconds, -(part.running or 0)))
     devices = local.devices
     utilisation: tuple[float | None, float | None] = (None, None)
     if not is_per_device(whole) and found.seconds:
@@ -125,10 +136,25 @@ def forecast_of(
     if machine.attention:
         kernels = sum(len(attention_kernels(c).products) for c in {r.instruction.parent for r in runs(local)} if c)
     return StepForecast(
-        devices, tuple(sorted(parts, key=lambda part: -part.seconds)), found, program_bound(local, clock), *utilisation,
+        devices, tuple(parts), _next(parts, waits, found.timeline), found, program_bound(local, clock), *utilisation,
         count / found.seconds if count and found.seconds else None, unit, kernels,
         clock.machine.torus, best_layout(local, clock.machine), machine.error,
     )  # fmt: skip
+
+
+def _next(parts: Sequence[ForecastPart], waits: Mapping[str, Sequence[Scheduled]], line: Timeline) -> str:
+    """Names the part that would bound the step if the first one took no time."""
+    if len(parts) < 2:
+        return ""
+    first, left = parts[0], line.compute
+    if first.running is None:
+        left -= first.seconds
+    engine = max(line.busy, key=lambda e: line.busy[e], default="")
+    if first.running is None and line.busy.get(engine, 0.0) > left:
+        running = {name: sum(c.seconds * c.runs for c in own if engine in c.engine.split(TOGETHER))
+                   for name, own in waits.items()}  # fmt: skip
+        return max(running, key=lambda name: running[name])
+    return parts[1].name if parts[1].seconds else ""
 
 
 def _utilisation(whole: Module, machine: Machine, seconds: float) -> tuple[float, float]:
@@ -170,10 +196,11 @@ def _names(parameter: Instruction) -> Iterable[str]:
 def forecast_text(found: StepForecast) -> str:
     """Returns the forecast for people."""
     schedule, bound = found.schedule, found.bound
-    rows = [(part.name, timed(part.seconds), f"{part.seconds / found.seconds:.1%}") for part in found.parts]
+    rows = [(p.name, timed(p.seconds), f"{p.seconds / found.seconds:.1%}",
+             "" if p.running is None else timed(p.running)) for p in found.parts]  # fmt: skip
     lines = [f"{timed(found.seconds)} per step on {found.devices} devices of {schedule.machine}"]
     if rows:
-        lines += ["", columns([("waits for", "time", "share"), *rows], (False, True, True)), ""]
+        lines += ["", columns([("waits for", "time", "share", "runs for"), *rows], (False, True, True, True)), ""]
     if found.utilisation is not None and found.with_recomputation is not None:
         lines.append(f"utilisation: {found.utilisation:.1%} of the peak, {found.with_recomputation:.1%} with what is "
                      "computed again")  # fmt: skip
@@ -189,8 +216,8 @@ def forecast_text(found: StepForecast) -> str:
                   *(f"  {line}" for line in found.layout.lines)]  # fmt: skip
     if found.kernels:
         lines.append(f"attention: {found.kernels} products as part of fused kernels")
-    if len(found.parts) > 1:
-        lines.append(f"bounds: {found.parts[0].name}; without that {found.parts[1].name}")
+    if found.next:
+        lines.append(f"bounds: {found.parts[0].name}, {rows[0][2]} of the step; without that {found.next}")
     by = "the ops and loops" if bound.by == COMPUTE else bound.by
     lines.append(f"no order takes less than {timed(bound.seconds)}, by {by}")
     if found.error is not None:

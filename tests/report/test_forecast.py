@@ -62,10 +62,29 @@ def test_a_parameter_that_is_none() -> None:
 def test_the_text_says_all() -> None:
     lines = str(hloom.forecast(hloom.parse(STEP), MACHINE, batch_of="ids")).splitlines()
     assert lines[0].endswith(" per step on 4 devices of the given machine")
-    assert any(line.startswith("bounds: products; without that ") for line in lines)
+    assert any(line.startswith("bounds: products, ") for line in lines)
     assert any(line.startswith("rate: ") and line.endswith(" per device") for line in lines)
     assert "confidence: forecasts of this machine were up to 25% off published steps" in lines
     assert any(line.startswith("peak memory: ") for line in lines)
+
+
+def test_hidden_collectives_bound_the_step_if_nothing_hides_them() -> None:
+    """A gather that runs beside the first product takes longer than all but the products."""
+    text = """HloModule m
+ENTRY e { x = f32[256,64] parameter(0), sharding={mesh['d'=4], [{'d'}, {}]}
+  w = f32[64,64] parameter(1), sharding={mesh['d'=4], [{}, {}]}
+  v = f32[64,64] parameter(2), sharding={mesh['d'=4], [{'d'}, {}]}
+  y = f32[256,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT z = f32[256,64] dot(y, v), lhs_contracting_dims={1}, rhs_contracting_dims={0} }"""
+    slow = Cluster(Links(((1, Link(1e-5, 1e10)),)), 1e12, 1e9)
+    found = hloom.forecast(hloom.parse(text), slow)
+    gather = next(part for part in found.parts if part.name == "all-gather, 1 of 4 (d)")
+    assert gather.seconds == 0
+    assert gather.running == pytest.approx(1e-5 + 3 * 16 * 64 * 4 / 1e10)
+    assert (found.parts[0].name, found.next) == ("products", "all-gather, 1 of 4 (d)")
+    assert found.seconds == pytest.approx(sum(part.seconds for part in found.parts))
+    fast = hloom.forecast(hloom.parse(text), Cluster(Links(((1, Link(1e-9, 1e15)),)), 1e8, 1e6))
+    assert (fast.parts[0].name, fast.next) == ("products", "all-gather, 1 of 4 (d)")
 
 
 def test_a_machine_without_rows_says_so() -> None:
