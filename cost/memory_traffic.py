@@ -7,7 +7,7 @@ most as many as its other operands have. A fusion reads its parameters and write
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 
 from ..ir.graph.algebra import Algebra
@@ -19,17 +19,30 @@ from .uses import algebra, overwritten
 _STRUCTURE = frozenset({Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT})
 
 
-def touched(instruction: Instruction, is_stored: Callable[[Instruction], bool] = lambda _: True) -> int:
+def touched(
+    instruction: Instruction, is_stored: Callable[[Instruction], bool] = lambda _: True,
+    read_before: Collection[Instruction] = (),
+) -> int:  # fmt: skip
     """Returns the bytes that one execution of an instruction reads and writes, without those of its callees.
 
-    `is_stored` decides whether a value lies in memory; by default all do.
+    `is_stored` decides whether a value lies in memory; by default all do. Operands that were `read_before` cost
+    nothing.
     """
     if _touches_nothing(instruction.op):
         return 0
     if instruction.op.role is Role.FUSION:
         return _fusion(instruction)
-    read = [n for n, operand in enumerate(instruction.operands) if is_stored(operand)]
+    read = reads(instruction, is_stored, read_before)
     return _read(instruction, read) + (_written(instruction) if is_stored(instruction) else 0)
+
+
+def reads(
+    instruction: Instruction, is_stored: Callable[[Instruction], bool], read_before: Collection[Instruction]
+) -> list[int]:
+    """Returns the numbers of the operands that an instruction reads in memory. An op on elements reads each once."""
+    operands, once = instruction.operands, instruction.op.is_elementwise
+    return [n for n, o in enumerate(operands)
+            if o not in read_before and is_stored(o) and not (once and o in operands[:n])]  # fmt: skip
 
 
 @cache

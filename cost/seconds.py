@@ -30,7 +30,7 @@ from .epilogues import NO_EPILOGUES, Epilogues, epilogues
 from .formulas import Kind
 from .groups import group_digits
 from .machine import SECOND, Machine, Transfer
-from .memory_traffic import touched
+from .memory_traffic import reads, touched
 from .products import sizes_of
 from .work import is_contraction
 
@@ -81,6 +81,7 @@ class Clock:
         self._attention = KnownAttention(machine)
         self._epilogues: dict[Computation, Epilogues] = {}
         self._parts: dict[Instruction, Seconds] = {}
+        self._alone: dict[Instruction, Seconds] = {}
         self._touched: dict[Instruction, int] = {}
         self._sent, self._combined = sent or {}, combined
         self._launch, self._kernels = machine.launch, kernels
@@ -110,19 +111,31 @@ class Clock:
         return found
 
     def parts(self, instruction: Instruction) -> Seconds:
-        """Returns the seconds of one execution, without those of the computations that control flow calls."""
+        """Returns the seconds of one execution, without those of the computations that control flow calls. The ops of a
+        nest of loops add up to its time: the first that reads a value has the time of reading it.
+        """
         found = self._parts.get(instruction)
         if found is None:
-            found = self._parts[instruction] = self._timed(instruction)
+            found = self._parts[instruction] = self._timed(instruction, self.touched(instruction))
         return found
 
-    def _timed(self, instruction: Instruction) -> Seconds:
+    def alone(self, instruction: Instruction) -> Seconds:
+        """Returns the seconds of an op outside of its nest of loops, where it reads all of its operands."""
+        if not self._read_before(instruction):
+            return self.parts(instruction)
+        found = self._alone.get(instruction)
+        if found is None:
+            size = touched(instruction, self.is_stored)
+            found = self._alone[instruction] = self._timed(instruction, size)
+        return found
+
+    def _timed(self, instruction: Instruction, size: int) -> Seconds:
         if instruction.op.is_collective:
             return Seconds(collectives=self.collective(instruction))
         known = self._kernels(instruction)
         if known is not None:
             return self._of_kernel(instruction, known)
-        size, work = self.touched(instruction), self._work(instruction)
+        work = self._work(instruction)
         if not size and not work:
             return _NOTHING
         launch = self._launch if work or self.is_stored(instruction) else 0.0
@@ -149,6 +162,13 @@ class Clock:
         """Returns the values of the kernel that makes a value; of its own if none are fused."""
         return (value,) if self._stored is None else self._stored.together(value)
 
+    def reads(self, instruction: Instruction) -> list[int]:
+        """Returns the numbers of the operands that an op reads in memory, unless its nest of loops has them already."""
+        return reads(instruction, self.is_stored, self._read_before(instruction))
+
+    def _read_before(self, instruction: Instruction) -> Collection[Instruction]:
+        return () if self._stored is None else self._stored.read_before(instruction)
+
     def _is_written(self, value: Instruction) -> bool:
         """Whether a value lies in memory if products write their own results."""
         if self._stored is not None and not self._stored(value):
@@ -164,12 +184,16 @@ class Clock:
         return self._epilogues[value.parent]
 
     def touched(self, instruction: Instruction) -> int:
-        """Returns the bytes of memory that an op reads and writes, a product with those of the ops in its kernel."""
+        """Returns the bytes of memory that an op reads and writes, a product with those of the ops in its kernel. An
+        operand that several ops of a nest of loops read counts for the first.
+        """
         found = self._touched.get(instruction)
         if found is None:
             kernels = self._around(instruction)
             inside = (instruction, *kernels.members.get(instruction, ()))
-            found = 0 if instruction in kernels.hosts else sum([touched(one, self.is_stored) for one in inside])
+            found = 0 if instruction in kernels.hosts else sum(
+                [touched(one, self.is_stored, self._read_before(one)) for one in inside]
+            )
             self._touched[instruction] = found
         return found
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from ..graph.algebra import Algebra
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.interfaces import memory
@@ -22,6 +23,7 @@ class Stored:
     def __init__(self) -> None:
         self._known: dict[Instruction, bool] = {}
         self._together: dict[Instruction, tuple[Instruction, ...]] = {}
+        self._before: dict[Instruction, frozenset[Instruction]] = {}
         self._analysed: set[Computation] = set()
 
     def __call__(self, value: Instruction) -> bool:
@@ -39,6 +41,16 @@ class Stored:
         """Returns the values of the nest of loops that makes a value."""
         self(value)
         return self._together.get(value, (value,))
+
+    def read_before(self, value: Instruction) -> Collection[Instruction]:
+        """Returns the operands of a value that others have read before in the nest of loops that makes it."""
+        if value not in self._before:
+            read = set[Instruction]()
+            for member in self.together(value):
+                self._before[member] = frozenset(read.intersection(member.operands))
+                if member.op.algebra is not Algebra.MOVE:  # which may read other parts
+                    read.update(member.operands)
+        return self._before[value]
 
     def _analyse(self, computation: Computation) -> None:
         groups = Groups(computation)

@@ -105,8 +105,8 @@ class Times:
             if self._is_made_for(leaf):
                 total += size
         if count == len(instruction.operands):
-            for number, operand in enumerate(instruction.operands):
-                if number not in kept and self._clock.is_stored(operand):
+            for number in self._clock.reads(instruction):
+                if number not in kept:
                     moved = algebra(instruction) is Algebra.MOVE
                     total += np.minimum(held[number], written) if moved else held[number]
         if self._clock.is_stored(instruction):

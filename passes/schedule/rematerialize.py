@@ -171,7 +171,7 @@ class _Scan:
             if late and not any(self.place[r] == peak for r in self.readers[value]):
                 steps = self._steps(value, min(self.place[r] for r in late))
                 if steps is not None:
-                    yield _Again(value, steps, late, self.runs * sum(self.clock.parts(s).total for s in steps))
+                    yield _Again(value, steps, late, self.runs * sum(self.clock.alone(s).total for s in steps))
 
     def _steps(self, value: Instruction, place: int) -> list[Instruction] | None:
         """Returns the instructions that recompute a value from values that live at a place; None if there are too many.

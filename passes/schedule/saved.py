@@ -165,7 +165,7 @@ class _Pair:
         for entry in self.whole:
             steps = self._steps(entry)
             if steps is not None:
-                seconds = self.trips * sum(clock.parts(step).total for step in steps)
+                seconds = self.trips * sum(clock.alone(step).total for step in steps)
                 needed = frozenset(n for s in steps for o in s.operands if (n := self._saved(o)) not in (None, entry))
                 yield _Again(self, entry, self.slices[entry], steps, needed, seconds, self.sizes[entry])
 

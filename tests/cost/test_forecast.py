@@ -7,6 +7,9 @@ import pytest
 from hloom.cost.forecast import forecast
 from hloom.cost.memory_traffic import touched
 from hloom.cost.presets import PRESETS, parse_machine
+from hloom.cost.seconds import Clock
+from hloom.passes.base import PassContext, run_pass
+from hloom.passes.fusion.fuse import FusionPass
 
 # What XLA prints: trips of loops in the backend's words, an update in place and a slice inside of fusions.
 COMPILED = """HloModule compiled, is_scheduled=true, num_partitions=4
@@ -73,7 +76,7 @@ def test_by_hand() -> None:
     assert found.work == 0  # the product waits for memory: 512 ns of multiply-adds, 896 of bytes
     row, index = 256, 4
     update = row + index + (row + 2 * index)  # writes at most as much as its smaller operands have
-    trip = (row + index + row) + update + (4 + 4 + 1)  # the condition compares two numbers
+    trip = (row + index + row) + update + (4 + 1)  # the condition compares a number with itself
     assert found.memory == pytest.approx((3 * trip + 4 * (8 * 16 + 16 * 4 + 8 * 4)) * 1e-9)
     assert found.seconds == found.collectives + found.memory + found.work
     slower = forecast(module, parse_machine("work=f32:0.5G;memory=1GB", LINKS))
@@ -139,3 +142,30 @@ def test_slower_machines_take_longer() -> None:
     times = [forecast(local, PRESETS[name]).seconds for name in ("tpu-v5p", "h100", "cpu-cluster")]
     assert times == sorted(times)
     assert times[0] > 0
+
+
+NORM = """HloModule m
+sum { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+ENTRY e { x = f32[256,512] parameter(0)
+  s = f32[256,512] multiply(x, x)
+  zero = f32[] constant(0)
+  r = f32[256] reduce(s, zero), dimensions={1}, to_apply=sum
+  d = f32[256,512] broadcast(r), dimensions={0}
+  y = f32[256,512] divide(x, d)
+  ROOT z = f32[256,512] add(y, x) }"""
+
+
+def test_a_nest_of_loops_reads_a_value_once() -> None:
+    """As the fusion of these ops does; outside of the nest each op reads its operands."""
+    module, size = hloom.parse(NORM), 256 * 512 * 4
+    machine = hloom.parse_machine("memory=1GB;work=f32:1000T")
+    fused = hloom.parse(NORM)
+    run_pass(FusionPass(), fused, PassContext())
+    assert [i.opcode for i in fused.entry if i.operands] == ["fusion"]
+    assert forecast(module, machine).memory == pytest.approx(2 * size / 1e9)
+    assert forecast(fused, machine).memory == pytest.approx(2 * size / 1e9)
+    clock = Clock.of(module, machine)
+    alone = {i.name: clock.alone(i).memory for i in module.entry}
+    assert alone["s"] == alone["y"] == pytest.approx(size / 1e9)
+    assert alone["z"] == pytest.approx(2 * size / 1e9)
+    assert clock.parts(module.entry.root).memory == pytest.approx(size / 1e9)
