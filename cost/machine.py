@@ -144,6 +144,13 @@ class Machine(Protocol):
         return math.inf
 
     @property
+    def host(self) -> float:
+        """The time of a byte between the memories of a device and of its host, each way; infinite if programs cannot
+        move values there.
+        """
+        return math.inf
+
+    @property
     def error(self) -> float | None:
         """The largest relative error that forecasts of published or measured steps showed; None if none is known."""
         return None
@@ -163,9 +170,10 @@ class Cluster(KeptHash, Machine):
     `by_bits` are rates of points by the width of floats, narrowest first: a float has the rate of the first width that
     holds it. Other elements, and wider floats, have the rate `points`. An op takes `launch_seconds` in addition.
     `overlap_share` is the speed of computation while a collective runs, from 0 to 1. A program may fill `memory_size`
-    bytes less the share `reserve`. `engines` are pairs of a kind, or of the first stride of a level of links, and the
-    name of the engine that runs such collectives; a kind goes before a stride. A collective that was measured (`fits`)
-    costs what was measured. Others cost what the best algorithm takes (`cost.algorithms`) if the links have steps, what
+    bytes less the share `reserve`, and move `host_bytes` each way between a device and its host, 0 if none. `engines`
+    are pairs of a kind, or of the first stride of a level of links, and the name of the engine that runs such
+    collectives; a kind goes before a stride. A collective that was measured (`fits`) costs what was measured. Others
+    cost what the best algorithm takes (`cost.algorithms`) if the links have steps, what
     `cost.rails` says if they are rails, else latency and bandwidth of the slowest link. Programs are `fused` before
     they run, or run op by op. `products` says what share of the rate matrix products reach, `attention_share` is that
     of a kernel for attention, 0 without one. By `has_epilogues` ops on elements join the kernel of a product. By
@@ -193,6 +201,7 @@ class Cluster(KeptHash, Machine):
     known_error: float = 0.0
     torus_engines: bool = False
     native_speed: NativeSpeed = UNKNOWN
+    host_bytes: float = 0.0
 
     def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
         """Returns the cost over the links used; over the slowest of all without digits or with an `order`."""
@@ -272,6 +281,10 @@ class Cluster(KeptHash, Machine):
     @property
     def overlap(self) -> float:
         return self.overlap_share
+
+    @property
+    def host(self) -> float:
+        return SECOND / self.host_bytes if self.host_bytes else math.inf
 
     @property
     def error(self) -> float | None:

@@ -15,8 +15,9 @@
     bandwidth = "368 GB/s"
     source = "fit"
 
-`[memory]` also has `reserve`, the share that programs must leave free; `xla = true` says that forecasts state the
-memory that XLA for CPUs allocates, not that of the kernels that they time. `[compute]` has `launch`, the time of an op
+`[memory]` also has `reserve`, the share that programs must leave free, and `host`, the bandwidth each way between a
+device and its host; `xla = true` says that forecasts state the memory that XLA for CPUs allocates, not that of the
+kernels that they time. `[compute]` has `launch`, the time of an op
 in addition to its bytes or work; `overlap`, the speed of computation while a collective runs; `attention`, the share of
 the rate that a kernel for attention reaches; `fuses = false` says that programs run op by op, `epilogues = true` that a
 product and the ops on elements after it are one kernel. `[products]` are those of `cost.products`, `[native]` has the
@@ -52,6 +53,7 @@ SINGLE = {
     ("memory", "size"): ("memory_size", Quantity.BYTES),
     ("memory", "bandwidth"): ("memory_bytes", Quantity.BANDWIDTH),
     ("memory", "reserve"): ("reserve", Quantity.SHARE),
+    ("memory", "host"): ("host_bytes", Quantity.BANDWIDTH),
     ("compute", "launch"): ("launch_seconds", Quantity.SECONDS),
     ("compute", "overlap"): ("overlap_share", Quantity.SHARE),
     ("compute", "attention"): ("attention_share", Quantity.SHARE),

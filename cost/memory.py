@@ -3,8 +3,8 @@ the peak.
 
 Parameters and constants live for the whole run. Results and temporary values live as `liveness` says; those of loops,
 branches and called computations count at the instruction that runs them, with the largest branch. Only operands and
-results of a fusion are in memory. This is a lower bound for compilers that keep the instructions, their order and every
-value; fragmentation may add to it.
+results of a fusion are in memory. Arrays on the host take none. This is a lower bound for compilers that keep the
+instructions, their order and every value; fragmentation may add to it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def arranged_memory(module: Module, kernels: Kernels | None, arrange: Arrange) -
 def peak_memory(module: Module, kernels: Kernels | None = None) -> int:
     """Returns the `peak` of a program's live memory alone, sooner."""
     reached, lives, _ = _analysed(module, kernels)
-    return sum(i.shape.byte_size for i in (*module.entry.parameters, *_constants(reached))) + lives.peak
+    return sum(i.shape.device_bytes for i in (*module.entry.parameters, *_constants(reached))) + lives.peak
 
 
 def at_peak(module: Module, kernels: Kernels | None = None) -> list[Instruction]:
@@ -189,12 +189,12 @@ def _described(module: Module, lives: Lives, constants: list[Instruction], pairs
     parameters = module.entry.parameters
     resident = [*_leaves("parameter", parameters), *_leaves("constant", constants)]
     fixed = sum(b.bytes for b in resident)
-    sizes = [leaf.byte_size for leaf in module.entry.root.shape.leaves()]
+    sizes = [leaf.device_bytes for leaf in module.entry.root.shape.leaves()]
     at = lives.bytes.index(lives.peak)
     instructions = list(module.entry)
     found = [*resident, *(_temporary(b, module.entry) for b in lives.at_peak())]
     return LiveMemory(
-        sum(p.shape.byte_size for p in parameters), sum(c.shape.byte_size for c in constants), sum(sizes),
+        sum(p.shape.device_bytes for p in parameters), sum(c.shape.device_bytes for c in constants), sum(sizes),
         sum(sizes[result] for _, result in pairs), max(lives.temporary), fixed + lives.peak, instructions[at].name,
         tuple(Moment(i.name, fixed + live) for i, live in zip(instructions, lives.bytes, strict=True)),
         tuple(sorted((b for b in found if b.bytes), key=lambda b: -b.bytes)),
@@ -203,7 +203,7 @@ def _described(module: Module, lives: Lives, constants: list[Instruction], pairs
 
 def _leaves(kind: str, instructions: list[Instruction]) -> list[LiveBuffer]:
     return [
-        _buffer(kind, i, n, leaf, leaf.byte_size) for i in instructions for n, leaf in enumerate(i.shape.leaves())
+        _buffer(kind, i, n, leaf, leaf.device_bytes) for i in instructions for n, leaf in enumerate(i.shape.leaves())
     ]
 
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from ..ir.analysis.stored import Stored
 from ..ir.graph.computation import Computation
+from ..ir.graph.host_memory import is_host_move
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.op import Role
@@ -37,7 +38,9 @@ from .work import is_contraction
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Seconds of one device by kind: collectives, ops that memory bounds, ops that work bounds, launches of ops."""
+    """Seconds of one device by kind: collectives and moves to or from the host, ops that memory bounds, ops that work
+    bounds, launches of ops.
+    """
 
     collectives: float = 0.0
     memory: float = 0.0
@@ -54,6 +57,7 @@ class Seconds:
 
 
 _NOTHING = Seconds()
+TO_HOST, FROM_HOST = "to host", "from host"  # engines
 
 
 class _Route(NamedTuple):
@@ -132,6 +136,8 @@ class Clock:
     def _timed(self, instruction: Instruction, size: int) -> Seconds:
         if instruction.op.is_collective:
             return Seconds(collectives=self.collective(instruction))
+        if instruction.shape.is_on_host or is_host_move(instruction):
+            return Seconds(collectives=self._moved(instruction))
         known = self._kernels(instruction)
         if known is not None:
             return self._of_kernel(instruction, known)
@@ -223,23 +229,36 @@ class Clock:
         times = 1 if self._combined else max(len(instruction.operands), 1)
         return times * self._route(instruction).transfer.time(self.received(instruction) / times) / SECOND
 
+    def _moved(self, instruction: Instruction) -> float:
+        """Returns the seconds of a move to or from the host; what else lies there takes no time of the device."""
+        if not is_host_move(instruction):
+            return 0.0
+        size = instruction.shape.byte_size
+        picoseconds = size * self.machine.host if math.isfinite(self.machine.host) else self.machine.memory(2 * size)
+        return picoseconds / SECOND
+
     def started(self, instruction: Instruction) -> float:
-        """Returns the seconds of a collective, or of the computation that a start runs."""
-        if instruction.op.is_collective:
+        """Returns the seconds of a collective, of a move to or from the host, or of the computation that a start runs.
+        """
+        if not instruction.op.is_control:
             return self.parts(instruction).collectives
         return self.serial(instruction.called()[0]).total
 
     def latency(self, instruction: Instruction) -> float:
-        """Returns the seconds of a collective that do not depend on its bytes."""
-        return self._route(instruction).transfer.latency / SECOND
+        """Returns the seconds of a collective that do not depend on its bytes; none of a move to or from the host."""
+        return 0.0 if is_host_move(instruction) else self._route(instruction).transfer.latency / SECOND
 
     def received(self, instruction: Instruction) -> int:
-        """Returns the bytes that a device receives in one execution of a collective."""
+        """Returns the bytes that a device receives in one execution of a collective, or moves."""
+        if is_host_move(instruction):
+            return instruction.shape.byte_size
         found = self._sent.get(instruction.name)
         return wire_bytes(instruction, self.devices) if found is None else found
 
     def engines(self, instruction: Instruction) -> tuple[str, ...]:
-        """Returns the names of the engines that a collective occupies."""
+        """Returns the names of the engines that a collective occupies, or a move to or from the host."""
+        if is_host_move(instruction):
+            return (TO_HOST,) if instruction.shape.is_on_host else (FROM_HOST,)
         return self._route(instruction).engines
 
     def _route(self, instruction: Instruction) -> _Route:

@@ -24,6 +24,7 @@ from ..ir.analysis.awaited import InFlight
 from ..ir.brief import brief
 from ..ir.checked_call import checked
 from ..ir.graph.computation import Computation
+from ..ir.graph.host_memory import is_host_move, runs_apart
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.op import Role
@@ -65,7 +66,11 @@ class Event:
 
     @property
     def is_collective(self) -> bool:
-        return self.engine != COMPUTE
+        return self.engine != COMPUTE and not is_host_move(self.instruction)
+
+    @property
+    def is_computed(self) -> bool:
+        return self.engine == COMPUTE
 
     @property
     def seconds(self) -> float:
@@ -166,7 +171,7 @@ def _steps(computation: Computation, clock: Clock) -> dict[Instruction, _Step]:
     for i in computation:
         awaited = tuple(dict.fromkeys(flying.awaited(i))) if i in readers else ()
         op = i.op
-        if not op.is_collective and not op.is_control:
+        if not runs_apart(i) and not op.is_control:
             if (seconds := parts(i).compute) > 0 or awaited:
                 found[i] = _Step(seconds, awaited)
         elif (inner := collective_in(i)) is not None:
@@ -279,8 +284,10 @@ class _Simulation:
         return next((other for other in queued if other.end == event.start > other.start), None)
 
     def advance(self, seconds: float) -> None:
-        """Advances computation by this amount, at the speed that the running collectives leave."""
-        while self.overlap < 1 and (pending := self.pending()):
+        """Advances computation by this amount, at the speed that the running collectives leave; moves to and from the
+        host slow nothing.
+        """
+        while self.overlap < 1 and (pending := [e for e in self.pending() if e.is_collective]):
             running = [event for event in pending if event.start <= self.now]
             until = min(event.end if event.start <= self.now else event.start for event in pending)
             speed = self.overlap if running else 1.0
@@ -304,8 +311,10 @@ class _Simulation:
 
 
 def collective_in(instruction: Instruction) -> Instruction | None:
-    """Returns the collective that an instruction is, or that the start of a computation runs; None for other ops."""
-    if instruction.op.is_collective:
+    """Returns the collective that an instruction is, or that the start of a computation runs, or the move to or from
+    the host; None for other ops.
+    """
+    if runs_apart(instruction):
         return instruction
     if not (instruction.op.is_control and instruction.op.interface(Starts)):
         return None

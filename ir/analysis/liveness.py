@@ -3,8 +3,8 @@
 A content is an array that an instruction makes; views of it are the same content. A buffer holds one content, or
 several one after the other where updates happen in place, as in element-wise ops on an operand with no later use. It
 lives from the definition of its first content to its last use, both included: an instruction needs its operands and its
-results. The operands of a start live until its done, those of a collective without a start until the first use of its
-result: there the runtime awaits it (`ir.analysis.awaited`).
+results. The operands of a start live until its done, those of a collective without a start and of a move to the host
+until the first use of the result: there the runtime awaits it (`ir.analysis.awaited`).
 
 Each computation is analysed once, whatever its callers. Its parameters belong to its callers. A parameter may be paired
 with a result that must end in its memory, as in the state of a loop or where the program donates it: then the result
@@ -20,6 +20,7 @@ from typing import Protocol
 
 from ..brief import brief
 from ..graph.computation import Computation
+from ..graph.host_memory import runs_apart
 from ..graph.instruction import Instruction
 from ..graph.interfaces import PassesOn, memory
 from ..graph.op import Role
@@ -196,7 +197,7 @@ class _Scan:
                 continue
             end, shape = self.until.get(instruction, time), instruction.shape
             if makes_anew(instruction.op) and not shape.is_tuple:
-                contents[instruction] = [made.add(instruction, 0, shape.byte_size)]
+                contents[instruction] = [made.add(instruction, 0, shape.device_bytes)]
                 last.append(end)
                 if instruction.op.is_elementwise:
                     self.others.append(instruction)
@@ -259,7 +260,7 @@ class _Scan:
             op = instruction.op
             if not makes_anew(op) and (op.interface(Starts) or op.role is Role.UPDATE):
                 starts.append(instruction)
-            elif instruction.op.is_collective:
+            elif runs_apart(instruction):
                 flying.start(instruction, instruction)
                 collectives.append(instruction)
         for collective in collectives:
@@ -381,7 +382,7 @@ def _is_resident(instruction: Instruction) -> bool:
 
 
 def _sizes(shape: Shape) -> Iterator[int]:
-    return (leaf.byte_size for leaf in shape.leaves())
+    return (leaf.device_bytes for leaf in shape.leaves())
 
 
 def state_pairs(loop: Instruction) -> Pairs:

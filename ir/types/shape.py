@@ -19,6 +19,7 @@ from .element_type import TUPLE, ElementType, Kind
 
 UNBOUNDED = -1
 _ELEMENT_SIZE = re.compile(r"E\(\d+\)")
+_ON_HOST = "S(5)"  # XLA's number of the host's memory
 _BEFORE_SIZE = re.compile(r"(?:L\(\d+\)|[#*]\([^)]*\))*")
 
 
@@ -122,6 +123,29 @@ class Shape(_KeptSize):
                 found = math.prod(self.dims) * self.element.byte_size
             object.__setattr__(self, "_kept_size", found)
             return found
+
+    @property
+    def is_on_host(self) -> bool:
+        """Whether it is the shape of an array in the memory of the host."""
+        return self.layout is not None and _ON_HOST in self.layout.rest
+
+    @property
+    def device_bytes(self) -> int:
+        """The bytes of `byte_size` in the memory of the device."""
+        if self.is_tuple:
+            return sum(e.device_bytes for e in self.elements)
+        return 0 if self.is_on_host else self.byte_size
+
+    def on_host(self) -> Shape:
+        """Returns this array shape in the memory of the host."""
+        layout = self.layout or Layout(self.minor_to_major)
+        return self if self.is_on_host else replace(self, layout=replace(layout, rest=layout.rest + _ON_HOST))
+
+    def on_device(self) -> Shape:
+        """Returns this array shape in the memory of the device."""
+        layout = self.layout and replace(self.layout, rest=self.layout.rest.replace(_ON_HOST, ""))
+        usual = layout is None or layout in (Layout(), Layout(tuple(reversed(range(self.rank)))))
+        return replace(self, layout=None if usual else layout)
 
     def leaves(self) -> Iterator[Shape]:
         """Yields the array, token and opaque shapes inside, depth first, left to right. An array is its own leaf."""

@@ -21,6 +21,7 @@ from ...cost.collectives import groups_of
 from ...cost.seconds import Clock, trips_of
 from ...cost.timeline import COMPUTE, collective_in
 from ...ir.graph.computation import Computation
+from ...ir.graph.host_memory import runs_apart
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
@@ -80,7 +81,7 @@ class _Bounds:
         jobs: dict[str, list[_Job]] = {COMPUTE: []}
         shared: dict[tuple[str, Hashable], _Job] = {}
         for i, own in seconds.items():
-            if not i.op.is_collective and not i.op.is_control:
+            if not runs_apart(i) and not i.op.is_control:
                 if own:
                     jobs[COMPUTE].append(_Job(heads[i], own, tails[i]))
                 continue
@@ -93,6 +94,8 @@ class _Bounds:
             latency = min(self.clock.latency(inner), own)
             for engine in self.clock.engines(inner):
                 jobs.setdefault(engine, []).append(job._replace(seconds=own - latency))
+                if not latency:
+                    continue
                 key = engine, (inner.op, groups_of(inner))
                 other = shared.get(key, job)
                 shared[key] = _Job(min(job.head, other.head), latency, min(job.tail, other.tail))
@@ -109,7 +112,7 @@ class _Bounds:
 
     def _seconds(self, instruction: Instruction) -> float:
         """Returns the least seconds from the start of an instruction until its result is there."""
-        if not instruction.op.is_control and not instruction.op.is_collective:
+        if not instruction.op.is_control and not runs_apart(instruction):
             return self.clock.parts(instruction).compute
         if collective_in(instruction) is not None:
             return self.clock.started(instruction)

@@ -25,6 +25,7 @@ from ...cost.seconds import Clock, trips_of
 from ...cost.timeline import collective_in
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
+from ...ir.graph.host_memory import runs_apart
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
 from .orders import Emission, Order, dependences
@@ -108,7 +109,7 @@ class ListScheduler:
 
     def _costs(self, i: Instruction) -> tuple[float, tuple[str, ...]]:
         """Returns the seconds of an instruction, and the engines of a collective."""
-        if not i.op.is_collective and not i.op.is_control:
+        if not runs_apart(i) and not i.op.is_control:
             return self.clock.parts(i).compute, ()
         if (inner := collective_in(i)) is not None:
             return self.clock.started(i), self.clock.engines(inner)

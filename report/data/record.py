@@ -51,7 +51,7 @@ def _plan(plan: Reported) -> Record:
     value_numbers = {name: n for n, name in enumerate(values["columns"]["name"])} if values is not None else {}
     seconds = [0.0] * len(parts)
     for event in schedule.timeline.events:
-        if not event.is_collective:
+        if event.is_computed:
             seconds[section_of(event, numbers)] += event.seconds * event.trips
     return {
         "label": plan.label, "devices": local.devices, "machine": schedule.machine, "layers": layers,

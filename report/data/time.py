@@ -40,7 +40,7 @@ def time_record(schedule: Schedule, collectives: Mapping[str, int], sections: Ma
 def _computation(events: tuple[Event, ...], sections: Mapping[Instruction, int], whole: float) -> list[list[float]]:
     spans: list[list[float]] = []
     for event in events:
-        if event.is_collective:
+        if not event.is_computed:
             continue
         number = section_of(event, sections)
         last = spans[-1] if spans else None
@@ -85,7 +85,7 @@ def _pauses(events: tuple[Event, ...], whole: float) -> list[list[float]]:
     """Returns start, seconds and trips of the times in which loops run their other trips."""
     pauses: list[list[float]] = []
     end, trips = 0.0, 1
-    for event in sorted((e for e in events if not e.is_collective), key=lambda e: e.start):
+    for event in sorted((e for e in events if e.is_computed), key=lambda e: e.start):
         if trips > 1 and event.trips < trips and event.start - end > _GAP * whole:
             pauses.append([end, event.start - end, trips])
         end, trips = max(end, event.end), event.trips

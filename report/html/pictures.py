@@ -72,7 +72,7 @@ def timeline_picture(schedule: Schedule, width: int = 900) -> Markup:
              for k in range(6)]  # fmt: skip
     for n, name in enumerate(engines):
         parts.append(_text(0, 36 + n * _LANE, name, _INK))
-    for start, seconds in _together([e for e in line.events if not e.is_collective], line.seconds):
+    for start, seconds in _together([e for e in line.events if e.is_computed], line.seconds):
         parts.append(_bar(start, seconds, scale, 0, _COMPUTE, _COMPUTE, ""))
     for event in line.collectives:
         fill, stroke = _STATES[event.state]
