@@ -36,9 +36,10 @@ from ...ir.graph.module import Module, Stage, clone_module
 from ...ir.graph.op import Role
 from ...ir.tools.trip_count import runs_of_computations
 from ..base import Pass, PassContext
+from .on_host import moves_to_host
 from .regather import divert, readers_of
 from .roles import can_repeat
-from .saved import recompute_saved
+from .saved import free_saved
 from .sizes import Bytes, sized, timed
 
 _ROUNDS = 64  # peaks that are lowered one after the other
@@ -50,33 +51,42 @@ _NO_LIMIT = Bytes()
 @dataclass(frozen=True)
 class Rematerialize(Pass):
     """Rematerializes values until the program takes at most `memory` on a device (0: the machine's capacity), or as far
-    as possible; after `barriers` if XLA is to run it.
+    as possible; after `barriers` if XLA is to run it. By `offload`, what loops save may stay on the host instead.
     """
 
     name: ClassVar[str] = "rematerialize"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL, Stage.SCHEDULED})
     memory: Bytes = _NO_LIMIT
     barriers: bool = False
+    offload: bool = False
 
     def run(self, module: Module, context: PassContext) -> bool:
         limit, machine = float(self.memory or context.machine.capacity), context.machine
         old, before = live_memory(module, OutsideOfAttention.on(machine)).peak, timeline(module, machine).seconds
-        count = rematerialize(module, Clock.of(module, machine), limit, self.barriers)
+        count = rematerialize(module, Clock.of(module, machine), limit, self.barriers, self.offload)
         peak = live_memory(module, OutsideOfAttention.on(machine)).peak
         if peak > limit:
             context.diagnostics.remark(f"{self.name}: {sized(peak)} is as little as is reached, of {sized(limit)}")
         if count:
             context.diagnostics.remark(
-                f"{self.name}: {count} values are computed again; peak {sized(old)} becomes {sized(peak)}, "
+                f"{self.name}: {done(module, count)}; peak {sized(old)} becomes {sized(peak)}, "
                 f"{timed(before)} become {timed(timeline(module, machine).seconds)}"
             )
         return count > 0
 
 
-def rematerialize(module: Module, clock: Clock, limit: float, barriers: bool = False) -> int:
+def done(module: Module, count: int) -> str:
+    """Says how a program keeps so many values for less memory."""
+    moved = moves_to_host(module)
+    again = [f"{count - moved} values are computed again"] if count > moved else []
+    return ", ".join([*again, *([f"{moved} lie on the host"] if moved else [])])
+
+
+def rematerialize(module: Module, clock: Clock, limit: float, barriers: bool = False, offload: bool = False) -> int:
     """Rematerializes values of the entry, and entries of stacks (`saved`), in place, until the memory peak is at most
-    `limit` or gets no lower; with `barriers`, so that XLA does not merge values of the entry. Returns their number.
-    `clock` has the times of the program before.
+    `limit` or gets no lower; with `barriers`, so that XLA does not merge values of the entry, and with `offload`,
+    so that entries may stay on the host as well. Returns the number of all. `clock` has the times of the program
+    before.
     """
     machine = clock.machine
     count, memory = 0, live_memory(module, OutsideOfAttention.on(machine))
@@ -86,7 +96,7 @@ def rematerialize(module: Module, clock: Clock, limit: float, barriers: bool = F
             trial, excess = clone_module(module, copies), memory.peak - limit
             times, highest = Clock.of(trial, machine), at_peak(module, OutsideOfAttention.on(machine))
             peak = [copies[i] for i in highest]
-            chosen = recompute_saved(trial, times, excess) if of_loops else _round(
+            chosen = free_saved(trial, times, excess, offload) if of_loops else _round(
                 trial, times, peak, excess, memory.peak * _LEAST_BYTES, barriers)
             lower = live_memory(trial, OutsideOfAttention.on(machine))
             if chosen and lower.peak < memory.peak:

@@ -1,4 +1,4 @@
-"""Recomputes in a loop what an earlier loop saves for it.
+"""Recomputes in a loop what an earlier loop saves for it, or keeps that on the host.
 
     before:  forward:   s' = dynamic-update-slice(s, f(x), i)      backward:  y = dynamic-slice(s, j)
     after:   forward:   (s is gone)                                backward:  y = f(dynamic-slice(saved x, j))
@@ -6,7 +6,9 @@
 The loop over a model's layers saves values of each trip for the loop of their gradients, each as a *stack* with one
 entry per trip. An entry can be recomputed from entries of other stacks, which the second loop reads at the same index,
 from arrays that both loops leave unchanged, and from their slices at that index, such as the weights of a layer (Chen
-et al., "Training deep nets with sublinear memory cost", 2016). Stacks that free most bytes per second go first.
+et al., "Training deep nets with sublinear memory cost", 2016). Where the machine has a link to its host, a stack may
+also stay there (`on_host`), which takes what its entries need beyond the computation of a trip. Stacks that free most
+bytes per second go first.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from ...cost.machine import SECOND
 from ...cost.seconds import Clock
 from ...ir.brief import brief
 from ...ir.graph.clone import clone_instruction
@@ -29,15 +32,16 @@ from ...ir.tools.trip_count import counter
 from ..cleanup.dce import sweep
 from ..cleanup.dead_loop_state import remove_dead_state
 from ..cleanup.loop_state import editable_loops, elements
+from .on_host import ENTRIES_ON_DEVICE, can_start_on_host, keep_on_host
 from .regather import divert, readers_of
 from .roles import can_repeat
 
 _LONGEST = 200  # instructions that recompute one entry
 
 
-def recompute_saved(module: Module, clock: Clock, excess: float) -> int:
-    """Recomputes entries of stacks, in place, until this many bytes of stacks are gone. Returns the number of stacks.
-    `clock` has the times of the program before.
+def free_saved(module: Module, clock: Clock, excess: float, offload: bool = False) -> int:
+    """Recomputes entries of stacks, in place, or with `offload` keeps them on the host, until this many bytes of stacks
+    are gone. Returns the number of stacks. `clock` has the times of the program before.
     """
     count = 0
     edited: set[Computation] = set()
@@ -47,13 +51,15 @@ def recompute_saved(module: Module, clock: Clock, excess: float) -> int:
         for loop in loops:
             _take_apart(loop.attributes_as(WhileAttributes).body)
         pairs = [_Pair.of(a, b) for n, a in enumerate(loops) for b in loops[n + 1 :]]
-        found = sorted((again for p in pairs if p is not None for again in p.candidates(clock)), key=lambda a: a.rank)
-        for again in found:
-            if excess <= 0:
-                break
-            if again.pair.first not in edited and again.pair.take(again):  # else its steps are old
-                edited.add(again.pair.second)
-                excess -= again.size
+        found: list[_Again | _OnHost] = []
+        for pair in filter(None, pairs):
+            found += [*pair.candidates(clock), *(pair.movable(clock) if offload else ())]
+        while found and excess > 0:
+            best = min(found, key=lambda c: c.rank)
+            found.remove(best)
+            if best.pair.first not in edited and best.take(module):  # else its steps are old
+                edited.add(best.pair.second)
+                excess -= best.size
                 count += 1
     if count:
         remove_dead_state(module)
@@ -89,6 +95,29 @@ class _Again:
         """Seconds per byte; less is better."""
         return self.seconds / self.size
 
+    def take(self, module: Module) -> bool:
+        return self.pair.take(self)
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class _OnHost:
+    """An entry to keep on the host, and the seconds of its move there or back in each trip."""
+
+    pair: _Pair
+    entry: Instruction
+    seconds: float
+    size: int
+
+    @property
+    def rank(self) -> float:
+        """Seconds per byte by which both moves take longer than the trips in which nothing else moves."""
+        late = sum(max(self.seconds - left, 0.0) for left in self.pair.left)
+        return self.pair.trips * late / self.size
+
+    def take(self, module: Module) -> bool:
+        return self.pair.take_to_host(self, module)
+
 
 @brief
 @dataclass(slots=True)
@@ -96,9 +125,11 @@ class _Pair:
     """Two loops of which the first saves stacks for the second. `slices` are those that the second body takes of each
     stack, all at index `at`, by the entry that the first body writes. `same` maps unchanged state of the first body to
     the second's. `whole` are the entries whose stacks nothing else reads. `kept` stacks are read by recomputed entries,
-    `gone` ones are recomputed.
+    `gone` ones are recomputed. `numbers` are those of the stacks in both states; `left` are the seconds of a trip of
+    each loop in which nothing moves to or from the host.
     """
 
+    loops: tuple[Instruction, Instruction]
     first: Computation
     second: Computation
     trips: int
@@ -110,6 +141,8 @@ class _Pair:
     sizes: dict[Instruction, int]
     kept: set[Instruction] = field(default_factory=set[Instruction])
     gone: set[Instruction] = field(default_factory=set[Instruction])
+    numbers: dict[Instruction, tuple[int, int]] = field(default_factory=dict[Instruction, "tuple[int, int]"])
+    left: list[float] = field(default_factory=list[float])
 
     @staticmethod
     def of(writer: Instruction, reader: Instruction) -> _Pair | None:
@@ -122,7 +155,7 @@ class _Pair:
         index = next(iter(elements(first.parameters[0], found.index)), None)
         if index is None:
             return None
-        pair = _Pair(first, second, found.trips, index, index, {}, {}, set(), {})
+        pair = _Pair((writer, reader), first, second, found.trips, index, index, {}, {}, set(), {})
         stacks = {n: entry for n, entry in enumerate(map(pair._entry, first.root.operands)) if entry is not None}
         starts: dict[Instruction, int] = {}
         for number, inside in passed.items():
@@ -139,7 +172,8 @@ class _Pair:
             if taken:
                 entry = stacks[number]
                 pair.slices[entry] = taken
-                pair.sizes[entry] = inside.shape.byte_size
+                pair.sizes[entry] = inside.shape.device_bytes
+                pair.numbers[entry] = number, element_index(inside) or 0
                 others = set(inside.users).difference(taken) - {second.root}
                 if not others and _is_read_once(writer, reader, number):
                     pair.whole.add(entry)
@@ -163,11 +197,30 @@ class _Pair:
     def candidates(self, clock: Clock) -> Iterator[_Again]:
         """Yields the entries that can be recomputed."""
         for entry in self.whole:
-            steps = self._steps(entry)
+            steps = self._steps(entry) if self.sizes[entry] else None
             if steps is not None:
                 seconds = self.trips * sum(clock.alone(step).total for step in steps)
                 needed = frozenset(n for s in steps for o in s.operands if (n := self._saved(o)) not in (None, entry))
                 yield _Again(self, entry, self.slices[entry], steps, needed, seconds, self.sizes[entry])
+
+    def movable(self, clock: Clock) -> Iterator[_OnHost]:
+        """Yields the entries that can lie on the host."""
+        self.left = [clock.serial(c).total for c in (self.first, self.second)]
+        for entry in self.whole:
+            one = self.sizes[entry] // self.trips
+            freed = self.sizes[entry] - ENTRIES_ON_DEVICE * one
+            if freed > 0 and can_start_on_host(self.loops[0], self.numbers[entry][0]):
+                yield _OnHost(self, entry, one * clock.machine.host / SECOND, freed)
+
+    def take_to_host(self, one: _OnHost, module: Module) -> bool:
+        """Keeps an entry on the host, if it was not recomputed before."""
+        if one.entry in self.gone:
+            return False
+        self.gone.add(one.entry)
+        self.left = [left - one.seconds for left in self.left]
+        numbers, slices = self.numbers[one.entry], self.slices[one.entry]
+        self.slices[one.entry] = keep_on_host(module, *self.loops, numbers, slices)
+        return True
 
     def _saved(self, value: Instruction) -> Instruction | None:
         """Returns the entry that is a value of the first body, perhaps in another shape; None if none is saved."""
@@ -199,7 +252,7 @@ class _Pair:
     def take(self, again: _Again) -> bool:
         """Recomputes an entry in the second body, just before its first reader; whether that fits what was done before.
         """
-        if again.entry in self.kept or not self.gone.isdisjoint(again.needed):
+        if again.entry in self.kept | self.gone or not self.gone.isdisjoint(again.needed):
             return False  # another one needs it, or it needs another one that is not saved any more
         self.kept |= again.needed
         self.gone.add(again.entry)

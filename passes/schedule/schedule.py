@@ -36,10 +36,11 @@ from .extract import Extract
 from .labels import labels_of
 from .listing import RULES, ListRule, ListScheduler
 from .memory_order import memory_orders
+from .on_host import moves_to_host, spread_moves
 from .orders import Order
 from .planning import Candidate, Planning, forecast, reorder
 from .plans import Plans
-from .rematerialize import rematerialize
+from .rematerialize import done, rematerialize
 from .roles import roles_of
 from .search.arrange import arrange
 from .search.best import best_schedule
@@ -269,19 +270,27 @@ class _Choice:
                 yield forecast(module, self.planning.machine, f"the order {name}")
 
     def _computed_again(self, best: Module, limit: float, aim: float) -> Iterator[Candidate]:
-        """Yields programs with values rematerialized until the peak is at most `aim`: the best one so far, the old one,
-        and a plan of that.
+        """Yields programs with values rematerialized, or on the host, until the peak is at most `aim`: the best one so
+        far, the old one, and a plan of that.
         """
         machine, barriers = self.planning.machine, self.planning.form is CombinedForm.XLA
+        ways = (True, False) if math.isfinite(machine.host) else (False,)
         for base, plans in ((best, False), (self.module, False), (self.module, True)):
-            module = clone_module(base)
-            count = rematerialize(module, Clock.of(module, machine), aim, barriers)
-            if not count:
-                continue
-            new = self.planning.plan(module, limit) if plans else forecast(module, machine)
-            if new is not None:
-                new.done = f"{count} values are computed again"
-                yield new
+            for offload in ways:
+                module = clone_module(base)
+                count = rematerialize(module, Clock.of(module, machine), aim, barriers, offload)
+                moves = moves_to_host(module)
+                if count:
+                    new = self.planning.plan(module, limit) if plans else forecast(module, machine)
+                    if plans and moves and new is not None:
+                        spread_moves(new.module)
+                        again = forecast(new.module, machine)
+                        new.seconds, new.peak = again.seconds, again.peak
+                    if new is not None:
+                        new.done = done(module, count)
+                        yield new
+                if not moves:
+                    break  # without the host it would be the same
 
     def _record(self, old: Candidate, new: Candidate, bound: float) -> None:
         record = {**_figures(new), f"{ATTRIBUTE}.bound": f"{bound:.6g}"}

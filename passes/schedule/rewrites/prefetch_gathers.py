@@ -67,14 +67,8 @@ class PrefetchGathers(Rewrite):
         values = [v for gather in found for v in _arrays(gather)]
         size = sum(v.shape.byte_size for v in values)
         end = adjustable_counter(loop) if self.peel else None
-        edits, count = Edits(computation), len(loop.shape.elements)
-        with computation.at(before=loop):
-            (start,) = loop.operands
-            given = {i: element(computation, start, n) for i in foreseen.values
-                     if (n := state_index(body, i)) is not None}  # fmt: skip
-            first = copy_values(program, computation, body, values, given)
-            carried = extend(computation, loop, first)
-        _start_next(program, body, foreseen, values, carried, count)
+        edits = Edits(computation)
+        carried, count = carry_ahead(program, computation, loop, foreseen, values)
         if end is not None:
             run_one_trip_less_at_the_end(loop, end)
             _last_trip(program, edits, loop, count, len(carried))
@@ -126,6 +120,25 @@ def _is_last(gather: Instruction, foreseen: Foreseen) -> bool:
             seen.add(user)
             stack += user.users
     return False
+
+
+def carry_ahead(
+    program: RewriteProgram, computation: Computation, loop: Instruction, foreseen: Foreseen,
+    values: Sequence[Instruction],
+) -> tuple[list[Instruction], int]:
+    """Lets each trip of a loop make foreseen values of the next one at its top, and carry them in new elements of the
+    state; the first trip's are made before the loop. Returns the carried values, which the body reads in place of the
+    old ones, and the number of the first new element.
+    """
+    body, count = body_of(loop), len(loop.shape.elements)
+    with computation.at(before=loop):
+        (start,) = loop.operands
+        given = {i: element(computation, start, n) for i in foreseen.values
+                 if (n := state_index(body, i)) is not None}  # fmt: skip
+        first = copy_values(program, computation, body, values, given)
+        carried = extend(computation, loop, first)
+    _start_next(program, body, foreseen, values, carried, count)
+    return carried, count
 
 
 def _start_next(
