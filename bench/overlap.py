@@ -1,0 +1,225 @@
+"""Forecasts what schedules hide and what memory they need, beside what bounds them.
+
+    python bench/overlap.py exposed [NAME ..]     # shares of steps and of all-to-alls that wait for collectives
+    python bench/overlap.py orders [NAME ..] [--orders 10000]    # schedules beside the best of random orders
+    python bench/overlap.py memory [NAME ..]      # the 16 models of examples/models under the least limit
+    python bench/overlap.py exact                 # the backward pass of Llama in two to four layers, proved the best
+
+Needs JAX, but for `exact`. Programs come from shapes alone; nothing runs.
+
+`exposed`: Llama 3.1 405B on 512 GPUs with one and with four sequences for each of 64 ranks, and mixtures of 64 experts
+on 64 devices. `orders`: three layers, each with its weights divided by data and its products by model, written out, on
+64 devices, in ten sizes. Half of the random orders are near that of the text, half near that of the schedule, by 3 to
+all instructions. `memory`: the least peak that `--memory` reaches, and the least within 15 % more time, as shares of
+the peak and the time without a limit; and the largest values at that peak.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import hloom
+from hloom.cost.attention import OutsideOfAttention
+from hloom.cost.collectives import kind_of
+from hloom.cost.memory import live_memory, peak_memory
+from hloom.cost.seconds import Clock
+from hloom.cost.timeline import Steps, timeline, timeline_seconds
+from hloom.ir.graph.module import Module, clone_module
+from hloom.passes.base import PassContext
+from hloom.passes.pipelines import partition
+from hloom.passes.schedule.does_not_fit import DoesNotFit
+from hloom.passes.schedule.on_host import moves_to_host
+from hloom.passes.schedule.orders import dependences
+from hloom.passes.schedule.search.best import best_schedule
+from hloom.passes.scheduling import schedule
+from llama_problems import Llama, Setting, backward
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+MEMORY = int(500e9)  # as in forecasts.py
+NEAR = (3, 10, 30, 100, 10_000)  # instructions by which a random order moves one
+SIZES = ((1024, 4096, 4096), (1024, 4096, 8192), (2048, 8192, 4096), (2048, 8192, 8192), (4096, 14336, 2048),
+         (4096, 14336, 4096), (4096, 14336, 8192), (8192, 28672, 2048), (8192, 28672, 4096), (8192, 28672, 8192))
+"""Width, hidden width and tokens of a sequence of the ten models."""
+LONGER = 1.15
+SHARES = (0.6, 0.75)  # of the peak, to try beside the least
+LINKS = {64: (150e-6, 298e9), 256: (564e-6, 295e9)}  # of `schedule.py`
+
+
+def exposing() -> dict[str, tuple[str, Callable[[], Any]]]:
+    """Returns machines and makers of programs by name."""
+    from models import dense, experts
+
+    axes, table = {"data": 64, "model": 8}, dense.FSDP_SEQUENCE
+    attention = dense.Transformer(layers=28, width=2048, hidden=1408, heads=16, head=128, vocabulary=102400, batch=128,
+                                  sequence=4096, positions="rotary", gated=False, remat=True)  # fmt: skip
+    deepseek = experts.Experts(attention, 64, groups=64, capacity=256)  # sizes of DeepSeekMoE 16B, two experts a token
+    return {
+        "405B, one sequence": ("h100", lambda: dense.dense(dense.LLAMA_405B, axes, table)),
+        "405B, four sequences": ("h100", lambda: dense.dense(replace(dense.LLAMA_405B, batch=256), axes, table)),
+        "64 experts, GShard": ("h100", lambda: experts.experts(experts.gshard(64, 12), {"data": 64})),
+        "64 experts, DeepSeek": ("h100", lambda: experts.experts(deepseek, {"data": 64})),
+        "64 experts, GShard, v5p": ("tpu-v5p", lambda: experts.experts(experts.gshard(64, 12), {"data": 64})),
+        "64 experts, DeepSeek, v5p": ("tpu-v5p", lambda: experts.experts(deepseek, {"data": 64})),
+    }
+
+
+def exposed(names: list[str]) -> None:
+    """Prints the share of each step that waits for collectives, in its order and scheduled, and of its all-to-alls."""
+    print(f"{'':<26} {'before':>16} {'scheduled':>16} {'all-to-alls':>12} {'waited':>7} {'took':>7}")
+    for name, (text, program) in exposing().items():
+        if names and not any(n in name for n in names):
+            continue
+        machine, start = hloom.parse_machine(text), time.process_time()
+        module = partition(program().module, context := PassContext(machine=machine))
+        old = timeline(module, machine)
+        new = timeline(schedule(module, context, MEMORY), machine)
+        exchanges = [e for e in new.collectives if kind_of(e.instruction) == "all-to-all"]
+        total = sum(e.seconds * e.trips for e in exchanges)
+        waited = sum(min(e.waited, e.seconds) * e.trips for e in exchanges)
+        print(f"{name:<26} {1e3 * old.seconds:>7,.1f} ms {old.exposed / old.seconds:>5.1%} "
+              f"{1e3 * new.seconds:>7,.1f} ms {new.exposed / new.seconds:>5.1%} {1e3 * total:>9,.1f} ms "
+              f"{f'{waited / total:.1%}' if total else '-':>7} {time.process_time() - start:>5.0f} s",
+              flush=True)  # fmt: skip
+
+
+def orders(names: list[str], count: int) -> None:
+    """Prints the time of schedules beside the best of random orders."""
+    from models import dense
+
+    machine = hloom.parse_machine("h100")
+    print(f"{'':<18} {'text':>9} {'schedule':>9} {'near text':>9} {'near schedule':>13} {'best / schedule':>15}")
+    for width, hidden, tokens in SIZES:
+        name = f"{width} x {hidden}, {tokens}"
+        if names and not any(n in name for n in names):
+            continue
+        model = dense.Transformer(layers=3, width=width, hidden=hidden, heads=width // 128, head=128, vocabulary=32000,
+                                  batch=8, sequence=tokens, positions="rotary", tied=False, scan=False)  # fmt: skip
+        program = dense.dense(model, {"data": 8, "model": 8}, dense.FSDP_SEQUENCE)
+        module = partition(program.module, context := PassContext(machine=machine))
+        scheduled = schedule(clone_module(module), context, MEMORY)
+        ours = timeline_seconds(scheduled, Clock.of(scheduled, machine))
+        text = timeline_seconds(module, Clock.of(module, machine))
+        near = [_best(m, machine, count // 2) for m in (module, scheduled)]
+        print(f"{name:<18} {1e3 * text:>6.3f} ms {1e3 * ours:>6.3f} ms {1e3 * near[0]:>6.3f} ms "
+              f"{1e3 * near[1]:>10.3f} ms {min(near) / ours:>15.4f}", flush=True)  # fmt: skip
+
+
+def _best(module: Module, machine: hloom.Machine, count: int) -> float:
+    """Returns the least seconds of so many random orders of the entry."""
+    order, clock, rng = list(module.entry), Clock.of(module, machine), random.Random(0)
+    needs = dependences(order)
+    number = {i: n for n, i in enumerate(order)}
+    readers: list[list[int]] = [[] for _ in order]
+    for instruction in order:
+        for needed in set(needs[instruction]):
+            readers[number[needed]].append(number[instruction])
+    waits = [len(set(needs[i])) for i in order]
+    best, steps = float("inf"), Steps()
+    for trial in range(count):
+        width = NEAR[trial % len(NEAR)]
+        keys = [n + rng.uniform(-width, width) for n in range(len(order))]
+        left = list(waits)
+        ready = [(keys[n], n) for n, w in enumerate(waits) if not w]
+        heapq.heapify(ready)
+        found: list[int] = []
+        while ready:
+            _, n = heapq.heappop(ready)
+            found.append(n)
+            for reader in readers[n]:
+                left[reader] -= 1
+                if not left[reader]:
+                    heapq.heappush(ready, (keys[reader], reader))
+        module.entry.reorder([order[n] for n in found])
+        best = min(best, timeline_seconds(module, clock, steps))
+    module.entry.reorder(order)
+    return best
+
+
+def memory(names: list[str], machine: hloom.Machine) -> None:
+    """Prints the peaks that models reach under limits, beside those without."""
+    from models import MODELS
+
+    print(f"{'':<18} {'peak GB':>8} {'least':>6} {'time':>6} {'<= 1.15':>8} {'time':>6} {'moves':>5}  "
+          "largest at the least peak")  # fmt: skip
+    for name, model in MODELS.items():
+        if names and name not in names:
+            continue
+        local = partition(model.paper().module, PassContext(machine=machine))
+        free = _within(local, machine, MEMORY * 100)
+        assert free is not None
+        seconds, peak = timeline(free, machine).seconds, _peak(free, machine)
+        rows, reached = [(peak, seconds, free)], 0
+        for share in (0.0, *SHARES):
+            fitting = _within(local, machine, max(int(share * peak), 1)) if share * peak >= reached else None
+            if fitting is not None:
+                rows.append((_peak(fitting, machine), timeline(fitting, machine).seconds, fitting))
+                reached = rows[-1][0]
+        least = min(rows, key=lambda r: r[:2])
+        quick = min((r for r in rows if r[1] <= LONGER * seconds), key=lambda r: r[:2])
+        largest = live_memory(least[2], OutsideOfAttention.on(machine)).buffers[:3]
+        hosted = moves_to_host(quick[2])
+        print(f"{name:<18} {peak / 1e9:>8.2f} {least[0] / peak:>6.1%} {least[1] / seconds:>6.2f} "
+              f"{quick[0] / peak:>8.1%} {quick[1] / seconds:>6.2f} {hosted:>5}  "
+              + ", ".join(f"{b.kind} {b.bytes / peak:.0%}" for b in largest), flush=True)  # fmt: skip
+
+
+def _peak(module: Module, machine: hloom.Machine) -> int:
+    return peak_memory(module, OutsideOfAttention.on(machine))
+
+
+def _within(local: Module, machine: hloom.Machine, limit: int) -> Module | None:
+    """Returns a program scheduled within a limit, or within the least that is reached if that is more; None if that
+    does not fit either.
+    """
+    for _ in range(2):
+        try:
+            return schedule(clone_module(local), PassContext(machine=machine), limit)
+        except DoesNotFit as error:
+            limit = error.peak
+    return None
+
+
+def exact() -> None:
+    """Prints the plans of two to four layers of Llama 3.1 8B, whether they are proved the best, and labels and seconds.
+    """
+    for layers in (2, 3, 4):
+        model = Llama("8B", layers, 4096, 14336, 1024)
+        for devices, (latency, bandwidth) in LINKS.items():
+            for tokens in (2048, 8192):
+                problem, names = backward(model, Setting(devices, latency, bandwidth, tokens, 3.6e9))
+                start = time.process_time()
+                best = best_schedule(problem, names, names, 2_000_000)
+                print(f"{layers} layers, {devices} devices, {tokens} tokens: {1e3 * best.outcome.seconds:.2f} ms, "
+                      f"{'proved' if best.is_proven else f'gap {best.gap:.2%}'}, {best.labels:,} labels, "
+                      f"{time.process_time() - start:.1f} s", flush=True)  # fmt: skip
+
+
+def main() -> None:
+    """Reads the arguments and prints one of the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=("exposed", "orders", "memory", "exact"))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="rows whose names contain one of these")
+    parser.add_argument("--orders", type=int, default=10_000, help="random ones of each size")
+    parser.add_argument("--machine", default="h100", help="of the table of memory")
+    arguments = parser.parse_args()
+    if arguments.table == "exposed":
+        exposed(arguments.names)
+    elif arguments.table == "orders":
+        orders(arguments.names, arguments.orders)
+    elif arguments.table == "memory":
+        memory(arguments.names, hloom.parse_machine(arguments.machine))
+    else:
+        exact()
+
+
+if __name__ == "__main__":
+    main()
