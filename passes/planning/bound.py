@@ -173,15 +173,13 @@ class MessagePassing:
         for r in part:
             for division in shown[r + 1][1].values():
                 targets.setdefault(division, len(targets))
+        places = {source: place for place, source in enumerate(dict.fromkeys(known.values()))}
+        sources, wants, at = list(places), list(targets), [places[key[0]] for key in number]
         costs: list[Floats] = []
         for r in part:
             reader = reads.readers[r]
             times = share * reads.count * reader.runs / self.unit
-            rows = {
-                source: [times * self.costs.move(source, target, reads.size, reader.hides) for target in targets]
-                for source in known.values()
-            }
-            costs.append(np.minimum(np.array([rows[key[0]] for key in number]), _MANY))
+            costs.append(np.minimum(times * self.costs.moves(sources, wants, reads.size, reader.hides), _MANY)[at])
         if not any(cost.any() for cost in costs):
             return None
         groups: dict[int, tuple[Floats, bool]] = {}
@@ -189,16 +187,15 @@ class MessagePassing:
             for group in combinations(range(len(part)), count):
                 hides = all(reads.readers[part[n]].hides for n in group)
                 groups[sum(1 << n for n in group)] = np.maximum.reduce([costs[n] for n in group]), hides
-        sources = [key[0] for key in number]
-        busy = np.array([[self.costs.busy(source, target, reads.size) for target in targets] for source in sources])
+        busy = self.costs.busies(sources, wants, reads.size)[at]
         source = _End(of, np.array([number[key] for key in keys]), np.zeros(len(number)))
         readers, wanted, fixed = list[_End](), list[Places](), dict[int, Floats]()
         for n, r in enumerate(part):
             other, divisions = shown[r + 1]
-            places = {d: k for k, d in enumerate(dict.fromkeys(divisions.values()))}
-            rows = np.array([places[divisions[d]] for d in self.classes[other].divisions])
-            readers.append(_End(other, rows, np.zeros(len(places))))
-            wanted.append(np.array([targets[d] for d in places]))
+            own = {d: k for k, d in enumerate(dict.fromkeys(divisions.values()))}
+            rows = np.array([own[divisions[d]] for d in self.classes[other].divisions])
+            readers.append(_End(other, rows, np.zeros(len(own))))
+            wanted.append(np.array([targets[d] for d in own]))
             if r in inside:
                 fixed[n] = np.full((len(number), len(targets)), _MANY)
                 for key, row in number.items():

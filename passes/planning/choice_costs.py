@@ -7,23 +7,20 @@ busiest engine runs, which runs one collective at a time. A step takes `max(C + 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..resharding.table import Division
-from .classes import Reads
 from .model import Choice, Model
-from .times import Floats
+from .read_costs import Places, ReadCosts
+from .times import Floats, Rows
 
 SHARE = 0.05  # of C + K + H in the objective
 _FURTHER = 0.3  # share by which another collective of one reshard makes it harder to hide
 OVER = 1e3  # price of memory beyond the limit, relative
-
-Spent = tuple[float, float, float]  # seconds of K, H and B
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +63,9 @@ class ChoiceCosts:
     assumed: Assumed = Assumed()
     moments: list[dict[int, Floats]] = field(init=False)
     _moves: dict[tuple[Division, Division, int, bool], float] = field(init=False, default_factory=dict[Any, float])
-    _busy: dict[tuple[Division, Division, int], float] = field(init=False, default_factory=dict[Any, float])
-    _read: dict[tuple[Any, ...], Spent] = field(init=False, default_factory=dict[Any, Any])
-    _different: dict[tuple[int, int], tuple[list[int], Any]] = field(init=False, default_factory=dict[Any, Any])
+    _tables: dict[tuple[Any, ...], Floats] = field(init=False, default_factory=dict[Any, Any])
+    _busies: dict[tuple[Any, ...], Floats] = field(init=False, default_factory=dict[Any, Any])
+    _reads: dict[int, ReadCosts | None] = field(init=False, default_factory=dict[Any, Any])
     _stands: dict[int, list[tuple[int, dict[Division, Division]]]] = field(init=False, default_factory=dict[Any, Any])
 
     def __post_init__(self) -> None:
@@ -85,8 +82,8 @@ class ChoiceCosts:
         """Returns the costs under another assumption."""
         other = object.__new__(ChoiceCosts)
         other.model, other.assumed, other.moments = self.model, assumed, self.moments
-        other._moves, other._read, other._different, other._stands = {}, {}, self._different, self._stands
-        other._busy = self._busy
+        other._moves, other._tables, other._reads = {}, {}, {}
+        other._busies, other._stands = self._busies, self._stands
         return other
 
     def move(self, source: Division, target: Division, size: int, hides: bool) -> float:
@@ -102,6 +99,24 @@ class ChoiceCosts:
             self._moves[key] = found
         return found
 
+    def moves(self, sources: Sequence[Division], targets: Sequence[Division], size: int, hides: bool) -> Floats:
+        """Returns these seconds for each source and each target."""
+        key = tuple(sources), tuple(targets), size, hides
+        found = self._tables.get(key)
+        if found is None:
+            pairs, places = self.model.table.pairs(sources, targets)
+            found = self._tables[key] = np.array([self.move(*pair, size, hides) for pair in pairs])[places]
+        return found
+
+    def busies(self, sources: Sequence[Division], targets: Sequence[Division], size: int) -> Floats:
+        """Returns the share as `busy` has it for each source and each target."""
+        key = tuple(sources), tuple(targets), size
+        found = self._busies.get(key)
+        if found is None:
+            pairs, places = self.model.table.pairs(sources, targets)
+            found = self._busies[key] = np.array([self.busy(*pair, size) for pair in pairs])[places]
+        return found
+
     def busy(self, source: Division, target: Division, size: int) -> float:
         """Returns the share of a reshard's time in which it occupies the busiest engine: that of its axes if all others
         are as at one end already.
@@ -112,55 +127,66 @@ class ChoiceCosts:
             return 1.0
         if changed.isdisjoint(model.busiest):
             return 0.0
-        key = source, target, size
-        found = self._busy.get(key)
-        if found is None:
-            first = tuple(b if axis in model.busiest else a for axis, (a, b) in enumerate(zip(source, target)))
-            last = tuple(a if axis in model.busiest else b for axis, (a, b) in enumerate(zip(source, target)))
-            whole = model.table.seconds(source, target, size)
-            least = min(model.table.seconds(source, first, size), model.table.seconds(last, target, size))
-            found = self._busy[key] = min(least / whole, 1.0) if 0.0 < whole < math.inf else 1.0
-        return found
+        first = tuple(b if axis in model.busiest else a for axis, (a, b) in enumerate(zip(source, target)))
+        last = tuple(a if axis in model.busiest else b for axis, (a, b) in enumerate(zip(source, target)))
+        whole = model.table.seconds(source, target, size)
+        least = min(model.table.seconds(source, first, size), model.table.seconds(last, target, size))
+        return min(least / whole, 1.0) if 0.0 < whole < math.inf else 1.0
 
     def value(self, choice: Choice) -> PlanValue:
         """Returns the value of a choice."""
-        classes = self.model.classes
-        divisions = {number: classes[number].division(row) for number, row in choice.items()}
-        computing = sum(classes[n].computing[row] for n, row in choice.items())
-        waiting = sum(classes[n].exchanging[row] for n, row in choice.items())
-        hiding, busy = 0.0, waiting if self.model.has_one_engine else 0.0
+        return self.values([choice])[0]
+
+    def values(self, choices: Sequence[Choice]) -> list[PlanValue]:
+        """Returns the value of each choice."""
+        parts, held = self.sums(self.rows(choices))
+        computing, waiting, hiding, busy = parts
+        seconds = np.maximum(computing + waiting + self.exposed * hiding, busy)
+        return [PlanValue(*one) for one in zip(*(p.tolist() for p in (seconds, computing, waiting, hiding, held)))]
+
+    def rows(self, choices: Sequence[Choice]) -> Rows:
+        """Returns a line for each choice, with the row of each class."""
+        return np.array([[choice[n] for n in range(len(self.model.classes))] for choice in choices], np.int64)
+
+    def sums(self, rows: Rows) -> tuple[Sequence[Floats], Floats]:
+        """Returns C, K, H and B of choices, one line of rows of all classes each, and the bytes at the busiest
+        moment.
+        """
+        classes, none = self.model.classes, np.zeros(len(rows))
+        computing = sum((c.computing[rows[:, n]] for n, c in enumerate(classes)), none)
+        waiting = sum((c.exchanging[rows[:, n]] for n, c in enumerate(classes)), none)
+        hiding, busy, columns = none, waiting * self.model.has_one_engine, dict(enumerate(rows.T))
         for number in range(len(self.model.of.reads)):
-            waits, hides, occupies = self.read(number, divisions)
-            waiting, hiding, busy = waiting + waits, hiding + hides, busy + occupies
-        held = (sum(float(of[choice[n]]) for n, of in moment.items()) for moment in self.moments)
-        seconds = max(computing + waiting + self.exposed * hiding, busy)
-        return PlanValue(float(seconds), float(computing), float(waiting), float(hiding), max(held, default=0.0))
+            costs = self.of_reads(number)
+            if costs is not None:
+                waits, hides, occupies = costs.spent(columns)
+                waiting, hiding, busy = waiting + waits, hiding + hides, busy + occupies
+        held = none
+        for moment in self.moments:
+            held = np.maximum(held, sum((sizes[rows[:, n]] for n, sizes in moment.items()), none))
+        return (computing, waiting, hiding, busy), held
 
-    def read(self, number: int, divisions: Mapping[int, Division]) -> Spent:
-        """Returns the seconds in which the values of some reads, by their number, are brought to their readers: those
-        that computation waits for, those that may hide, and those of the busiest engine.
-        """
-        shown = [known[divisions[of]] for of, known in self.shown(number)]
-        key = (number, *shown)
-        found = self._read.get(key)
-        if found is None:
-            found = self._read[key] = self._brought(self.model.of.reads[number], shown)
-        return found
+    def of_reads(self, number: int) -> ReadCosts | None:
+        """Returns the costs of some reads, by their number; None if they never cost anything."""
+        if number not in self._reads:
+            self._reads[number] = self._tabulated(number)
+        return self._reads[number]
 
-    def different(self, number: int, of: int) -> tuple[list[int], npt.NDArray[np.int64]]:
-        """Returns rows of a class that differ to some reads, and for each of its rows the place of the one that does
-        not.
-        """
-        found = self._different.get((number, of))
-        if found is None:
-            shown = [known for cluster, known in self.shown(number) if cluster == of]
-            first: dict[Any, int] = {}
-            keys = [tuple([known[d] for known in shown]) for d in self.model.classes[of].divisions]
-            for row, key in enumerate(keys):
-                first.setdefault(key, row)
-            places = {key: place for place, key in enumerate(first)}
-            found = self._different[number, of] = list(first.values()), np.array([places[key] for key in keys])
-        return found
+    def _tabulated(self, number: int) -> ReadCosts | None:
+        reads, shown = self.model.of.reads[number], self.shown(number)
+        sources = list(dict.fromkeys(shown[0][1].values()))
+        targets = list(dict.fromkeys(division for _, known in shown[1:] for division in known.values()))
+        tables = [self.moves(sources, targets, reads.size, reader.hides) for reader in reads.readers]
+        if not any(table.any() for table in tables):
+            return None
+        places: list[Places] = []
+        for (_, known), ends in zip(shown, (sources, *(targets for _ in reads.readers))):
+            place = {division: n for n, division in enumerate(ends)}
+            places.append(np.array([place[division] for division in known.values()]))
+        times = [float(reads.count * reader.runs) for reader in reads.readers]
+        hides = [reader.hides for reader in reads.readers]
+        busy = self.busies(sources, targets, reads.size)
+        return ReadCosts([of for of, _ in shown], places, tables, times, hides, busy)
 
     def shown(self, number: int) -> list[tuple[int, dict[Division, Division]]]:
         """Returns the classes of some reads, the source first, each with how its divisions divide the value."""
@@ -172,20 +198,6 @@ class ChoiceCosts:
                 for stand in (reads.stand, *(reader.stand for reader in reads.readers))
             ]
         return found
-
-    def _brought(self, reads: Reads, shown: Sequence[Division]) -> Spent:
-        """Returns these seconds, given the division of the source and of each reader; a copy is made once."""
-        source, once = shown[0], dict[Division, tuple[float, bool]]()
-        for reader, target in zip(reads.readers, shown[1:], strict=True):
-            if target != source:
-                cost = reads.count * reader.runs * self.move(source, target, reads.size, reader.hides)
-                before = once.get(target, (0.0, True))
-                once[target] = max(cost, before[0]), reader.hides and before[1]
-        waiting = hiding = busy = 0.0
-        for target, (cost, hides) in once.items():
-            waiting, hiding = (waiting, hiding + cost) if hides else (waiting + cost, hiding)
-            busy += cost * self.busy(source, target, reads.size) if cost else 0.0
-        return waiting, hiding, busy
 
     @property
     def least(self) -> float:

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from ..resharding.table import WHOLE, Division
-from .choice_costs import OVER, SHARE, ChoiceCosts, Spent
+from .choice_costs import OVER, SHARE, ChoiceCosts
 from .model import Choice, Model
-from .times import Floats, Rows
+from .read_costs import ReadCosts
+from .times import Floats
 
 Axis = tuple[int, ...]
 """For each class the factor that an axis divides, or WHOLE."""
@@ -72,26 +73,9 @@ def quick(costs: ChoiceCosts, known: Sequence[Axis], limit: float, starts: int =
 
 
 def _prices(costs: ChoiceCosts, choices: Sequence[Choice], limit: float) -> Floats:
-    """Returns the price of each choice; reads that are equal in several are looked up once."""
-    classes = costs.model.classes
-    rows: Rows = np.array([list(choice.values()) for choice in choices], np.int64)
-    computing = sum((c.computing[rows[:, n]] for n, c in enumerate(classes)), np.zeros(len(rows)))
-    waiting = sum((c.exchanging[rows[:, n]] for n, c in enumerate(classes)), np.zeros(len(rows)))
-    hiding, busy = np.zeros(len(rows)), waiting * costs.model.has_one_engine
-    for place, reads in enumerate(costs.model.of.reads):
-        code = np.zeros(len(rows), np.int64)
-        for number in reads.classes:
-            code = code * len(classes[number].rows) + rows[:, number]
-        _, first, same = np.unique(code, return_index=True, return_inverse=True)
-        times: list[Spent] = []
-        for row in first:
-            times.append(costs.read(place, {n: classes[n].divisions[int(rows[row, n])] for n in reads.classes}))
-        waits, hides, occupies = np.array(times)[same].T
-        waiting, hiding, busy = waiting + waits, hiding + hides, busy + occupies
-    held = np.zeros(len(rows))
-    for moment in costs.moments:
-        held = np.maximum(held, sum((sizes[rows[:, n]] for n, sizes in moment.items()), np.zeros(len(rows))))
-    return _price(costs, (computing, waiting, hiding, busy), held, limit)
+    """Returns the price of each choice."""
+    parts, held = costs.sums(costs.rows(choices))
+    return _price(costs, parts, held, limit)
 
 
 def _price(costs: ChoiceCosts, parts: Sequence[Floats], held: Floats, limit: float) -> Floats:
@@ -106,21 +90,22 @@ def descend(costs: ChoiceCosts, choice: Choice, limit: float = math.inf) -> Choi
     return _Descent(costs, choice, limit).run()
 
 
+def alternatives(costs: ChoiceCosts, choice: Choice, numbers: Iterable[int]) -> Iterator[Floats]:
+    """Yields for each of these classes the price of a choice with each of its rows, whatever memory it takes."""
+    descent = _Descent(costs, choice, math.inf)
+    yield from map(descent.prices, numbers)
+
+
 class _Descent:
     def __init__(self, costs: ChoiceCosts, choice: Choice, limit: float) -> None:
         self.costs, self.limit, self.choice = costs, limit, dict(choice)
-        self.classes, self.reads = costs.model.classes, costs.model.of.reads
-        self.divisions = {n: self.classes[n].division(row) for n, row in choice.items()}
-        self.touching: list[list[int]] = [[] for _ in self.classes]
-        for place, reads in enumerate(self.reads):
-            for number in reads.classes:
-                self.touching[number].append(place)
-        of_reads = [costs.read(place, self.divisions) for place in range(len(self.reads))]
-        self.computing = sum(float(self.classes[n].computing[row]) for n, row in choice.items())
-        exchanging = sum(float(self.classes[n].exchanging[row]) for n, row in choice.items())
-        self.waiting = exchanging + sum(waits for waits, _, _ in of_reads)
-        self.hiding = sum(hides for _, hides, _ in of_reads)
-        self.busy = exchanging * costs.model.has_one_engine + sum(busy for _, _, busy in of_reads)
+        self.classes = costs.model.classes
+        every = [costs.of_reads(number) for number in range(len(costs.model.of.reads))]
+        self.touching: list[list[ReadCosts]] = [[] for _ in self.classes]
+        for reads in filter(None, every):
+            for number in dict.fromkeys(reads.classes):
+                self.touching[number].append(reads)
+        self.parts: list[Floats] = [part[0] for part in costs.sums(costs.rows([choice]))[0]]
         self.held: Floats = np.array([sum(float(of[choice[n]]) for n, of in m.items()) for m in costs.moments])
         self.filled = max(float(self.held.sum()), 1.0)
 
@@ -132,53 +117,43 @@ class _Descent:
             number = queue.popleft()
             waiting.discard(number)
             if self._visit(number):
-                for place in self.touching[number]:
-                    for other in sorted({*self.reads[place].classes} - waiting - {number}):
+                for reads in self.touching[number]:
+                    for other in sorted({*reads.classes} - waiting - {number}):
                         queue.append(other)
                         waiting.add(other)
         return self.choice
 
+    def prices(self, number: int) -> Floats:
+        """Returns the price of the choice with each row of a class."""
+        return self._priced(self._sums(number), self._moments(number))
+
     def _visit(self, number: int) -> bool:
         """Gives a class its best row. Returns whether it has changed."""
-        of_class, now = self.classes[number], self.choice[number]
-        if len(of_class.rows) < 2:
+        if len(self.classes[number].rows) < 2:
             return False
-        moved = self._moved(number)
-        computing = self.computing + of_class.computing - of_class.computing[now]
-        waiting = self.waiting + of_class.exchanging - of_class.exchanging[now] + moved[:, 0] - moved[now, 0]
-        hiding = self.hiding + moved[:, 1] - moved[now, 1]
-        exchanging = of_class.exchanging * self.costs.model.has_one_engine
-        busy = self.busy + exchanging - exchanging[now] + moved[:, 2] - moved[now, 2]
-        changes = [m[number] - m[number][now] if number in m else None for m in self.costs.moments]
-        held, filled = np.zeros(len(of_class.rows)), np.zeros(len(of_class.rows))
-        for base, change in zip(self.held, changes):
-            moment = base if change is None else base + change
-            held, filled = np.maximum(held, moment), filled + moment
-        found = _price(self.costs, (computing, waiting, hiding, busy), held, self.limit)
-        found = found * (1.0 + _TIE * filled / self.filled)
+        sums, moments = self._sums(number), self._moments(number)
+        found = self._priced(sums, moments) * (1.0 + _TIE * moments.sum(0) / self.filled)
         row = int(np.argmin(found))
-        if not found[row] < found[now] * (1 - _SAME):
+        if not found[row] < found[self.choice[number]] * (1 - _SAME):
             return False
-        self.computing, self.waiting, self.hiding = float(computing[row]), float(waiting[row]), float(hiding[row])
-        self.busy = float(busy[row])
-        for place, change in enumerate(changes):
-            if change is not None:
-                self.held[place] += change[row]
-        self.choice[number], self.divisions[number] = row, of_class.division(row)
+        self.parts, self.held = [part[row] for part in sums], moments[:, row]
+        self.choice[number] = row
         return True
 
-    def _moved(self, number: int) -> Floats:
-        """Returns the times of the reads of a class with each of its rows: those waited for, those that hide, and those
-        of the busiest engine.
-        """
-        before, of_class = self.divisions[number], self.classes[number]
-        found = np.zeros((len(of_class.rows), 3))
-        for place in self.touching[number]:
-            rows, same = self.costs.different(place, number)
-            times: list[Spent] = []
-            for row in rows:
-                self.divisions[number] = of_class.divisions[row]
-                times.append(self.costs.read(place, self.divisions))
-            found += np.array(times)[same]
-        self.divisions[number] = before
-        return found
+    def _priced(self, sums: Sequence[Floats], moments: Floats) -> Floats:
+        return _price(self.costs, sums, moments.max(0, initial=0.0), self.limit)
+
+    def _sums(self, number: int) -> list[Floats]:
+        """Returns C, K, H and B with each row of a class."""
+        of_class, rows = self.classes[number], {**self.choice, number: np.arange(len(self.classes[number].rows))}
+        found = [of_class.computing, of_class.exchanging, np.zeros(len(of_class.rows)), np.zeros(len(of_class.rows))]
+        found[3] = of_class.exchanging * self.costs.model.has_one_engine
+        for reads in self.touching[number]:
+            found[1:] = [before + spent for before, spent in zip(found[1:], reads.spent(rows))]
+        return [part + of_rows - of_rows[self.choice[number]] for part, of_rows in zip(self.parts, found)]
+
+    def _moments(self, number: int) -> Floats:
+        """Returns the bytes at each moment, with each row of a class."""
+        none = np.zeros(len(self.classes[number].rows))
+        changes = [m[number] - m[number][self.choice[number]] if number in m else none for m in self.costs.moments]
+        return self.held[:, None] + np.array(changes).reshape(len(changes), len(none))

@@ -11,19 +11,22 @@ from ...ir.graph.module import Module
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ..base import PassContext
 from ..op_sharding.divisions import Divisions
-from ..resharding.table import Division
+from ..propagation.values import Leaf
+from ..resharding.table import Division, ReshardTable
 from .choice_costs import ChoiceCosts, PlanValue
 from .classes import Classes
 from .clusters import Clusters
-from .descent import axes_of, descend
+from .descent import alternatives, axes_of, descend
 from .judge import Judged, judge
 from .kept import Kept
 from .model import Choice, Model
+from .moves import QuickTable
 from .program import solve
 from .search import ASSUMED, search
 from .usual import ALWAYS, Usual
 from .written import annotated
 
+_EXACT = 2  # axes, up to which each reshard is searched; on three there are thousands, of 15 ms each
 _SECONDS = 10.0  # of an integer program
 _LONGER = 1.5  # times the best proposal, from which on they are not
 
@@ -73,7 +76,8 @@ class MeshPlan:
         fixed = {clusters.graph.leaves[parameters[k.parameter]][0]: k.division for k in kept}
         axes = [mesh.digits(AxisRef(name)) for name, _ in mesh.axes]
         classes = Classes(clusters, context.machine, fixed)
-        self.model = Model(classes, Divisions(context.decider(mesh.size), axes))
+        table = ReshardTable if len(axes) <= _EXACT else QuickTable
+        self.model = Model(classes, Divisions(context.decider(mesh.size), axes), table)
         self.costs = ChoiceCosts(self.model)
         self.usual = Usual(self.costs.under(ASSUMED[1]))
         self.proposals: list[Named] = []
@@ -128,17 +132,21 @@ class MeshPlan:
         """Yields the price of each sharding of a parameter against its best other one, highest first."""
         if choice is None:
             return
-        base, found = self.costs.value(choice), list[Regret]()
+        own: dict[int, Leaf] = {}
         for parameter in self.model.of.clusters.module.entry.parameters:
             leaf = self.model.of.clusters.graph.leaves[parameter][0]
             number = self.model.of.of[self.model.of.clusters.home[leaf][0].number]
             of_class = self.model.classes[number]
-            if of_class.example.leaf is not leaf or len(of_class.rows) < 2:
-                continue
-            rows = (row for row in range(len(of_class.rows)) if row != choice[number])
-            value, row = min(((self.costs.value({**choice, number: r}), r) for r in rows), key=lambda o: o[0].objective)
-            chosen, other = (self._text(of_class.division(r), leaf.shape.rank) for r in (choice[number], row))
-            found.append(Regret(parameter.name, chosen, other, value.objective - base.objective))
+            if of_class.example.leaf is leaf and len(of_class.rows) > 1:
+                own[number] = leaf
+        found: list[Regret] = []
+        for (number, leaf), prices in zip(own.items(), alternatives(self.costs, choice, own)):
+            row, others = choice[number], prices.copy()
+            others[row] = math.inf
+            chosen, other = (
+                self._text(self.model.classes[number].division(r), leaf.shape.rank) for r in (row, int(others.argmin()))
+            )
+            found.append(Regret(leaf.instruction.name, chosen, other, float(others.min() - prices[row])))
         yield from sorted(found, key=lambda r: -r.seconds)
 
     def _text(self, division: Division, rank: int) -> str:

@@ -11,6 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
 
 from ...cost.machine import SECOND, Machine
 from ...ir.sharding.digit import Digits, merge, product
@@ -22,6 +26,9 @@ WHOLE, PARTIAL = -1, -2
 Division = tuple[int, ...]
 """For each axis of a mesh the dimension that it divides: WHOLE for none, PARTIAL if the array is a sum over it."""
 
+Pairs = tuple[list[tuple[Division, Division]], npt.NDArray[np.int64]]
+
+_KEPT = 256  # lists of pairs
 _GRID = 4  # bits between the sizes that are searched
 
 
@@ -41,6 +48,12 @@ class ReshardTable:
         self.machine = machine.of_devices(self.devices)
         self.known: dict[tuple[Division, Division, float], float] = {}
         self._steps: dict[tuple[Division, Division], int] = {}
+
+    def pairs(self, sources: Sequence[Division], targets: Sequence[Division]) -> Pairs:
+        """Returns the pairs of these divisions that differ in more than the numbers of dimensions, and for each source
+        and target the place of theirs.
+        """
+        return _different(tuple(sources), tuple(targets))
 
     def seconds(self, source: Division, target: Division, size: float) -> float:
         """Returns the seconds to reshard an array of this many bytes in all."""
@@ -76,3 +89,22 @@ def _renumbered(source: Division, target: Division) -> tuple[Division, Division]
     """Numbers the dimensions in the order in which the axes divide them."""
     numbers = {place: n for n, place in enumerate(dict.fromkeys(p for p in (*source, *target) if p >= 0))}
     return tuple(numbers.get(p, p) for p in source), tuple(numbers.get(p, p) for p in target)
+
+
+@lru_cache(_KEPT)
+def _different(sources: tuple[Division, ...], targets: tuple[Division, ...]) -> Pairs:
+    """Renumbers all pairs at once: hundreds of divisions on each side are common on three axes."""
+    ends = np.array(sources, np.int64)[:, None], np.array(targets, np.int64)[None]
+    places = np.concatenate(np.broadcast_arrays(*ends), axis=2).reshape(len(sources) * len(targets), -1)
+    numbers = np.full((len(places), places.max(initial=0) + 1), -1)
+    count, every = np.zeros(len(places), np.int64), np.arange(len(places))
+    for column in places.T:  # which becomes the number of each dimension
+        divides, dims = column >= 0, np.maximum(column, 0)
+        is_new = divides & (numbers[every, dims] < 0)
+        numbers[every[is_new], dims[is_new]] = count[is_new]
+        count += is_new
+        column[:] = np.where(divides, numbers[every, dims], column)
+    unique, inverse = np.unique(places, axis=0, return_inverse=True)
+    axes = places.shape[1] // 2
+    pairs = [(tuple(row[:axes]), tuple(row[axes:])) for row in unique.tolist()]
+    return pairs, inverse.reshape(len(sources), len(targets))

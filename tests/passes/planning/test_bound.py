@@ -56,9 +56,9 @@ def values_of(costs: ChoiceCosts, most: int = 20_000) -> list[PlanValue]:
     """Returns the values of all choices, or of some if there are too many."""
     counts = [len(c.rows) for c in costs.model.classes]
     if math.prod(counts) <= most:
-        return [costs.value(dict(enumerate(rows))) for rows in itertools.product(*map(range, counts))]
+        return costs.values([dict(enumerate(rows)) for rows in itertools.product(*map(range, counts))])
     rnd = random.Random(0)
-    return [costs.value({n: rnd.randrange(c) for n, c in enumerate(counts)}) for _ in range(most // 10)]
+    return costs.values([{n: rnd.randrange(c) for n, c in enumerate(counts)} for _ in range(most // 10)])
 
 
 @pytest.mark.parametrize("machine", [SLOW_LINKS, FAST_LINKS])

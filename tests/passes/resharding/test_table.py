@@ -40,3 +40,14 @@ def test_dimensions_share_searches_and_cutting_is_free() -> None:
     assert len(table.known) == known
     assert table.seconds((WHOLE, 1), (0, 1), 1e9) == 0.0
     assert table.seconds((PARTIAL, PARTIAL), (0, 1), 0.0) == 0.0
+
+
+def test_pairs_have_the_costs_of_the_divisions_that_they_stand_for() -> None:
+    table = ReshardTable(AXES, PRESETS["h100"])
+    sources = [(WHOLE, WHOLE), (1, 0), (0, 1), (2, 2), (PARTIAL, 1), (3, WHOLE)]
+    targets = [(WHOLE, 2), (2, 1), (1, 1), (0, WHOLE)]
+    pairs, places = table.pairs(sources, targets)
+    assert len(pairs) < len(sources) * len(targets)
+    for line, source in zip(places, sources, strict=True):
+        for place, target in zip(line, targets, strict=True):
+            assert table.seconds(*pairs[int(place)], 1e6) == table.seconds(source, target, 1e6)
