@@ -19,13 +19,14 @@ import argparse
 import statistics
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import hloom
 from hloom.cost.collectives import kind_of
 from hloom.cost.runs import runs
 from hloom.cost.seconds import Clock
+from hloom.cost.timeline import Timeline
 from hloom.ir.graph.module import Module
 from hloom.ir.graph.op import Role
 from hloom.passes.base import PassContext, run_pipeline
@@ -48,7 +49,8 @@ LAYERS_GROW, ALL_TO_ALLS_GROW, SHARES = 1.7, 3.75, (0.16, 0.36)
 @dataclass(frozen=True)
 class Found:
     """Seconds of a step, those that wait for collectives, bytes at the peak, seconds of a trip of the forward layers
-    and of its all-to-alls if it has any, and the processor seconds that partitioning and scheduling took.
+    and of its all-to-alls if it has any, and the processor seconds that partitioning and scheduling took. In `late`
+    seconds computation hides gathers in the loops that reduce gradients.
     """
 
     seconds: float
@@ -57,14 +59,17 @@ class Found:
     layers: float
     all_to_alls: float
     processor: float
+    late: float = 0.0
 
 
-def forecast(module: Module, machine: hloom.Machine, memory: int = 0, plain: bool = False) -> Found:
+def forecast(
+    module: Module, machine: hloom.Machine, memory: int = 0, plain: bool = False, reduce_in: str | None = None
+) -> Found:
     """Partitions and schedules a module. Raises CompileError if it does not fit. A `plain` schedule plans gathers of
     weights and reductions of gradients, and leaves the collectives that activations wait for in their place.
     """
     start = time.process_time()
-    context = PassContext(machine=machine)
+    context = PassContext(machine=machine, reduce_in=reduce_in)
     module = partition(module, context)
     if plain:
         final = ScheduleCollectives(memory=Bytes(memory), limits=Limits(lists=()))
@@ -75,12 +80,22 @@ def forecast(module: Module, machine: hloom.Machine, memory: int = 0, plain: boo
     found = hloom.timeline(module, machine)
     spent = time.process_time() - start
     peak = hloom.live_memory(module, Clock.of(module, machine)).peak
-    return Found(found.seconds, found.exposed, peak, *forward(module, machine), spent)
+    return Found(found.seconds, found.exposed, peak, *forward(module, machine), spent, late(found))
+
+
+def late(line: Timeline) -> float:
+    """Returns the seconds in which computation hides gathers, in loops that reduce gradients."""
+    events = [e for e in line.collectives if e.trips > 1]
+    backward = {e.instruction.parent for e in events if kind_of(e.instruction) == "reduce-scatter"}
+    gathers = [e for e in events if kind_of(e.instruction) == "all-gather" and e.instruction.parent in backward]
+    return sum(e.trips * (e.seconds - e.waited) for e in gathers)
 
 
 def usual(row: Row) -> Found:
     """Forecasts a published step with the schedule that such steps had."""
-    return forecast(row.program().module, hloom.parse_machine(row.machine), MEMORY, row.plain)
+    module, machine = row.program().module, hloom.parse_machine(row.machine)
+    found = forecast(module, machine, MEMORY, row.plain, row.reduce_in)
+    return replace(found, seconds=found.seconds + found.late, exposed=found.exposed + found.late) if row.late else found
 
 
 def forward(module: Module, machine: hloom.Machine) -> tuple[float, float]:
