@@ -56,7 +56,7 @@ def schedule_faster(module: Module, divided: Module, context: PassContext, sched
     known = context.diagnostics.found
     known += [d for d in own.diagnostics.found if d not in known]
     context.diagnostics.remark(
-        f"sharded-optimizer: {sized(saved)} of optimizer states less on a device: {timed(new)}, "
+        f"sharded-optimizer: {sized(saved)} of parameters less on a device: {timed(new)}, "
         f"{timed(seconds) if error is None else 'no fitting schedule'} with whole ones"
     )
     return True

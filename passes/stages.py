@@ -40,8 +40,8 @@ def to_local(module: Module, context: PassContext, during: During = unseen) -> M
 
 
 def divided_states(module: Module, context: PassContext) -> Module | None:
-    """Returns a copy of a program, not yet partitioned, whose optimizer states are divided among the devices that see
-    different data; None if it has no such states.
+    """Returns a copy of a program, not yet partitioned, whose optimizer states, and weights that are used in a shorter
+    type, are divided among the devices that see different data; None if it has no such states.
     """
     if module.stage is not Stage.GLOBAL or is_per_device(module) or is_undivided(module, context):
         return None
@@ -51,7 +51,7 @@ def divided_states(module: Module, context: PassContext) -> Module | None:
 
     divided, unheard = clone_module(module), replace(context, diagnostics=Diagnostics(), records=[])
     run_pipeline([Synchronous(), CallInliner()], divided, unheard)
-    return divided if run_pass(ShardedOptimizer(), divided, unheard) else None
+    return divided if run_pass(ShardedOptimizer(weights=True), divided, unheard) else None
 
 
 def to_scheduled(

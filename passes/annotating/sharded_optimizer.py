@@ -10,12 +10,14 @@ the accumulated gradient has the tiles of its states, and the reduce-scatter run
 are padded as any tile is.
 
 A state is a parameter whose new value is a result, computed element by element (and perhaps from norms), and which
-nothing else reads: no contraction, no look-up. A weight is read by the model as well.
+nothing else reads: no contraction, no look-up. A weight is read by the model as well. With `weights`, one that the
+model reads in a shorter type only is divided like the states: each device converts its part, and the parts are gathered
+where they are used, in place of the new weights in their longer type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -31,7 +33,7 @@ from ...ir.ops.structure import OptimizationBarrier
 from ...ir.reached import reached
 from ...ir.sharding.digit import Digits, disjoint, merge, product
 from ...ir.sharding.mesh import AxisRef, Mesh
-from ...ir.sharding.sharding import REPLICATED, Sharding, TupleSharding, leaf_shardings
+from ...ir.sharding.sharding import REPLICATED, AnySharding, Sharding, TupleSharding, leaf_shardings
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.aliases import aliases
 from ..base import Pass, PassContext
@@ -40,13 +42,15 @@ from ..base import Pass, PassContext
 @dataclass(frozen=True)
 class ShardedOptimizer(Pass):
     """Annotates optimizer states to be divided. `axes` are the mesh axes, joined by `+`; by default those that divide
-    inputs which are neither states nor weights. States below `least_bytes` stay whole.
+    inputs which are neither states nor weights. States below `least_bytes` stay whole. By `weights`, weights are
+    divided that the model reads in a shorter type only, and gathered in that type.
     """
 
     name: ClassVar[str] = "sharded-optimizer"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.GLOBAL})
     axes: str = ""
     least_bytes: int = 0
+    weights: bool = False
 
     def run(self, module: Module, context: PassContext) -> bool:
         root = module.entry.root
@@ -58,6 +62,8 @@ class ShardedOptimizer(Pass):
         pairs = new_values(module)
         live = module.entry.reachable()
         states = {p: n for p, n in pairs.items() if _is_state(p, root, live)}
+        weights = {p: s for p in pairs if self.weights and p not in states and (s := _shortened(p, root, live))}
+        states |= {p: pairs[p] for p in weights}
         mesh, digits = self._data(module, [p for p in module.entry.parameters if p not in pairs])
         if mesh is None or not digits:
             context.diagnostics.remark(f"{self.name}: no axis divides the inputs of the program", root.location)
@@ -77,6 +83,8 @@ class ShardedOptimizer(Pass):
             tiling = state.annotation.tiling(state.shape.rank) if isinstance(state.annotation, Sharding) else None
             before += (tiling.local_shape(state.shape) if tiling else state.shape).byte_size
             after += found.tiling(state.shape.rank).local_shape(state.shape).byte_size
+            for short in weights.get(state, ()):
+                _gather_behind(short, found, state.annotation)
             _annotate(state, found)
             _annotate_result(root.operands[place], state, found)
             shardings[place] = found
@@ -85,8 +93,8 @@ class ShardedOptimizer(Pass):
             root.shardy, root.sharding = None, TupleSharding(tuple(shardings))
             names = "+".join(ref.text("") for ref in mesh.refs(digits) or ()) if mesh.named else str(product(digits))
             context.diagnostics.remark(
-                f"{self.name}: {len(divided)} optimizer states are divided over {names}: {after:,} of {before:,} bytes "
-                "on each device", divided[0].location,
+                f"{self.name}: {_counted(divided, weights)} are divided over {names}: {after:,} of {before:,} bytes on "
+                "each device", divided[0].location,
             )  # fmt: skip
         return bool(divided)
 
@@ -154,10 +162,13 @@ def _results(parameter: Instruction, root: Instruction) -> set[int]:
     return {n for n in same if root.operands[n].shape.compatible(parameter.shape)}
 
 
-def _elementwise_closure(value: Instruction) -> dict[Instruction, None]:
-    """Returns the values that element-wise ops compute from a value, in any order of discovery, itself included."""
+def _elementwise_closure(value: Instruction, shortens: bool = True) -> dict[Instruction, None]:
+    """Returns the values that element-wise ops compute from a value, in any order of discovery, itself included; unless
+    it `shortens`, without those computed from its conversions to a shorter type.
+    """
     dims = value.shape.dims
-    return reached([value], lambda v: (u for u in v.users if u.shape.dims == dims and _keeps_places(u)))
+    return reached([value], lambda v: (u for u in v.users if u.shape.dims == dims and _keeps_places(u)
+                                       and (shortens or not _is_shortened(u))))
 
 
 def _keeps_places(user: Instruction) -> bool:
@@ -165,11 +176,51 @@ def _keeps_places(user: Instruction) -> bool:
     return plain and user.shape.is_array
 
 
+def _is_shortened(value: Instruction) -> bool:
+    """Whether a value is a float converted to a shorter type."""
+    if len(value.operands) != 1 or not value.op.is_elementwise:
+        return False
+    old, new = value.operands[0].shape.element, value.shape.element
+    return old.is_float and new.is_float and new.bits < old.bits
+
+
 def _is_state(parameter: Instruction, root: Instruction, live: Container[Instruction]) -> bool:
     """Whether only updates, results and norms read a parameter, as far as any result needs that."""
     closure = _elementwise_closure(parameter)
     others = {u for value in closure for u in value.users if u not in closure and u in live}
-    return all(u is root or isinstance(u.attributes, ReduceAttributes) or u.shape.is_scalar for u in others)
+    return all(_is_update(u, root) for u in others)
+
+
+def _is_update(user: Instruction, root: Instruction) -> bool:
+    return user is root or isinstance(user.attributes, ReduceAttributes) or user.shape.is_scalar
+
+
+def _shortened(parameter: Instruction, root: Instruction, live: Container[Instruction]) -> list[Instruction]:
+    """Returns the conversions of a weight to a shorter type, if only they, updates, results and norms read it."""
+    closure = _elementwise_closure(parameter, shortens=False)
+    others = {u: None for value in closure for u in value.users if u not in closure and u in live}
+    short = [u for u in others if _is_shortened(u) and u.operands[0] is parameter]
+    ends = (_is_update(u, root) or u in short for u in others)
+    return short if all(ends) and isinstance(parameter.annotation, Sharding) else []
+
+
+def _gather_behind(short: Instruction, divided: Sharding, given: AnySharding | None) -> None:
+    """Lets devices convert their parts of a weight, and gather the whole for all that reads it."""
+    computation = short.parent
+    assert computation is not None
+    readers = list(short.users)
+    with computation.at(after=short):
+        whole = computation.build("custom-call", short, shape=short.shape, like=short, custom_call_target="Sharding")
+    whole.sharding = given
+    for reader in readers:
+        for index in [n for n, operand in enumerate(reader.operands) if operand is short]:
+            computation.set_operand(reader, index, whole)
+    _annotate(short, divided)
+
+
+def _counted(divided: Sequence[Instruction], weights: Container[Instruction]) -> str:
+    count = sum(state in weights for state in divided)
+    return f"{len(divided) - count} optimizer states" + (f" and {count} weight{'s' * (count > 1)}" if count else "")
 
 
 def _divided(state: Instruction, mesh: Mesh, digits: Digits) -> Sharding | str:

@@ -31,7 +31,7 @@ def test_faster_updates_are_taken() -> None:
     module = step()
     whole, divided = compile(module), compile(module, machine=SLOW_MEMORY, schedule=True)
     assert held(whole) - held(divided) == 4 * 64 * 256 * 4 * 3 // 4  # of four states a fourth is left
-    assert "197 KB of optimizer states less on a device" in said(divided)
+    assert "197 KB of parameters less on a device" in said(divided)
     inputs = inputs_for_module(module)
     assert compare(divided.simulate(inputs), whole.simulate(inputs)).equal
 

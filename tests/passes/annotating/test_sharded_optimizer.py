@@ -117,3 +117,44 @@ def test_divided_states_stay() -> None:
     assert len(remarks) == 4
 
 
+
+
+def in_bf16(devices: int, sizes: tuple[int, int, int]) -> Module:
+    """A step whose products read weights in bf16."""
+    text = clipped_adam(devices, *sizes, batch=16 * devices)
+    for name, dims in (("w", f"{sizes[0]},{sizes[1]}"), ("u", f"{sizes[1]},{sizes[2]}")):
+        short = f"  {name}s = bf16[{dims}] convert({name})  {name}x = f32[{dims}] convert({name}s)\n"
+        text = text.replace(f"  {'h' if name == 'w' else 'y'} = ", f"{short}  {'h' if name == 'w' else 'y'} = ")
+        text = text.replace(f", {name}), lhs", f", {name}x), lhs")
+    return hloom.parse(text)
+
+
+@pytest.mark.parametrize(("devices", "sizes"), [(4, (8, 16, 8)), (4, (6, 10, 9)), (8, (9, 31, 8))], ids=str)
+def test_weights_that_are_used_in_a_shorter_type_are_gathered_in_it(
+    devices: int, sizes: tuple[int, int, int]
+) -> None:
+    """Half of the bytes of new weights, and less memory; the same numbers, for a conversion is the same before and
+    after the gather.
+    """
+    module = in_bf16(devices, sizes)
+    _, states, _ = divided(module)
+    _, local, remarks = divided(module, "{weights=true}")
+    assert "4 optimizer states and 2 weights are divided over data" in remarks[0]
+    gathers = [[i.shape for i in m.entry if i.opcode == "all-gather"] for m in (states, local)]
+    assert [{s.element.name for s in shapes} for shapes in gathers] == [{"f32"}, {"bf16"}]
+    assert local_bytes(local) < local_bytes(states)
+    assert sent(local) < sent(states)
+    inputs = [abs(x) for x in make_inputs([p.shape for p in module.entry.parameters], seed=1)]
+    result = compare(hloom.simulate(local, inputs, poison=True), hloom.evaluate(module, inputs))
+    assert result.equal, result
+    assert hloom.prove(module, local).is_equal
+
+
+def test_weights_that_are_read_in_their_own_type_stay_whole() -> None:
+    """Here one product reads w itself."""
+    text = in_bf16(4, (8, 16, 8)).to_text()
+    assert text.count("dot(%x, %wx)") == 1
+    _, local, remarks = divided(hloom.parse(text.replace("dot(%x, %wx)", "dot(%x, %w)")), "{weights=true}")
+    assert "4 optimizer states and 1 weight are divided" in remarks[0]
+    whole = [p.shape for p in local.entry.parameters[:2]]
+    assert [str(s.without_layout()) for s in whole] == ["f32[8,16]", "f32[4,8]"]
