@@ -280,7 +280,7 @@ def _is_member(i: Instruction) -> bool:
         return len(i.operands) == 1 and (groups_of(i) is not None or pairs_of(i) is not None)
     if is_contraction(i):
         return True
-    known = i.op.is_fusible or windows_of(i) is not None or 0 in overwritten(i)
+    known = i.op.is_fusible or windows_of(i) is not None or applied(i) is not None or 0 in overwritten(i)
     return known and can_repeat(i) and not any(o.shape.is_dynamic for o in i.operands)
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hloom
+import hloom.jax
+import numpy as np
 import pytest
 from hloom.cost.presets import parse_machine
 from hloom.cost.timeline import timeline
@@ -138,6 +142,34 @@ def test_why_a_batch_stays_whole() -> None:
     idle = """HloModule m, num_partitions=2, frontend_attributes={hloom.stage="local"}
 ENTRY e { x = f32[6,8] parameter(0)  ROOT y = f32[6,8] add(x, x) }"""
     assert "no product reads an input" in in_parts(hloom.parse(idle))[1]
+
+
+@pytest.mark.parametrize("kind", ["max", "add"])
+def test_windows_that_are_pooled(kind: str) -> None:
+    """The gradients of a convolution, of pooled windows and of a product. A proof only tests a maximum."""
+    jax = pytest.importorskip("jax")
+    jnp, lax = jax.numpy, jax.lax
+
+    def loss(weights: Any, x: Any) -> Any:
+        kernel, last = weights
+        x = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = lax.reduce_window(x, -jnp.inf if kind == "max" else 0.0, getattr(lax, kind), (1, 3, 3, 1), (1, 2, 2, 1),
+                              "SAME")  # fmt: skip
+        return ((x.reshape(x.shape[0], -1) @ last) ** 2).sum()
+
+    mesh = jax.sharding.Mesh(np.array(jax.devices("cpu")[:2]), ("data",))
+    whole, by_data = (jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes)) for axes in ((), ("data",)))
+    kernel, last, x = (jax.ShapeDtypeStruct(dims, jnp.float32, sharding=sharding) for dims, sharding in
+                       (((3, 3, 2, 4), whole), ((64, 8), whole), ((8, 8, 8, 2), by_data)))  # fmt: skip
+    program = hloom.jax.from_jax(jax.grad(loss), (kernel, last), x)
+    local = partition(clone_module(program))
+    module, remark = in_parts(local)
+    assert "100% of the products" in remark
+    windows = [sum(i.opcode in ("reduce-window", "select-and-scatter") for i in m.entry) for m in (local, module)]
+    assert windows[1] == 2 * windows[0] > 0
+    inputs = inputs_for_module(program)
+    assert compare(simulate(hloom.parse(module.to_text()), inputs), simulate(local, inputs)).equal
+    assert prove(program, module).outcome == ("equal" if kind == "add" else "agrees")
 
 
 def test_schedules_say_both_times() -> None:
