@@ -28,6 +28,6 @@ def in_parts(
         waits = best.judged.exposed > _GAIN * best.judged.seconds if best.judged.fits else best.judged.peak > 0
         if not waits or time.monotonic() > deadline:
             return
-        found = judge(best.module, context, best.mesh.size, limit, parts=parts)
+        found = judge(best.module, context, best.mesh.size, limit, parts=parts, until=deadline)
         if found.seconds < (best.judged.seconds * (1 - _GAIN) if best.judged.fits else math.inf):
             yield replace(best, name=f"{best.name}, batch in {parts} parts", judged=found, parts=parts)

@@ -8,6 +8,7 @@ takes at most as long as it says.
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, field, replace
 
 from ...cost.attention import OutsideOfAttention
@@ -18,8 +19,10 @@ from ...ir.graph.module import Module, clone_module
 from ..base import PassContext
 from ..schedule.does_not_fit import DoesNotFit
 from ..schedule.fastest import REWRITES, Fastest
+from ..schedule.sizes import sized
 from ..stages import divided_states, to_local, to_scheduled
 
+_WHOLE = Fastest()
 _QUICK = Fastest(rewrites=REWRITES[-1:], pieces=None, levels=None)
 
 
@@ -55,10 +58,12 @@ class Judged:
 
 
 def judge(
-    module: Module, context: PassContext, devices: int, limit: int = 0, is_quick: bool = False, parts: int = 0
+    module: Module, context: PassContext, devices: int, limit: int = 0, is_quick: bool = False, parts: int = 0,
+    until: float = math.inf,
 ) -> Judged:
     """Returns the forecast of a GLOBAL program, which stays as it is, on this many devices in `limit` bytes (0: those
-    of the machine). Its batch may be computed in this many `parts`.
+    of the machine). Its batch may be computed in this many `parts`. The scheduler tries rewrites `until` then (in
+    seconds of `time.monotonic`). If `is_quick`, it does not try to fit a program whose parameters alone are too large.
     """
     local, divided = clone_module(module), None
     own = replace(context, num_devices=devices, default_devices=None, diagnostics=Diagnostics(), records=[])
@@ -68,9 +73,14 @@ def judge(
         to_local(local, own)
     except CompileError as error:
         return Judged(math.inf, 0.0, 0, str(error.diagnostics[0].message))
-    kernels = OutsideOfAttention.on(context.machine)
+    kernels, given = OutsideOfAttention.on(context.machine), sum(p.shape.byte_size for p in local.entry.parameters)
+    if is_quick and given > (limit or context.machine.capacity):
+        peak = live_memory(local, kernels).peak
+        return Judged(math.inf, 0.0, peak, f"the parameters alone take {sized(given)} on a device")
     try:
-        to_scheduled(local, own, limit, split=parts, divided=divided, fastest=_QUICK if is_quick else None)
+        fastest = replace(_QUICK if is_quick else _WHOLE, until=until)
+        divided = divided if time.monotonic() < until else None
+        to_scheduled(local, own, limit, split=parts, divided=divided, fastest=fastest)
     except CompileError as error:
         peak = error.peak if isinstance(error, DoesNotFit) else live_memory(local, kernels).peak
         return Judged(math.inf, 0.0, peak, str(error.diagnostics[0].message))

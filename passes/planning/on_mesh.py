@@ -110,13 +110,13 @@ class MeshPlan:
         return annotated(self.model, choice, self.mesh, inner)
 
     def candidate(
-        self, name: str, choice: Choice, context: PassContext, limit: int, inner: bool = True
+        self, name: str, choice: Choice, context: PassContext, limit: int, inner: bool = True, until: float = math.inf
     ) -> PlanCandidate:
         """Returns a choice with the forecast of its program in `limit` bytes (0: those of the machine); unless `inner`,
-        of parameters and results alone.
+        of parameters and results alone. Rewrites are tried `until` then.
         """
         module = self.annotated(choice, inner)
-        judged = judge(module, context, self.mesh.size, limit)
+        judged = judge(module, context, self.mesh.size, limit, until=until)
         return PlanCandidate(name, self.mesh, module, judged, self.costs.value(choice), choice)
 
     def presets(self) -> list[Named]:

@@ -138,7 +138,7 @@ def plan(
     two dimensions for this many `devices`. By default it is the mesh of the program, or one axis of all devices. The
     program takes at most `memory` bytes of a device (0: those of the machine). `keep` lists shardings of parameters
     that must stay: patterns (`w*`) of annotated ones, or settings (`batch=data,`). Planning takes about this many
-    `seconds`, more if a single forecast does.
+    `seconds`, more if one forecast does.
 
     Raises CompileError if there is no solver (`pip install 'hloom[plan]'`), for constraints that cannot be met, and if
     nothing fits into memory.
@@ -163,11 +163,11 @@ class _Planning:
         share = self.seconds * _SOLVING / len(tried)
         for one in tried:
             one.search(share)
-        self._judge(tried, context, bool(keep))
+        longest = self._judge(tried, context, bool(keep))
         if not self.candidates:
             fail(f"no sharding of {self.module.name} is found in {self.seconds:g} seconds")
         on = min(tried, key=lambda one: one.least)
-        self.candidates += in_parts(self.candidates, context, self.memory, self.begun + self.seconds)
+        self.candidates += in_parts(self.candidates, context, self.memory, self.begun + self.seconds - longest)
         if not any(c.judged.fits for c in self.candidates):
             self._shrink(on, context)
         ranked = sorted(self.candidates, key=lambda c: c.rank)
@@ -202,8 +202,10 @@ class _Planning:
     def limit(self) -> float:
         return float(self.memory) if self.memory else self.machine.capacity
 
-    def _judge(self, tried: Sequence[MeshPlan], context: PassContext, is_bound: bool) -> None:
-        """Judges the program as annotated, and proposals in turns of all meshes with the best of the model first."""
+    def _judge(self, tried: Sequence[MeshPlan], context: PassContext, is_bound: bool) -> float:
+        """Judges the program as annotated, and proposals in turns of all meshes with the best of the model first.
+        Returns about the seconds that another forecast takes.
+        """
         own = annotated_mesh(self.module)
         if not is_bound and own is not None and own.size == tried[0].mesh.size:
             judged = judge(self.module, context, own.size, self.memory)
@@ -215,3 +217,4 @@ class _Planning:
         trials = PlanTrials(context, self.memory, self.begun + self.seconds)
         trials.run([*turns[:1], *presets, *turns[1:]])
         self.candidates += trials.made
+        return trials.longest

@@ -22,7 +22,7 @@ from .usual import ALWAYS
 _ALIKE = 0.05  # difference of all parts of the model's time, relative, below which proposals are of one kind
 _SCREENED = 24  # proposals at most
 _SCREENING = 0.4  # share of the time left
-_FEW = 2  # forecasts that are made whatever time it takes
+_FEW = 2  # proposals that are screened whatever time it takes; one of them gets a forecast
 _FREE = 2  # plans that are tried without annotations inside
 
 
@@ -62,10 +62,11 @@ class PlanTrials:
     limit: int
     deadline: float
     made: list[PlanCandidate] = field(default_factory=list[PlanCandidate])
+    longest: float = 0.0  # seconds of a quick schedule with its forecast, which any other takes at least
 
     def run(self, proposed: Sequence[Proposed]) -> None:
-        """Screens proposals, in this order, and judges the most promising: `made` has those that were judged, and the
-        usual ones with the forecast of the quick schedule.
+        """Screens proposals, in this order, and judges the most promising: `made` has those that were judged, and with
+        the forecast of the quick schedule the usual ones and any that are better.
         """
         once: dict[object, Proposed] = {}
         for on, named in proposed:
@@ -84,9 +85,11 @@ class PlanTrials:
                 found = next(t for t in kind if t.named[1] == first.choice)
                 self._judge(found, inner=False)
         done = [candidate.choice for candidate in self.made]
+        best = min((candidate.rank for candidate in self.made), default=None)
         for trial in (trial for kind in kinds for trial in kind):
             on, (name, choice, value) = trial.on, trial.named
-            if name in ALWAYS and choice not in done:
+            is_best = best is not None and trial.screened.rank < best  # there was no time for a better schedule
+            if (name in ALWAYS or is_best) and choice not in done:
                 label = f"{name}, quick schedule"
                 self.made.append(PlanCandidate(label, on.mesh, on.annotated(choice), trial.screened, value, choice))
 
@@ -96,10 +99,12 @@ class PlanTrials:
         turns = [(n, kind[k]) for k in range(max(map(len, kinds), default=0)) for n, kind in enumerate(kinds)
                  if k < len(kind)]  # fmt: skip
         for count, (number, (on, named)) in enumerate(turns[:_SCREENED]):
-            if count >= _FEW and time.monotonic() > begun + _SCREENING * (self.deadline - begun):
+            start = time.monotonic()
+            if count >= _FEW and start + self.longest > begun + _SCREENING * (self.deadline - begun):
                 break
             module = on.annotated(named[1])
             judged = judge(module, self.context, on.mesh.size, self.limit, is_quick=True)
+            self.longest = max(self.longest, time.monotonic() - start)
             found[number].append(_Trial(on, named, judged))
         for kind in found:
             kind.sort(key=lambda trial: trial.screened.rank)
@@ -109,13 +114,12 @@ class PlanTrials:
         """Whether there is time for a trial, and its computation and memory leave it a chance."""
         if not trial.screened.fits and any(c.judged.fits for c in self.made):
             return False
-        if len(self.made) < _FEW:
-            return True
         best = min((c.judged.seconds for c in self.made), default=math.inf)
-        return time.monotonic() < self.deadline and not trial.screened.computing >= best
+        in_time = not self.made or time.monotonic() + self.longest < self.deadline
+        return in_time and not trial.screened.computing >= best
 
     def _judge(self, trial: _Trial, inner: bool = True) -> PlanCandidate:
         name, choice, _ = trial.named
         label = name if inner else f"{name}, inside free"
-        self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inner))
+        self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inner, self.deadline))
         return self.made[-1]

@@ -8,6 +8,8 @@ decides. An alternative that changes nothing costs no search.
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -37,7 +39,8 @@ REWRITES: tuple[tuple[Pass, ...], ...] = (
 class Fastest(Pass):
     """Schedules a program by `final`, as it is, after each of the `rewrites` of loops, after computing in `pieces`, and
     after both; keeps the fastest result. If it is faster with collectives by `levels` of links, all of these have them.
-    With a pass that divides the `batch`, all of these are tried of the divided program, too.
+    With a pass that divides the `batch`, all of these are tried of the divided program, too. From the moment `until` on
+    (of `time.monotonic`) no further one is scheduled.
 
     Raises the CompileError of `final` if no result fits into memory, of the one that needs least.
     """
@@ -49,6 +52,7 @@ class Fastest(Pass):
     pieces: InPieces | None = field(default_factory=InPieces)
     levels: Pass | None = field(default_factory=HierarchicalCollectives)
     batch: Pass | None = None
+    until: float = math.inf
     final: ScheduleCollectives = field(default_factory=ScheduleCollectives)
 
     def run(self, module: Module, context: PassContext) -> bool:
@@ -88,7 +92,7 @@ class Fastest(Pass):
         if others and not tries:
             others.insert(0, _Try((), clone_module(module)))
         tries += self._scheduled(others, context)
-        if pieces is not None:
+        if pieces is not None and pieces in tries:
             looped = min((t for t in tries if t is not pieces), key=lambda t: t.rank).passes[len(first):]
             both = _rewritten((*pieces.passes, *looped), module, context) if looped else None
             tries += self._scheduled([both] if both is not None else [], context)
@@ -105,6 +109,8 @@ class Fastest(Pass):
         tries = tries or self._scheduled([_Try((), clone_module(module))], context)
         others = self._tries(divided.module, context)
         others = [replace(t, passes=(batch, *t.passes)) for t in others] or self._scheduled([divided], context)
+        if not others:
+            return tries
         for one in others:
             one.diagnostics.found[:0] = said if one is not divided else []
         times = [timed(t.seconds) if t.error is None else "no fitting schedule"
@@ -113,12 +119,18 @@ class Fastest(Pass):
         return tries + others
 
     def _scheduled(self, tries: list[_Try], context: PassContext) -> list[_Try]:
+        """Schedules alternatives, after the last moment only the program as it is, and returns them."""
+        found: list[_Try] = []
         for one in tries:
-            one.schedule(self.final, context)
-        return tries
+            if time.monotonic() < self.until or not one.passes:
+                one.schedule(self.final, context)
+                found.append(one)
+            else:
+                one.module.release()
+        return found
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Try:
     """An alternative: the passes before the schedule, and their result with its forecast, or the error."""
 

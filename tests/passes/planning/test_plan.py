@@ -220,3 +220,20 @@ def test_device_lists_are_annotations_too() -> None:
     found = hloom.plan(hloom.parse(text), SLOW, seconds=5)
     assert found.mesh.size == 4
     assert "as annotated" in {c.name for c in found.candidates}
+
+
+def test_without_time_one_proposal_is_scheduled_and_the_usual_ones_are_known() -> None:
+    found = hloom.plan(hloom.parse(STEP), SLOW, mesh="2x2", seconds=1e-3)
+    whole = [c for c in found.candidates if "quick schedule" not in c.name]
+    assert len(whole) == 1
+    assert found.best.judged.seconds <= min(c.judged.seconds for c in found.candidates)
+
+
+def test_parameters_beyond_the_memory_are_not_tried_to_fit_quickly() -> None:
+    module, context = hloom.parse(STEP), PassContext(machine=SLOW)
+    quick = judge(module, context, 4, limit=1000, is_quick=True)
+    whole = judge(module, context, 4, limit=1000)
+    assert not quick.fits
+    assert not whole.fits
+    assert quick.peak >= whole.peak > 1000
+    assert "parameters alone" in quick.error
