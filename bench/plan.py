@@ -1,10 +1,12 @@
 """Plans programs without annotations, and compares with hand-made shardings by the same forecast.
 
-    python bench/plan.py [NAME ..] [--time 60] [--layers 2]    # rows with such names
+    python bench/plan.py [NAME ..] [--time 60] [--layers 2] [--list]    # rows with such names
 
 Needs JAX and HiGHS. A row is a program on a mesh of a machine. Its hand-made shardings: data parallel and fully sharded
 over all devices, Megatron's tensor parallelism, fully sharded by tensor parallelism, each with and without the sequence
-divided between products; for other models that of their paper. The planner does not see them. `ratio` is its step
+divided between products; for other models those of their papers. The published models have all their layers, as
+loops: Llama 8B with a sequence per device, 70B with one for two and 405B with one for eight, decoding on the caches of
+256 sequences. The planner does not see them. `ratio` is its step
 against the best of these: the goal is at most 1.00 in each row, at most 0.95 in four of ten. `model` is the model's own
 time against the forecast of the best plan, `gap` what the bound leaves to the model's best.
 """
@@ -16,7 +18,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +32,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 import jax
 import lowering
 import transformer
-from models import experts, images
+from models import conformer, decode, dense, experts, images
 
 P: Any = jax.sharding.PartitionSpec
 JIT: Any = jax.jit  # pyright: ignore
 MEDIUM = {"batch": 64, "sequence": 1024, "width": 2048, "heads": 16, "hidden": 8192, "vocabulary": 32000}
 LARGE = {"batch": 16, "sequence": 2048, "width": 4096, "heads": 32, "hidden": 14336, "vocabulary": 128256}
+MESHES = {"data": 4, "model": 2}, {"data": 8, "model": 8}, {"data": 64, "model": 8}
 Programs = dict[str, hloom.Module]
 
 
@@ -115,6 +118,61 @@ def paper(make: Callable[[], Any]) -> tuple[hloom.Module, Programs]:
     return plain, {"paper": own}
 
 
+def models(made: Mapping[str, Callable[[], Any]]) -> tuple[hloom.Module, Programs]:
+    """Returns a model without annotations, and with each of its hand-made shardings, on meshes of their own."""
+    programs = {name: make().module for name, make in made.items()}
+    plain = next(iter(made.values()))().module
+    hloom.strip_annotations(plain)
+    return plain, programs
+
+
+def llama(model: dense.Transformer, mesh: Mapping[str, int]) -> tuple[hloom.Module, Programs]:
+    """Returns a training step of a dense model."""
+    every = {"data": math.prod(mesh.values())}
+    if model.batch % every["data"]:
+        every = dict(mesh)  # only the first axis divides the batch
+    tables = {
+        "fsdp": (dense.FSDP, every), "fsdp x tensor": (dense.FSDP_TENSOR, mesh), "data": (dense.ACTIVATIONS, every),
+        "tensor": (dense.MEGATRON, mesh), "tensor, sequence": (dense.SEQUENCE, mesh),
+        "fsdp x tensor, sequence": (dense.FSDP_SEQUENCE, mesh), "finalized": (dense.FINALIZED, mesh),
+    }  # fmt: skip
+    return models({n: lambda t=t, on=on: dense.dense(model, on, t) for n, (t, on) in tables.items()})
+
+
+def decoding(mesh: Mapping[str, int]) -> tuple[hloom.Module, Programs]:
+    """Returns sixteen words of Llama 70B, by heads and by context."""
+    model, count = replace(dense.LLAMA_70B, positions=""), math.prod(mesh.values())
+    tables = {
+        "heads": (decode.HEADS, mesh), "all heads": (decode.HEADS, {"data": 1, "model": count}),
+        "fsdp": ({**dense.FSDP, "B": ("data",), "BSND": ("data",)}, {"data": count}),
+        "context": (decode.CONTEXT, {"data": count}),
+    }  # fmt: skip
+    tables = {n: t for n, t in tables.items() if n != "all heads" or not 8 % count}
+    return models({n: lambda t=t, on=on: decode.decoding(model, on, t, 16) for n, (t, on) in tables.items()})
+
+
+def encoder(mesh: Mapping[str, int]) -> tuple[hloom.Module, Programs]:
+    """Returns a training step of the large Conformer."""
+    model = conformer.Conformer(17, 512, 2048, 8, 64, 32, 512, 1024)
+    every = {"data": math.prod(mesh.values())}
+    tables = {"frames": (conformer.FRAMES, mesh), "tensor": (dense.MEGATRON, mesh), "fsdp": (dense.FSDP, every),
+              "data": (dense.ACTIVATIONS, every)}  # fmt: skip
+    return models({n: lambda t=t, on=on: conformer.conformer(model, on, t) for n, (t, on) in tables.items()})
+
+
+def published(machine: str, mesh: Mapping[str, int]) -> list[Row]:
+    """Returns published models on a mesh of a machine."""
+    count = math.prod(mesh.values())
+    llamas = {"8b": (dense.LLAMA_8B, 1), "70b": (dense.LLAMA_70B, 2), "405b": (dense.LLAMA_405B, 8)}
+    sized = {n: replace(model, batch=max(count // devices, mesh["data"])) for n, (model, devices) in llamas.items()}
+    return [
+        *(Row(f"llama-{n} {count} {machine}", machine, mesh, lambda one=one: llama(one, mesh))
+          for n, one in sized.items()),
+        Row(f"decode {count} {machine}", machine, mesh, lambda: decoding(mesh)),
+        Row(f"conformer {count} {machine}", machine, mesh, lambda: encoder(mesh)),
+    ]  # fmt: skip
+
+
 def rows(layers: int) -> list[Row]:
     small, square = {"data": 4, "model": 2}, {"data": 8, "model": 8}
     found = [
@@ -132,6 +190,7 @@ def rows(layers: int) -> list[Row]:
             lambda: paper(lambda: experts.experts(experts.gshard(64, 4), {"data": 64}))),
         Row("unet 8 tpu-v5p", "tpu-v5p", unet,
             lambda: paper(lambda: images.images(images.UNet(8, 128, 32, 3), unet, ("z", "y", None)))),
+        *(row for machine in ("tpu-v5p", "h100") for mesh in MESHES for row in published(machine, mesh)),
     ]  # fmt: skip
 
 
@@ -165,7 +224,11 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--time", type=float, default=60.0)
     parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--list", action="store_true")
     args = parser.parse_args()
+    if args.list:
+        print(*(row.name for row in rows(args.layers)), sep="\n")
+        return
     print(f"{'program':22} {'plan ms':>10} {'peak GB':>8} {'best hand-made':24} {'ms':>10} {'ratio':>6} {'gap':>6} "
           f"{'model':>5} {'proposed by':34} {'cpu s':>6}")  # fmt: skip
     chosen = [r for r in rows(args.layers) if not args.names or any(name in r.name for name in args.names)]

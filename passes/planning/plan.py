@@ -167,7 +167,7 @@ class _Planning:
         if not self.candidates:
             fail(f"no sharding of {self.module.name} is found in {self.seconds:g} seconds")
         on = min(tried, key=lambda one: one.least)
-        self.candidates += in_parts(self.candidates, context, self.memory, self.begun + self.seconds - longest)
+        self.candidates += in_parts(self.candidates, context, self.memory, self.begun + self.seconds, longest)
         if not any(c.judged.fits for c in self.candidates):
             self._shrink(on, context)
         ranked = sorted(self.candidates, key=lambda c: c.rank)
@@ -204,7 +204,7 @@ class _Planning:
 
     def _judge(self, tried: Sequence[MeshPlan], context: PassContext, is_bound: bool) -> float:
         """Judges the program as annotated, and proposals in turns of all meshes with the best of the model first.
-        Returns about the seconds that another forecast takes.
+        Returns the seconds of the longest quick forecast.
         """
         own = annotated_mesh(self.module)
         if not is_bound and own is not None and own.size == tried[0].mesh.size:

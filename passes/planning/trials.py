@@ -8,7 +8,6 @@ second one of any kind; a kind that computes longer than the best plan takes is 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -112,11 +111,12 @@ class PlanTrials:
 
     def _may_win(self, trial: _Trial) -> bool:
         """Whether there is time for a trial, and its computation and memory leave it a chance."""
+        if not self.made:
+            return True
         if not trial.screened.fits and any(c.judged.fits for c in self.made):
             return False
-        best = min((c.judged.seconds for c in self.made), default=math.inf)
-        in_time = not self.made or time.monotonic() + self.longest < self.deadline
-        return in_time and not trial.screened.computing >= best
+        in_time = time.monotonic() + self.longest < self.deadline
+        return in_time and not trial.screened.computing >= min(c.judged.seconds for c in self.made)
 
     def _judge(self, trial: _Trial, inner: bool = True) -> PlanCandidate:
         name, choice, _ = trial.named

@@ -237,3 +237,8 @@ def test_parameters_beyond_the_memory_are_not_tried_to_fit_quickly() -> None:
     assert not whole.fits
     assert quick.peak >= whole.peak > 1000
     assert "parameters alone" in quick.error
+
+
+def test_without_time_what_does_not_fit_is_told() -> None:
+    with pytest.raises(DoesNotFit, match="the least that is found takes"):
+        hloom.plan(hloom.parse(STEP), SLOW, mesh="2x2", memory=1000, seconds=1e-3)
