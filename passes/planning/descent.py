@@ -69,7 +69,7 @@ def quick(costs: ChoiceCosts, known: Sequence[Axis], limit: float, starts: int =
         if choice not in begin and len(begin) < starts:
             begin.append(choice)
     found = [descend(costs, choice, limit) for choice in begin]
-    return min(found, key=lambda choice: costs.value(choice).price(limit))
+    return min(found, key=lambda choice: costs.value(choice).price(limit)) if len(found) > 1 else found[0]
 
 
 def _prices(costs: ChoiceCosts, choices: Sequence[Choice], limit: float) -> Floats:
