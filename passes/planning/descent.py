@@ -15,9 +15,9 @@ import numpy as np
 
 from ..resharding.table import WHOLE, Division
 from .choice_costs import OVER, SHARE, ChoiceCosts
-from .model import Choice, Model
+from .model import Choice, Model, PlanClass
 from .read_costs import ReadCosts
-from .times import Floats
+from .times import Floats, Rows
 
 Axis = tuple[int, ...]
 """For each class the factor that an axis divides, or WHOLE."""
@@ -36,18 +36,25 @@ def axes_of(model: Model, choices: Iterable[Choice]) -> list[Axis]:
     return list(found)
 
 
-def combined(model: Model, axes: Sequence[Axis]) -> Choice:
-    """Returns the choice in which each axis of the mesh divides as said, the last ones of a class less where their
-    product does not fit.
+def combined(model: Model, known: Sequence[Axis]) -> Rows:
+    """Returns choices, one line of rows of all classes each: in each choice every axis of the mesh divides in a known
+    way, the last ones of a class less where their product does not fit.
     """
-    found: Choice = {}
+    count = len(model.divisions.sizes)
+    every = itertools.islice(itertools.product(range(len(known)), repeat=count), _MOST)
+    numbers = np.array(list(every), np.int64)
+    found = np.zeros((len(numbers), len(model.classes)), np.int64)
     for number, of_class in enumerate(model.classes):
-        wanted = tuple([axis[number] for axis in axes])
-        row = of_class.row_of.get(wanted)
-        if row is None:
-            row = next((of_class.row_of[w] for w in _less(wanted) if w in of_class.row_of), 0)
-        found[number] = row
+        places = [axis[number] for axis in known]
+        different = list(dict.fromkeys(places))
+        at = np.array([different.index(place) for place in places])
+        rows = [_row(of_class, wanted) for wanted in itertools.product(different, repeat=count)]
+        found[:, number] = np.reshape(rows, (len(different),) * count)[tuple(at[numbers].T)]
     return found
+
+
+def _row(of_class: PlanClass, wanted: Division) -> int:
+    return next((of_class.row_of[w] for w in _less(wanted) if w in of_class.row_of), 0)
 
 
 def _less(wanted: Division) -> Iterator[Division]:
@@ -59,22 +66,22 @@ def _less(wanted: Division) -> Iterator[Division]:
 
 def quick(costs: ChoiceCosts, known: Sequence[Axis], limit: float, starts: int = 1) -> Choice:
     """Returns the best choice that is found from combinations of known divisions."""
-    count = len(costs.model.divisions.sizes)
     whole: Axis = (WHOLE,) * len(costs.model.classes)
-    every = itertools.islice(itertools.product(known or [whole], repeat=count), _MOST)
-    choices = [combined(costs.model, axes) for axes in every]
-    order = np.argsort(_prices(costs, choices, limit), kind="stable")
+    rows = combined(costs.model, known or [whole])
     begin: list[Choice] = []
-    for choice in (choices[int(n)] for n in order):
-        if choice not in begin and len(begin) < starts:
+    for number in np.argsort(_prices(costs, rows, limit), kind="stable"):
+        choice = {n: int(row) for n, row in enumerate(rows[int(number)])}
+        if choice not in begin:
             begin.append(choice)
+        if len(begin) == starts:
+            break
     found = [descend(costs, choice, limit) for choice in begin]
     return min(found, key=lambda choice: costs.value(choice).price(limit)) if len(found) > 1 else found[0]
 
 
-def _prices(costs: ChoiceCosts, choices: Sequence[Choice], limit: float) -> Floats:
+def _prices(costs: ChoiceCosts, rows: Rows, limit: float) -> Floats:
     """Returns the price of each choice."""
-    parts, held = costs.sums(costs.rows(choices))
+    parts, held = costs.sums(rows)
     return _price(costs, parts, held, limit)
 
 
