@@ -104,13 +104,15 @@ def _leaf_annotations(
                 continue
             if leaf.shape.is_array or sharding.kind is ShardingKind.MAXIMAL:
                 other = found.get(leaf)
-                if other is None or _rank(leaf, sharding, instruction) < _rank(leaf, *other):
+                if other is None or _goes_first(leaf, sharding, instruction, *other):
                     found[leaf] = (sharding, instruction)
     return found
 
 
-def _rank(leaf: Leaf, sharding: Sharding, instruction: Instruction) -> tuple[bool, str]:
-    return leaf.instruction is not instruction, str(sharding)
+def _goes_first(leaf: Leaf, sharding: Sharding, instruction: Instruction, other: Sharding, at: Instruction) -> bool:
+    if (leaf.instruction is instruction) != (leaf.instruction is at):
+        return leaf.instruction is instruction
+    return sharding is not other and str(sharding) < str(other)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
+from ...ir.hashes import Hashes, mixed
+from .folds import Folds
 from .traffic import Traffic
 from .values import Leaf, RuleRelation, ValueGraph
-
-Hashes = np.ndarray[Any, np.dtype[np.uint64]]
-
-_GOLDEN, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 class Surroundings:
@@ -28,7 +25,9 @@ class Surroundings:
     Trails go through open leaves only.
     """
 
-    def __init__(self, graph: ValueGraph, traffic: Traffic, is_open: Callable[[Leaf], bool], radius: int) -> None:
+    def __init__(
+        self, graph: ValueGraph, traffic: Traffic, is_open: Callable[[Leaf], bool], radius: int, folds: Folds
+    ) -> None:
         self._traffic, self._radius = traffic, radius
         self._known: dict[Hashable, int] = {}
         self._kinds: dict[Hashable, int] = {}
@@ -37,7 +36,8 @@ class Surroundings:
         self._numbers = {leaf: number for number, leaf in enumerate(self._leaves)}
         relations = [(self._kind(r), [self._numbers[x] for x in r.leaves]) for r in graph.relations]
         opened = list(map(is_open, self._leaves))
-        self._graph = Neighbourhoods(relations, [not x for x in opened])
+        counts = [folds.repeats(r, leaf) for r in graph.relations for leaf in r.leaves] if folds.stands else None
+        self._graph = Neighbourhoods(relations, [not x for x in opened], counts)
         self._own = [self._hash((x.shape.dims, x.shape.element.name, traffic.is_free(x), o))
                      for x, o in zip(self._leaves, opened, strict=True)]  # fmt: skip
 
@@ -88,36 +88,31 @@ class Neighbourhoods:
     """The relations between numbered leaves.
 
     Each relation has a kind, and the numbers of its leaves. Beyond a `closed` leaf only the relations next to it count.
+    `counts` says how many equal relations each end of a relation, in their order, stands for as its leaf sees it.
     """
 
-    def __init__(self, relations: Sequence[tuple[int, Sequence[int]]], closed: Sequence[bool]) -> None:
+    def __init__(
+        self, relations: Sequence[tuple[int, Sequence[int]]], closed: Sequence[bool],
+        counts: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
         ends = [(r, n, place) for r, (_, leaves) in enumerate(relations) for place, n in enumerate(leaves)]
         table = np.array(ends, np.int64).reshape(-1, 3)
         self._relation, self._leaf = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
-        self._place = _mixed(table[:, 2].astype(np.uint64))
+        self._place = mixed(table[:, 2].astype(np.uint64))
         self._kinds = np.array([kind for kind, _ in relations], np.uint64)
         self._closed = np.array(closed, bool)
+        self._counts = np.uint64(1) if counts is None else np.array(counts, np.uint64)
 
     def fingerprints(self, states: Hashes, radius: int) -> list[int]:
         """Returns a fingerprint per leaf. `states` are hashes of each leaf without its neighbourhood."""
-        found = _mixed(states)
+        found = mixed(states)
         for distance in range(radius):
             ends = self._kinds.copy()
-            np.add.at(ends, self._relation, _mixed(found[self._leaf] + self._place))
-            ends = _mixed(ends)
+            np.add.at(ends, self._relation, mixed(found[self._leaf] + self._place))
+            ends = mixed(ends)
             wider = found.copy()
-            np.add.at(wider, self._leaf, _mixed(ends[self._relation] ^ self._place))
-            wider = _mixed(wider)
+            np.add.at(wider, self._leaf, self._counts * mixed(ends[self._relation] ^ self._place))
+            wider = mixed(wider)
             found = np.where(self._closed, found, wider) if distance else wider
         return found.tolist()
 
-
-def _mixed(values: Hashes) -> Hashes:
-    """Returns hashes that depend on all bits (the finalizer of SplitMix64)."""
-    mixed = values + _GOLDEN
-    mixed ^= mixed >> np.uint64(30)
-    mixed *= _FIRST
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= _SECOND
-    mixed ^= mixed >> np.uint64(31)
-    return mixed

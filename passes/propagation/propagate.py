@@ -3,7 +3,7 @@
 Digits travel along the factors of sharding rules, forwards and backwards, until nothing changes (the fixed point of the
 GSPMD and Shardy papers). Read the modules in this order: `values` (leaves and relations), `agreement` (the offers
 within one op), `schedule` (the order), `solve` (the fixed point), `conflicts` (incompatible shardings), `refine`
-(improvements). `annotations` reads the program's shardings and writes the result.
+(improvements), `folds` (equal layers). `annotations` reads the program's shardings and writes the result.
 
     before:  w = f32[8,4] parameter(0), sharding={mesh['x'=2], [{'x'}, {}]}
              y = f32[8,4] negate(w)
@@ -15,12 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...ir.diagnostics import fail
+from ...ir.diagnostics import CompileError, fail
 from ...ir.graph.module import Module, Stage
 from ..base import Pass, PassContext, refuse_starts
 from .annotations import annotate
 from .causes import renew_causes
-from .refine import LIMITS, RefinementLimits, refine
+from .folds import Folds, UnequalLayers, find_folds
+from .refine import LIMITS, RADIUS, RefinementLimits, refine
 from .solve import note_conflicts, solve
 from .values import ValueGraph
 
@@ -29,8 +30,8 @@ __all__ = ["Propagate", "propagation", "solve"]
 
 @dataclass(frozen=True)
 class Propagate(Pass):
-    """Gives every value a sharding. `strategy` is `basic` or `aggressive` (see `schedule`); the other options limit the
-    search around conflicts (see `refine`).
+    """Gives every value a sharding. `strategy` is `basic` or `aggressive` (see `schedule`). With `fold`, only a few of
+    many equal layers are solved (see `folds`). The other options limit the search around conflicts (see `refine`).
     """
 
     name: ClassVar[str] = "propagate"
@@ -40,13 +41,28 @@ class Propagate(Pass):
     rounds: int = LIMITS.rounds
     changes: int = LIMITS.changes
     decisions: int = LIMITS.decisions
+    fold: bool = True
 
     def run(self, module: Module, context: PassContext) -> bool:
         if self.strategy not in ("basic", "aggressive"):
             fail(f"there is no strategy '{self.strategy}'", help="strategies: aggressive, basic")
         limits = RefinementLimits(self.rounds, self.changes, self.decisions)
-        _propagated(module, context, self.strategy == "aggressive", limits)
+        refuse_starts(module, self.name)
+        if not self.folded(module, context, limits):
+            _propagated(module, context, self.strategy == "aggressive", limits, Folds())
         return True
+
+    def folded(self, module: Module, context: PassContext, limits: RefinementLimits) -> bool:
+        """Solves only some of many equal layers; whether that gives what solving them all gives."""
+        folds = find_folds(module, RADIUS) if self.fold else Folds()
+        found = len(context.diagnostics.found)
+        try:
+            if folds.counts:
+                _propagated(module, context, self.strategy == "aggressive", limits, folds)
+                return True
+        except (UnequalLayers, CompileError):
+            del context.diagnostics.found[found:]
+        return False
 
 
 def propagation(module: Module, context: PassContext) -> ValueGraph:
@@ -55,7 +71,8 @@ def propagation(module: Module, context: PassContext) -> ValueGraph:
     The graph's leaves know the causes of their digits, and it lists the conflicts. The caller sets `module.stage`.
     Raises CompileError.
     """
-    graph, is_refined = _propagated(module, context)
+    refuse_starts(module, Propagate.name)
+    graph, is_refined = _propagated(module, context, True, LIMITS, Folds())
     if is_refined:
         renew_causes(graph)
         note_conflicts(graph)
@@ -63,14 +80,19 @@ def propagation(module: Module, context: PassContext) -> ValueGraph:
 
 
 def _propagated(
-    module: Module, context: PassContext, aggressive: bool = True, limits: RefinementLimits = LIMITS
+    module: Module, context: PassContext, aggressive: bool, limits: RefinementLimits, folds: Folds
 ) -> tuple[ValueGraph, bool]:
-    """Writes the shardings; returns the graph, and whether refinement left causes and conflicts that are old."""
-    refuse_starts(module, Propagate.name)
-    graph = ValueGraph(module, context.rules)
+    """Writes the shardings; returns the graph, and whether refinement left causes and conflicts that are old. Raises
+    UnequalLayers.
+    """
+    graph = ValueGraph(module, context.rules, folds.stands)
+    folds.check_depths(graph.depths)
+    relations = len(graph.relations)
     annotations = annotate(module, graph, context)
     context.diagnostics.raise_errors()
-    solve(graph, aggressive)
-    is_refined = refine(module, graph, annotations.order, context.decider(annotations.mesh.size), limits)
+    if folds.counts and len(graph.relations) != relations:
+        raise UnequalLayers  # groups and manual regions span layers
+    folds.check_changes(graph, solve(graph, aggressive))
+    is_refined = refine(module, graph, annotations.order, context.decider(annotations.mesh.size), limits, folds)
     annotations.write(module, graph)
     return graph, is_refined

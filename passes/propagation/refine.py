@@ -29,12 +29,13 @@ from ...ir.time_limit import check_time
 from ...ir.tools.spmd import Order
 from ..op_sharding.assignment import compatible_tiling
 from ..op_sharding.decide import Decider
+from .folds import Folds, UnequalLayers
 from .neighbourhoods import Surroundings
 from .traffic import Traffic
 from .values import Conflict, Leaf, PropagationDirection, RuleRelation, ValueGraph
 
 _LONGEST = 8  # changes in a trail
-_RADIUS = _LONGEST + 1  # relations between the first leaf of a trail and the farthest one whose tiling it depends on
+RADIUS = _LONGEST + 1  # relations between the first leaf of a trail and the farthest one whose tiling it depends on
 _LEAST = 1e-2  # picoseconds that a trail must gain
 _ARITHMETIC = 0.1  # limit on added arithmetic, relative to the receiving time saved
 
@@ -75,15 +76,17 @@ class Delta(NamedTuple):
         return self.total < best - _LEAST and saved >= 0.0 and self.arithmetic <= _ARITHMETIC * saved
 
 
-def refine(module: Module, graph: ValueGraph, order: Order, decider: Decider, limits: RefinementLimits) -> bool:
+def refine(
+    module: Module, graph: ValueGraph, order: Order, decider: Decider, limits: RefinementLimits, folds: Folds
+) -> bool:
     """Gives leaves of a solved graph digits under which less is sent; whether there are any. Causes and conflicts stay
-    those from before: `renew_causes` and `note_conflicts` find the new ones.
+    those from before: `renew_causes` and `note_conflicts` find the new ones. Raises UnequalLayers.
     """
     # A value that any device can compute causes no communication.
     disputes = [c for c in graph.conflicts if not c.kept.leaf.receive_only and not c.lost.leaf.receive_only]
     if not disputes:
         return False
-    found = _Refiner(graph, Traffic(module, graph, order, decider), _fixed(module, graph), limits).run(disputes)
+    found = _Refiner(graph, Traffic(module, graph, order, decider), _fixed(module, graph), limits, folds).run(disputes)
     for leaf, tiling in found.items():
         leaf.dims = tiling.dims
     return bool(found)
@@ -102,6 +105,7 @@ class _Refiner:
     traffic: Traffic
     fixed: set[Leaf]
     limits: RefinementLimits
+    folds: Folds
     tried: int = 0
     settled: set[int] = field(default_factory=set[int])  # fingerprints of neighbourhoods that nothing improves
     _open: dict[Leaf, bool] = field(default_factory=dict[Leaf, bool])
@@ -110,7 +114,8 @@ class _Refiner:
     _around: dict[Leaf, frozenset[Leaf]] = field(default_factory=dict[Leaf, frozenset[Leaf]])
 
     def __post_init__(self) -> None:
-        self.surroundings = Surroundings(self.graph, self.traffic, self.is_open, _RADIUS)
+        self.folds.check_shared(self.graph, self.is_open)
+        self.surroundings = Surroundings(self.graph, self.traffic, self.is_open, RADIUS, self.folds)
 
     def run(self, disputes: Iterable[Conflict]) -> dict[Leaf, Tiling]:
         """Returns the leaves that change, and their tilings."""
@@ -125,6 +130,9 @@ class _Refiner:
                     first.setdefault(changed, old)
                     again.update(dict.fromkeys(x for r in changed.relations for x in r.leaves))
             asked = again
+        if self.folds.counts and not self._goes_on():
+            raise UnequalLayers  # layers that are left out may have ended the search earlier
+        self._fingerprints()
         now = {leaf: self.traffic.tiling(leaf) for leaf in first}
         return {leaf: tiling for leaf, tiling in now.items() if tiling != first[leaf]}
 
@@ -134,22 +142,35 @@ class _Refiner:
         Larger classes come first: changes at the first and last layers do not set these apart from the others. Returns
         the trails, and the leaves of the classes not visited yet.
         """
-        prints = self.surroundings.fingerprints()
+        prints = self._fingerprints()
         classes: dict[int, list[Leaf]] = {}
         for leaf in waiting:
             if prints[leaf] not in self.settled:
                 classes.setdefault(prints[leaf], []).append(leaf)
-        order = sorted(classes, key=lambda p: (-len(classes[p]), *min(self._key(x, prints) for x in classes[p])))
+        sizes = {fingerprint: sum(map(self.folds.count, found)) for fingerprint, found in classes.items()}
+        order = sorted(classes, key=lambda p: (-sizes[p], *min(self._key(x, prints) for x in classes[p])))
         for number, fingerprint in enumerate(order):
             if not self._goes_on():
                 break
             first, *others = sorted(classes[fingerprint], key=lambda x: self._key(x, prints))
             for tiling in self._candidates(first) if self.traffic.received_around(first) > _LEAST else ():
                 if found := self._trail(first, tiling, prints):
-                    more = (self._trail(x, tiling, prints) for x in others if self.traffic.tiling(x) != tiling)
+                    more = (self._repeated(x, tiling, prints) for x in others if self.traffic.tiling(x) != tiling)
                     return [found, *filter(None, more)], [x for p in order[number + 1 :] for x in classes[p]]
             self.settled.add(fingerprint)
         return [], []
+
+    def _fingerprints(self) -> dict[Leaf, int]:
+        found = self.surroundings.fingerprints()
+        self.folds.check_prints(self.graph, found)
+        return found
+
+    def _repeated(self, leaf: Leaf, tiling: Tiling, prints: Mapping[Leaf, int]) -> Trail:
+        """Changes a leaf as another one of its class, and those that it stands for, too."""
+        before = self.tried
+        found = self._trail(leaf, tiling, prints)
+        self.tried += (self.folds.count(leaf) - 1) * (self.tried - before)
+        return found
 
     def _goes_on(self) -> bool:
         """Whether the search may still begin a trail."""

@@ -9,7 +9,7 @@ Steps of equal ops with equal states are cached.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import TypeVar
 
@@ -25,8 +25,11 @@ T = TypeVar("T")
 Found = list[tuple[Offer, RuleRelation]]
 
 
-def solve(graph: ValueGraph, aggressive: bool = True) -> None:
-    """Runs the whole schedule on a graph with annotated leaves, and records the conflicts that remain."""
+def solve(graph: ValueGraph, aggressive: bool = True) -> dict[Leaf, list[Hashable]]:
+    """Runs the whole schedule on a graph with annotated leaves, and records the conflicts that remain.
+
+    Returns the changes of each leaf: the number of the sweep, and the digits after it.
+    """
     solver = _Solver(graph, aggressive)
     leaves = {leaf: None for leaves in graph.leaves.values() for leaf in leaves}
     for priority in sorted({0}.union(*(leaf.pending for leaf in leaves))):
@@ -34,6 +37,7 @@ def solve(graph: ValueGraph, aggressive: bool = True) -> None:
         for level in Level:
             solver.fixed_point(level)
     solver.note_conflicts()
+    return solver.changes
 
 
 def note_conflicts(graph: ValueGraph) -> None:
@@ -96,6 +100,8 @@ class _Solver(_States):
         for leaf in {leaf: None for relation in graph.relations for leaf in relation.leaves}:
             self._state(leaf)
         self._steps: dict[tuple[int, ...], tuple[Offer, ...]] = {}
+        self.changes: dict[Leaf, list[Hashable]] = {}
+        self._sweeps = 0
 
     def admit(self, leaves: Iterable[Leaf], priority: int) -> None:
         """Activates the dimensions of this priority."""
@@ -112,7 +118,9 @@ class _Solver(_States):
     def fixed_point(self, level: Level) -> None:
         """Sweeps until nothing changes. `live` keeps the relations with offers at later levels."""
         asked = list(self.live)
+        self._sweeps = (level + 1) << 32
         while asked:
+            self._sweeps += 1
             asked = self._sweep(asked, level)
         self.live = {r: None for r in self.live if self._offers(r, Level.ALL)}
 
@@ -199,6 +207,7 @@ class _Solver(_States):
             assert state is not None, "a fixed leaf takes no part"
             state = state._replace(dims=leaf.dims)
             self._states[leaf] = self._known_states.setdefault(state, state)
+            self.changes.setdefault(leaf, []).append((self._sweeps, leaf.dims))
         return grew
 
 

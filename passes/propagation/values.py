@@ -12,7 +12,7 @@ is resharded there.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Flag
 from typing import Any, NamedTuple
@@ -189,11 +189,17 @@ class ValueGraph:
     of the control-flow op that calls the computation. Operands come first in this order, whatever the order of
     instructions.
 
+    `stands` maps instructions of the entry to equal ones before them, whose leaves they get; they add no relations, and
+    only the root uses them with those that they stand for.
+
     Assumption: every control-flow op owns the computations it calls (see the call inliner), and calls are inlined.
     """
 
-    def __init__(self, module: Module, rules: Rules | None = None) -> None:
+    def __init__(
+        self, module: Module, rules: Rules | None = None, stands: Mapping[Instruction, Instruction] | None = None
+    ) -> None:
         self.rules = rules or {}
+        self._stands = stands or {}
         self._known_rules: dict[tuple[str, OpCall[Any]], tuple[ShardingRule, OpCall[Any]]] = {}
         self._kinds: dict[Hashable, _Kind] = {}  # by the identities of what instructions of equal layers share
         self.leaves: dict[Instruction, list[Leaf]] = {}
@@ -210,7 +216,9 @@ class ValueGraph:
             for operand in instruction.operands:
                 above = max(above, self.depths[operand][-1])
             self.depths[instruction] = (*around, above + 1)
-            if instruction.op.role is Role.PARAMETER and parameters is not None:
+            if (stand := self._stands.get(instruction)) is not None:
+                self.leaves[instruction] = self.leaves[stand]
+            elif instruction.op.role is Role.PARAMETER and parameters is not None:
                 self.leaves[instruction] = parameters[instruction.attributes_as(ParameterAttributes).number]
             elif (index := element_index(instruction)) is not None:
                 self.leaves[instruction] = self._element(instruction, index)
@@ -253,9 +261,12 @@ class ValueGraph:
             self._relate_control(instruction, operands, results)
         elif kind.passes_tuples:
             # A done or an outfeed has other leaves than its operand; corresponding leaves of equal shape are alike.
-            for source, result in zip([x for leaves in operands for x in leaves], results, strict=False):
-                if source.shape.dims == result.shape.dims:
+            is_tuple = instruction.op.role is Role.TUPLE
+            first = _shared(instruction, results, self._stands) if is_tuple and self._stands else results
+            for source, result, same in zip([x for leaves in operands for x in leaves], results, first, strict=False):
+                if source.shape.dims == result.shape.dims and result is same:
                     self._identity(instruction, source, result)
+            self.leaves[instruction] = first
         elif kind.has_rule:
             if kind.tie is None:
                 kind.tie = self._rule(instruction)
@@ -330,6 +341,19 @@ class _Kind:
             Leaf(shape, instruction, ((),) * shape.rank, (False,) * shape.rank, [[] for _ in shape.dims], free)
             for shape in self.shapes
         ]
+
+
+def _shared(tie: Instruction, leaves: list[Leaf], stands: Mapping[Instruction, Instruction]) -> list[Leaf]:
+    """Returns the leaves of a tuple: where other operands stand for some, theirs."""
+    parts: list[list[Leaf]] = []
+    of: dict[Instruction, list[list[Leaf]]] = {}
+    start = 0
+    for operand in tie.operands:
+        parts.append(leaves[start : start + operand.shape.num_leaves])
+        start += operand.shape.num_leaves
+        of.setdefault(operand, []).append(parts[-1])
+    rest = {operand: iter(of[stand]) for operand in of if (stand := stands.get(operand)) is not None}
+    return [x for o, part in zip(tie.operands, parts, strict=True) for x in (next(rest[o]) if o in rest else part)]
 
 
 def _new_leaves(instruction: Instruction) -> list[Leaf]:
