@@ -139,7 +139,7 @@ def _marks(module: Module) -> dict[Instruction, Hashable]:
         end = number + operand.shape.num_leaves
         for place in range(number, end):
             note(operand, place, module.allow_propagation_to_output)
-        found[operand] += said[number:end]
+        found.setdefault(operand, []).extend(said[number:end])
         number = end
     return {instruction: tuple(notes) for instruction, notes in found.items()}
 
