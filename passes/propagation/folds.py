@@ -109,7 +109,7 @@ def find_folds(module: Module, radius: int) -> Folds:
     entry = module.entry
     if entry.root.op.role is not Role.TUPLE:
         return Folds()
-    layers = find_layers(entry, _marks(module), 3 * _SETTLE, _LEAST)
+    layers = find_layers(entry, _marks(module), 4 * _SETTLE, _LEAST)
     if not layers or any(i.op.is_control for i in layers[0]):
         return Folds()
     ends = _SETTLE + _reach(layers, radius)
