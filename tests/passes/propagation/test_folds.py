@@ -46,6 +46,15 @@ def test_random_programs_get_the_same_shardings_where_one_layer_differs(seed: in
     assert solved(text, fold=True) == solved(text, fold=False)
 
 
+@pytest.mark.parametrize(("seed", "layers"), [(1020, 51), (1034, 63)])
+def test_layers_that_would_go_another_way_are_solved(seed: int, layers: int) -> None:
+    """Without the checks of folds, these get other shardings."""
+    text = Program(seed, layers).text()
+    assert find_folds(hloom.parse(text), RADIUS).stands
+    assert folded(text) is None
+    assert solved(text, fold=True) == solved(text, fold=False)
+
+
 def test_a_search_that_ends_early_is_not_folded() -> None:
     text = Program(FOLDED[1], LAYERS).text()
     assert folded(text) is not None
