@@ -21,11 +21,11 @@ from ..cost.formulas import Kind
 from ..cost.native_fit import fit_native
 from ..cost.native_speed import NativeSpeed
 from ..ir.graph.module import Module
+from ..passes.stages import During, unseen
 from ..runtime.calibrate import Timer
 from .backend import NATIVE, REFERENCE, Backend
 from .native_clock import program_counts
 from .native_programs import native_programs
-from .stages import During, unseen
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
