@@ -21,7 +21,7 @@ from .usual import ALWAYS
 _ALIKE = 0.05  # difference of all parts of the model's time, relative, below which proposals are of one kind
 _SCREENED = 24  # proposals at most
 _SCREENING = 0.4  # share of the time left
-_FEW = 2  # proposals that are screened whatever time it takes; one of them gets a forecast
+_FEW = 2  # proposals that are screened whatever time it takes; one of them gets a forecast, both if there is time
 _FREE = 2  # plans that are tried without annotations inside
 
 
@@ -116,7 +116,8 @@ class PlanTrials:
         if not trial.screened.fits and any(c.judged.fits for c in self.made):
             return False
         in_time = time.monotonic() + self.longest < self.deadline
-        return in_time and not trial.screened.computing >= min(c.judged.seconds for c in self.made)
+        few = len(self.made) < _FEW  # the best plan is shown beside another one
+        return in_time and (few or not trial.screened.computing >= min(c.judged.seconds for c in self.made))
 
     def _judge(self, trial: _Trial, inner: bool = True) -> PlanCandidate:
         name, choice, _ = trial.named
