@@ -45,11 +45,11 @@ def test_few(target: str) -> None:
     assert found.outcomes.keys() >= set(reached)
 
 
-@pytest.mark.share(2)
-@pytest.mark.parametrize("start", range(10_000, 12_000, 500))
+@pytest.mark.share(4)
+@pytest.mark.parametrize("start", range(10_000, 12_000, 250))
 def test_sweep(start: int) -> None:
-    """A thousand of the inputs with which the passes meet all kinds of programs; two thousand in slow runs."""
-    check(campaign("sweep", range(start, start + 500)))
+    """Five hundred of the inputs with which the passes meet all kinds of programs; two thousand in slow runs."""
+    check(campaign("sweep", range(start, start + 250)))
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ def case(row: Row) -> Any:
     return pytest.param(row, id=row.name, marks=[pytest.mark.slow] if row.slow else [])
 
 
-@pytest.mark.share(4)  # neighbours are variants of a feature
+@pytest.mark.share(6)  # neighbours are variants of a feature
 @pytest.mark.parametrize("row", [case(row) for row in rows()])
 def test_row(row: Row) -> None:
     if len(jax.devices()) < row.devices:

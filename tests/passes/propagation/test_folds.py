@@ -28,6 +28,7 @@ def solved(text: str, fold: bool) -> str:
     return module.to_text()
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("seed", FOLDED)
 def test_layers_that_are_not_solved_get_the_shardings_that_solving_them_gives(seed: int) -> None:
     text = Program(seed, LAYERS).text()
@@ -38,7 +39,7 @@ def test_layers_that_are_not_solved_get_the_shardings_that_solving_them_gives(se
     assert found.to_text() == solved(text, fold=False)
 
 
-@pytest.mark.share(3)
+@pytest.mark.share(6)
 @pytest.mark.parametrize("difference", DIFFERENCES)
 @pytest.mark.parametrize("seed", [2, 4, 22, 30, 43, 53])
 def test_random_programs_get_the_same_shardings_where_one_layer_differs(seed: int, difference: str) -> None:
@@ -46,6 +47,7 @@ def test_random_programs_get_the_same_shardings_where_one_layer_differs(seed: in
     assert solved(text, fold=True) == solved(text, fold=False)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("seed", "layers"), [(1020, 51), (1034, 63)])
 def test_layers_that_would_go_another_way_are_solved(seed: int, layers: int) -> None:
     """Without the checks of folds, these get other shardings."""
