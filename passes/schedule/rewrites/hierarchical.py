@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 from ....cost.collectives import kind_of
@@ -114,6 +115,7 @@ def _best(program: RewriteProgram, collective: Instruction) -> _Levels | str | N
     return best
 
 
+@lru_cache(maxsize=64)  # layers have equal groups
 def _levels(groups: Groups, border: int) -> _Levels | None:
     inner: list[tuple[int, ...]] = []
     outer: list[tuple[int, ...]] = []
