@@ -173,14 +173,13 @@ class Cluster(KeptHash, Machine):
     bytes less the share `reserve`, and move `host_bytes` each way between a device and its host, 0 if none. `engines`
     are pairs of a kind, or of the first stride of a level of links, and the name of the engine that runs such
     collectives; a kind goes before a stride. A collective that was measured (`fits`) costs what was measured. Others
-    cost what the best algorithm takes (`cost.algorithms`) if the links have steps, what
-    `cost.rails` says if they are rails, else latency and bandwidth of the slowest link. Programs are `fused` before
-    they run, or run op by op. `products` says what share of the rate matrix products reach, `attention_share` is that
-    of a kernel for attention, 0 without one. By `has_epilogues` ops on elements join the kernel of a product. By
-    `has_xla_memory` forecasts state the memory that XLA for CPUs allocates.
-    `native_speed` is that of native code where such runs the programs. By `torus_engines` each axis of a torus of known
-    shape is an engine of its own. `known_error` is the largest error of forecasts that were compared with steps, 0 if
-    none were.
+    cost what the best algorithm takes (`cost.algorithms`) if the links have steps, what `cost.rails` says if they are
+    rails, else latency and bandwidth of the slowest link. Programs are `fused` before they run, or run op by op.
+    `products` says what share of the rate matrix products reach, `attention_share` is that of a kernel for attention, 0
+    without one. By `has_epilogues` ops on elements join the kernel of a product. By `has_xla_memory` forecasts state
+    the memory that XLA for CPUs allocates. `native_speed` is that of native code where such runs the programs. By
+    `torus_engines` each axis of a torus of known shape is an engine of its own. `known_error` is the largest error of
+    forecasts that were compared with steps, 0 if none were.
     """
 
     links: Links = ONE_LINK

@@ -1,8 +1,8 @@
 """Schedules a training step with whole and with divided optimizer states, and keeps the faster one.
 
-Divided states (`annotating/sharded_optimizer`, ZeRO-1) take less memory, and their update less time; new weights
-are gathered, where gradients were reduced on all devices before. Whether that is faster, or the only program that fits,
-the schedules decide.
+Divided states (`annotating/sharded_optimizer`, ZeRO-1) take less memory, and their update less time; new weights are
+gathered, where gradients were reduced on all devices before. Whether that is faster, or the only program that fits, the
+schedules decide.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Judges annotated programs: partitions them, schedules them within memory, and takes the forecast.
 
 A quick judgement schedules without most of the rewrites that the scheduler tries, and without divided optimizer states,
-in a fraction of the time: a program
-takes at most as long as it says.
+in a fraction of the time: a program takes at most as long as it says.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def judge(
         to_local(local, own)
     except CompileError as error:
         return Judged(math.inf, 0.0, 0, str(error.diagnostics[0].message))
-    kernels, given = OutsideOfAttention.on(context.machine), sum(p.shape.byte_size for p in local.entry.parameters)
+    kernels, given = OutsideOfAttention.on(context.machine), sum(p.shape.device_bytes for p in local.entry.parameters)
     if is_quick and given > (limit or context.machine.capacity):
         peak = live_memory(local, kernels).peak
         return Judged(math.inf, 0.0, peak, f"the parameters alone take {sized(given)} on a device")
