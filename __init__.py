@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from .passes.annotating.strip import strip_annotations as strip_annotations
     from .passes.api import partition as partition
     from .passes.api import propagate as propagate
+    from .passes.api import run_passes as run_passes
     from .passes.api import verify as verify
     from .passes.base import Pass as Pass
     from .passes.base import PassContext as PassContext
@@ -176,6 +177,7 @@ _PLACES = {
     "strip_annotations": "passes.annotating.strip:strip_annotations",
     "partition": "passes.api:partition",
     "propagate": "passes.api:propagate",
+    "run_passes": "passes.api:run_passes",
     "verify": "passes.api:verify",
     "Pass": "passes.base:Pass",
     "PassContext": "passes.base:PassContext",

@@ -29,8 +29,8 @@ def propagate(module: Module, num_devices: int | None = None, rules: Rules | Non
 
     `num_devices` is only needed for programs that name no mesh. `rules` gives built-in ops other sharding rules, by
     opcode, as text (`{"sort": "([b i]) -> [b i] permutation={i}"}`, used where it fits the shapes) or as functions from
-    an `OpCall` to a `ShardingRule` or None. They steer propagation only: the partitioner divides work by the op's own
-    rule. Raises CompileError, also if `num_devices` contradicts the meshes.
+    an `OpCall` to a `ShardingRule` or None. They steer propagation and restrict the partitioner. Raises
+    CompileError, also if `num_devices` contradicts the meshes.
     """
     with paused_collector():
         return pipelines.propagate(clone_module(module), PassContext(num_devices=num_devices, rules=rules or {}))
@@ -64,8 +64,27 @@ def partition(
         if passes is None:
             pipelines.partition(local, context)
         else:
-            from .named import steps_of  # all passes, which only named pipelines need
-
-            run_pipeline(steps_of(passes), local, context)
+            _run(passes, local, context)
             pipelines.require_local(local)
         return Partitioned.of(local, context)
+
+
+@checked
+def run_passes(module: Module, passes: str | Sequence[Pass], context: PassContext | None = None) -> Module:
+    """Returns a copy of a module after passes: text (`synchronous,in-pieces{count=4}`), or passes one by one.
+
+    `context` names the machine and the number of devices, and says when the program is checked. Remarks and warnings
+    are then in `context.diagnostics.found`. Raises CompileError for unknown passes and options, for a broken order, for
+    a module at a stage that a pass does not take, and for errors of the program; InternalError for a pass that raises
+    something else or leaves an invalid program.
+    """
+    with paused_collector():
+        changed = clone_module(module)
+        _run(passes, changed, context or PassContext())
+        return changed
+
+
+def _run(passes: str | Sequence[Pass], module: Module, context: PassContext) -> None:
+    from .named import steps_of  # all passes, which only named pipelines need
+
+    run_pipeline(steps_of(passes), module, context)

@@ -19,7 +19,7 @@ from ..ir.graph.module import Module, clone_module
 from ..passes.base import PassContext
 from ..passes.cleanup.dce import DeadCodeElimination
 from ..passes.fusion.fuse import without_tuples
-from ..passes.schedule.orders import by_memory
+from ..passes.schedule.orders import by_memory, set_orders
 
 
 @checked
@@ -31,8 +31,7 @@ def xla_memory(module: Module) -> LiveMemory:
             without_tuples(computation)
             _merge(computation)
         DeadCodeElimination().run(own, PassContext())
-        for computation in own:
-            computation.reorder(by_memory(computation))
+        set_orders(list(own), [by_memory(computation) for computation in own])
         return arranged_memory(
             own, kernels, lambda lives, pairs: allocate(lives, kernels, pairs, lives.computation is own.entry))
 

@@ -69,10 +69,10 @@ def random(*dims: int, seed: int = 0) -> Any:
 def test_names() -> None:
     wanted = {
         "parse", "load", "load_snapshot", "Snapshot", "verify", "propagate", "partition", "evaluate", "simulate", "run",
-        "assert_collectives", "collectives", "custom_call", "Module", "P", "match", "find_all", "to_networkx",
-        "CompileError", "Diagnostic", "Severity", "Collective", "__version__", "apply_strategy", "explain",
-        "load_strategy", "parse_shape", "parse_sharding", "reshard_plan", "RankFailed", "Instruction", "Op", "OpCall",
-        "register", "Mesh", "Sharding", "Stage", "Machine", "Transfer", "LocalForm", "LocalForms", "LocalOp",
+        "run_passes", "assert_collectives", "collectives", "custom_call", "Module", "P", "match", "find_all",
+        "to_networkx", "CompileError", "Diagnostic", "Severity", "Collective", "__version__", "apply_strategy",
+        "explain", "load_strategy", "parse_shape", "parse_sharding", "reshard_plan", "RankFailed", "Instruction", "Op",
+        "OpCall", "register", "Mesh", "Sharding", "Stage", "Machine", "Transfer", "LocalForm", "LocalForms", "LocalOp",
         "local_forms", "Pass", "PassContext", "PIPELINE", "Partitioned", "export", "run_on_xla",
         "prove", "Verdict", "relate", "Relations", "parse_machine", "Contraction", "contractions",
         "LiveBuffer", "LiveMemory", "live_memory", "Timeline", "timeline", "find_deadlocks",
@@ -193,6 +193,20 @@ def test_partition_takes_global_and_sharded_modules(propagated: bool) -> None:
     assert hloom.parse(local.to_text()).to_text() == local.to_text()
     with pytest.raises(hloom.CompileError, match="needs a"):
         hloom.partition(local)
+
+
+def test_run_passes_returns_a_copy_and_tells_the_context() -> None:
+    module, context = hloom.parse(ROWS), hloom.PassContext(num_devices=6)
+    text = module.to_text()
+    sharded = hloom.run_passes(module, "propagate", context)
+    assert (sharded.stage, module.stage) == (hloom.Stage.SHARDED, hloom.Stage.GLOBAL)
+    assert module.to_text() == text
+    assert [r.name for r in context.records] == ["propagate"]
+    local = hloom.run_passes(module, hloom.PIPELINE)
+    assert local.to_text() == hloom.partition(module).to_text()
+    for passes, message in {"none": "no pass 'none'", "dce{x=1}": "no option 'x'", "dce!": "read"}.items():
+        with pytest.raises(hloom.CompileError, match=message):
+            hloom.run_passes(module, passes)
 
 
 def test_partition_with_a_number_of_devices() -> None:

@@ -111,6 +111,7 @@ USES: dict[str, str] = {
     "load_strategy": "try:\n    it('examples/none.toml')\nexcept hloom.CompileError:\n    pass",
     "partition": "assert it(hloom.parse(text), forms=hloom.local_forms()).num_partitions == 4",
     "propagate": "assert it(hloom.parse(text)).stage.value",
+    "run_passes": "assert it(hloom.parse(text), 'propagate,dce').stage is hloom.Stage.SHARDED",
     "verify": "it(hloom.parse(text))",
     "Pass": "class D(it):\n    def run(self, module, context):\n        return False\n"
             "hloom.partition(hloom.parse(text), passes=(D(), *hloom.PIPELINE))",

@@ -44,6 +44,7 @@ api: Any = hloom  # what type checkers refuse
         (lambda: api.partition(MODULE, machine=3), "machine must be Machine or str, found int 3; hloom.parse"),
         (lambda: api.partition(MODULE, machine=api.Transfer(1, 1)), "machine must be Machine or str, found Tr"),
         (lambda: api.partition(MODULE, passes=["dce"]), "a pass must be Pass, found str 'dce'; passes by name"),
+        (lambda: api.run_passes(MODULE, ["dce"]), "a pass must be Pass, found str 'dce'; passes by name"),
         (lambda: api.partition(MODULE, num_devices="4"), "num_devices must be int or None, found str '4'"),
         (lambda: api.partition(MODULE, forms={}), r"forms must be LocalForms or None, found dict {}; write hloom"),
         (lambda: api.PassContext(machine="h100"), "PassContext: machine must be Machine, found str 'h100'; hlo"),

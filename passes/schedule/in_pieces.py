@@ -31,6 +31,7 @@ from ...ir.ops.collective_groups import CollectiveAttributes
 from ...ir.tools.control_flow import computations_run
 from ..base import PassContext
 from .listing import ListRule, ListScheduler
+from .orders import set_orders
 from .regions import CutRegion, PieceEmitter, regions_at
 from .rewrites.base import Edits, Rewrite, RewriteProgram
 from .roles import roles_of
@@ -89,10 +90,10 @@ def _exposed(module: Module, clock: Clock, computation: Computation) -> list[Ins
         return []
     order = ListScheduler(computation, clock, roles_of(computation, clock).gathers).order(ListRule())
     given = list(computation)
-    computation.reorder(order)
+    set_orders([computation], [order])
     found = timeline(module, clock.machine, clock)
     waits = {e.instruction: e.waited * e.trips for e in found.collectives if e.waited > EXPOSED * e.seconds}
-    computation.reorder(given)
+    set_orders([computation], [given])
     return [i for i in given if waits.get(i, 0.0) > _LEAST * found.seconds]
 
 
@@ -185,7 +186,7 @@ class _Trials:
         times: list[float] = []
         scheduler = ListScheduler(computation, clock, ())
         for by_text in (True, False):
-            computation.reorder(scheduler.order(ListRule(by_text=by_text)))
+            set_orders([computation], [scheduler.order(ListRule(by_text=by_text))])
             times.append(timeline_seconds(module, clock))
         module.release()
         return min(times)

@@ -15,7 +15,7 @@ from ...cost.seconds import Clock
 from ...ir.graph.computation import Computation
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext
-from .orders import Order, by_memory, depth_first, soon
+from .orders import Order, by_memory, depth_first, set_orders, soon
 from .sizes import sized
 
 ORDERS: dict[str, Callable[[Computation], Order]] = {"by bytes freed": by_memory, "depth first": depth_first}
@@ -51,6 +51,5 @@ def memory_orders(
     """Yields copies of a program in other orders, and their names."""
     for name, order in orders.items():
         new = clone_module(module)
-        for computation in new:
-            computation.reorder(order(computation))
+        set_orders(list(new), [order(computation) for computation in new])
         yield new, name

@@ -91,8 +91,11 @@ def _start_early(body: Computation, move: Instruction) -> None:
     updates = [u for u in move.users if written_at(u) is not None and list(u.users) == [body.root]]
     late = {*views, *updates, body.root}
     order = [i for i in body if i not in late]
-    place = order.index(value) + 1
-    body.reorder([*order[:place], *views, *order[place:], *updates, body.root])
+    following = next(iter(order[order.index(value) + 1 :]), body.root)
+    for view in views:
+        body.move_before(view, following)
+    for update in updates:
+        body.move_before(update, body.root)
     body.sort()
 
 

@@ -27,6 +27,12 @@ Order = list[Instruction]
 Needs = Mapping[Instruction, Sequence[Instruction]]
 
 
+def set_orders(computations: Sequence[Computation], orders: Sequence[Order]) -> None:
+    """Gives each computation its order, which has the same instructions with operands before users."""
+    for computation, order in zip(computations, orders, strict=True):
+        computation.reorder(order)
+
+
 def dependences(order: Sequence[Instruction]) -> dict[Instruction, Sequence[Instruction]]:
     """Returns the dependences of each instruction: operands, control predecessors, for an effect the previous effect.
     """

@@ -22,7 +22,7 @@ from ...ir.graph.module import Module, clone_module
 from .combining import CombinedForm
 from .extract import Extract, extract
 from .neighbours import combine_neighbours, neighbours
-from .orders import Order, soon
+from .orders import Order, set_orders, soon
 from .roles import Roles, roles_of
 from .search.problem import Outcome
 from .write import Written
@@ -228,19 +228,19 @@ class Prepared:
         planned = [w.computation for w in written]
         for tail_last in (False, True) if written else (False,):
             orders = [w.order(tail_last) for w in written]
-            reorder(planned, orders)
+            set_orders(planned, orders)
             found.append((timeline_seconds(self.module, clock, steps), orders))
         best: Candidate | None = None
         kernels = OutsideOfAttention.on(self.planning.machine)  # the same in any order
         for seconds, orders in sorted(found, key=lambda f: f[0]):
-            reorder(planned, orders)
+            set_orders(planned, orders)
             new = Candidate(self.module, seconds, peak_memory(self.module, kernels), steps=steps)
             if best is None or new.peak < best.peak:
                 best, chosen = new, orders
             if best.peak <= limit:
                 break
         assert best is not None
-        reorder(planned, chosen)
+        set_orders(planned, chosen)
         return best
 
     def _solve(self, part: _Part, room: float) -> tuple[Extract, Outcome]:
@@ -258,9 +258,3 @@ class Prepared:
             if not excess and outcome.seconds <= 1.05 * problem.problem.work[-1]:
                 break  # almost all is hidden
         return min(found, key=lambda f: f[:2])[2:]
-
-
-def reorder(computations: Sequence[Computation], orders: Sequence[Order]) -> None:
-    """Gives each computation its order."""
-    for computation, order in zip(computations, orders, strict=True):
-        computation.reorder(order)

@@ -37,8 +37,8 @@ from .labels import labels_of
 from .listing import RULES, ListRule, ListScheduler
 from .memory_order import memory_orders
 from .on_host import moves_to_host, spread_moves
-from .orders import Order
-from .planning import Candidate, Planning, forecast, reorder
+from .orders import Order, set_orders
+from .planning import Candidate, Planning, forecast
 from .plans import Plans
 from .rematerialize import done, rematerialize
 from .roles import roles_of
@@ -330,16 +330,16 @@ def _list_schedules(
     found: list[tuple[float, list[Order]]] = []
     for rule in rules:
         orders = [scheduler.order(rule) for scheduler in schedulers]
-        reorder(busy, orders)
+        set_orders(busy, orders)
         found.append((timeline_seconds(module, clock, base.steps), orders))
     done = ", ".join(filter(None, (base.done, "all ops in a new order")))
     try:
         for seconds, orders in sorted(found, key=lambda f: f[0]):
             if seconds < below:
-                reorder(busy, orders)
+                set_orders(busy, orders)
                 yield replace(base, seconds=seconds, peak=peak_memory(module, kernels), done=done)
     finally:
-        reorder(busy, given)
+        set_orders(busy, given)
 
 
 def _figures(state: Candidate) -> dict[str, str]:

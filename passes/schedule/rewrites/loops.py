@@ -191,4 +191,6 @@ def to_the_top(body: Computation, values: Iterable[Instruction]) -> None:
     body.sort()
     first = needed_for(values, ())
     order = list(body)
-    body.reorder([*(i for i in order if i in first), *(i for i in order if i not in first)])
+    top = next(i for i in order if i not in first)
+    for i in (i for i in order if i in first):
+        body.move_before(i, top)
