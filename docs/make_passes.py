@@ -31,9 +31,9 @@ _HEAD = """\
 Made by `python docs/make_passes.py` from the classes in `passes/` and the golden cases in `tests/passes/golden/`; do
 not edit by hand.
 
-Each pass runs by itself in `hloom opt program.hlo --passes=NAME{option=value}`; the pipelines are in
-`passes/pipelines.py` and `passes/scheduling.py`. The example is a program before (`-`) and after (`+`) the pass. Both
-compute the same.
+Each pass runs by itself: `hloom opt program.hlo --passes=NAME{option=value}`, or in Python
+`hloom.run_passes(module, "NAME{option=value}")`. The pipelines are in `passes/pipelines.py` and `passes/scheduling.py`.
+The example is a program before (`-`) and after (`+`) the pass. Both compute the same.
 """
 
 
