@@ -47,9 +47,11 @@ def exp(form: Format, is_negative: bool = False) -> Expansion:
     # Exponents of both powers of two are those of normal numbers for the least x, and their biases are made up for.
     bias = 3 - math.floor(form.least * LOG2_E)
     scale = 2.0 ** (2 * form.bias - bias)
+    # From here down both are 0, for they have no bits. A product that is 0 by underflow takes as long as all the rest.
+    zero = -bias / LOG2_E
 
     def expansion(b: Builder, x: Node, more: Node | None = None) -> Node:
-        x = b.select(b.lt(x, form.least), b.like(x, form.least), x)
+        x = b.select(b.lt(x, zero), b.like(x, zero), x)
         if not is_negative:
             x = b.select(b.lt(b.like(x, form.greatest), x), b.like(x, form.greatest), x)
         count, bits = nearest_biased(b, x, LOG2_E, bias, form)

@@ -6,7 +6,9 @@ numbers of f32.
 
 from __future__ import annotations
 
+import ctypes
 import math
+import platform
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -110,6 +112,23 @@ def test_all_numbers_of_f32(function: Function) -> None:
     worst = max(check(function, Lane.F32, [(bits + np.uint32(first)).view(np.float32)]) for first in starts)
     print(f"{function.value}: {worst:.3f}")
     assert worst <= ULPS[function][0]
+
+
+@pytest.mark.parametrize(("lane", "edge"), [(Lane.F32, -104.0), (Lane.F64, -745.2)], ids=["f32", "f64"])
+def test_exp_is_zero_without_underflow(lane: Lane, edge: float) -> None:
+    """Around the edge results are as documented. Far below, as for masked scores, no product is 0 by underflow, which
+    the processor would note, and which it computes slowly.
+    """
+    assert check(Function.EXP, lane, [np.linspace(edge - 10, edge + 10, 1 << 12).astype(DTYPES[lane])]) <= 1.2
+    library, flag = ctypes.CDLL(None), 8 if platform.machine() == "aarch64" else 16  # FE_UNDERFLOW
+    below = np.array([edge - 10, -1e9, -INF] * 16, DTYPES[lane])
+    found = np.ones_like(below)
+    kernel = called(Function.EXP, lane, 1, below.size)
+    run_by_llvm(kernel, [below, found])
+    library.feclearexcept(flag)
+    run_by_llvm(kernel, [below, found])
+    assert not library.fetestexcept(flag)
+    assert not found.any()
 
 
 def test_arguments_near_multiples_of_a_right_angle_are_reduced() -> None:
