@@ -1,13 +1,16 @@
 """Times small programs on this machine, from which a machine file is fitted.
 
 A time is the least of several runs, since other processes only add to it. On ranks it is the median of theirs: all of
-them must decide alike, and one that is slow for once should not decide for all.
+them must decide alike, and one that is slow for once should not decide for all. What ranks compute by themselves is
+timed by processor time, times the ranks for each core where there are more ranks than cores: the least time of a short
+program is that of a rank that happens to be alone.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from socket import gethostname
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +22,7 @@ from .fabric.local import LocalFabric
 from .mpi import MpiProgram
 from .plan.executable import Executable
 from .plan.kernels import NUMPY, KernelProvider
+from .ranks.cores import core_count
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
@@ -35,16 +39,20 @@ class Timer:
 
     def __init__(self, comm: Comm | None = None, kernels: Callable[[], KernelProvider] = lambda: NUMPY) -> None:
         self.comm, self.kernels = comm, kernels
+        here = 1 if comm is None else comm.allgather(gethostname()).count(gethostname())
+        self.crowding = max(here / core_count(), 1.0)  # ranks of this host for each of its cores
 
     def run(self, module: Module) -> float:
         """Returns the seconds of one execution of a program of one device, which all ranks run by themselves."""
         executable = Executable(module, ProcessGrid.of(module), self.kernels())
         inputs = [_operands(module)]
-        return self._timed(lambda: executable.run([0], inputs, LocalFabric()))
+        if self.comm is None:
+            return self._timed(lambda: executable.run([0], inputs, LocalFabric()))
+        return self._timed(lambda: executable.run([0], inputs, LocalFabric()), time.process_time) * self.crowding
 
     def runner(self, module: Module) -> Callable[[], float]:
-        """Returns a function that runs a program of one device once, and returns its seconds of processor time. Other
-        processes then only take their part of caches and memory.
+        """Returns a function that runs a program of one device once, and returns its seconds of processor time, times
+        the `crowding`. Other processes then only take their part of caches and memory.
         """
         executable = Executable(module, ProcessGrid.of(module), self.kernels())
         inputs, fabric = [_operands(module)], LocalFabric()
@@ -52,7 +60,7 @@ class Timer:
         def run() -> float:
             start = time.process_time()
             executable.run([0], inputs, fabric)
-            return time.process_time() - start
+            return (time.process_time() - start) * self.crowding
 
         run()
         return run
@@ -72,21 +80,23 @@ class Timer:
             operands, devices, fabric = [_operands(module)], list(program.devices), program.fabric
             return self._timed(lambda: fabric.wait(fabric.start(collective, devices, operands)), together=True)
 
-    def _timed(self, step: Callable[[], object], together: bool = False) -> float:
+    def _timed(
+        self, step: Callable[[], object], clock: Callable[[], float] = time.perf_counter, together: bool = False
+    ) -> float:
         """Returns the least seconds of a step. Steps of several ranks begin together, and all ranks take as many."""
         step()
-        least = begun = self._once(step, together)
+        least = begun = self._once(step, clock, together)
         count = self.together(min(_MOST, max(3, _LONGEST / max(begun, 1e-6))))
         for _ in range(int(count)):
-            least = min(least, self._once(step, together))
+            least = min(least, self._once(step, clock, together))
         return self.together(least)
 
-    def _once(self, step: Callable[[], object], together: bool) -> float:
+    def _once(self, step: Callable[[], object], clock: Callable[[], float], together: bool) -> float:
         if together and self.comm is not None:
             self.comm.Barrier()
-        start = time.perf_counter()
+        start = clock()
         step()
-        return time.perf_counter() - start
+        return clock() - start
 
     def together(self, value: float) -> float:
         """Returns the median of the values of all ranks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any, cast
 
 import hloom
 import pytest
@@ -14,6 +15,7 @@ from hloom.driver.calibration import NativePrograms
 from hloom.driver.native_clock import native_clock, program_counts
 from hloom.driver.native_programs import native_programs
 from hloom.runtime.calibrate import Timer
+from hloom.runtime.ranks.cores import core_count
 
 pytestmark = pytest.mark.skipif(not is_provided(), reason="needs native code")
 
@@ -106,3 +108,27 @@ def test_a_few_programs_give_a_speed() -> None:
     speed, error = few.fit()
     assert speed.is_known
     assert error < 0.2
+
+
+class _Ranks:
+    """Stands for a communicator of ranks of this host that all say the same."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def allgather(self, value: object) -> list[object]:
+        return [value] * self.size
+
+
+def test_more_ranks_than_cores_are_slower() -> None:
+    """Each of four ranks for a core has a quarter of it, also where its short program runs undisturbed."""
+    few, many = (Timer(cast(Any, _Ranks(count))) for count in (core_count(), 4 * core_count()))
+    assert (few.crowding, many.crowding) == (1.0, 4.0)
+    product = """HloModule m
+ENTRY e {
+  x = f32[64,64] parameter(0)
+  ROOT y = f32[64,64] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}"""
+    runs = [timer.runner(hloom.parse(product)) for timer in (few, many)]
+    alone, crowded = (min(run() for _ in range(50)) for run in runs)
+    assert 2.0 < crowded / alone < 8.0
