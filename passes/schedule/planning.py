@@ -69,9 +69,10 @@ Planner = Callable[[Extract], tuple[Extract, Outcome]]
 
 @dataclass(slots=True)
 class Candidate:
-    """A program with its forecast and its memory peak. `buckets` are the sizes of its new collectives,
-    `again` the number of repeated gathers, `exposed` the largest share by which the planned collectives of a
-    computation prolong it, `steps` what its timeline does in any order.
+    """A program with its forecast and its memory peak. `buckets` are the sizes of its new collectives, `again` is the
+    number of repeated gathers, `repeats` says that values are computed again or lie on the host, `exposed` is the
+    largest share by which the planned collectives of a computation prolong it, `steps` what its timeline does in any
+    order.
     """
 
     module: Module
@@ -80,6 +81,7 @@ class Candidate:
     buckets: list[int] = field(default_factory=list[int])
     done: str = ""
     again: int = 0
+    repeats: bool = False
     exposed: float = math.inf
     steps: Steps = field(default_factory=Steps)
 

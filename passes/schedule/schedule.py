@@ -184,6 +184,8 @@ class _Choice:
         is_new = best.module is not self.module
         if is_new:
             self.module.take(best.module)
+        if best.again or best.repeats:  # it has other ops, which may take more time, or less
+            bound = program_bound(self.module, Clock.of(self.module, machine)).seconds
         self._record(old, best, bound)
         return is_new
 
@@ -287,7 +289,7 @@ class _Choice:
                         again = forecast(new.module, machine)
                         new.seconds, new.peak = again.seconds, again.peak
                     if new is not None:
-                        new.done = done(module, count)
+                        new.done, new.repeats = done(module, count), True
                         yield new
                 if not moves:
                     break  # without the host it would be the same

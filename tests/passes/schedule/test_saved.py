@@ -11,8 +11,10 @@ from hloom.cost.seconds import Clock
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.tools.verifier import check
 from hloom.passes.base import PassContext
+from hloom.passes.schedule.bound import program_bound
 from hloom.passes.schedule.rematerialize import rematerialize
 from hloom.passes.schedule.saved import free_saved
+from hloom.passes.schedule.schedule import recorded_forecast
 from hloom.passes.scheduling import schedule
 from hloom.runtime import evaluate
 from hloom.runtime.inputs.inputs import inputs_for_module
@@ -138,3 +140,14 @@ def test_random_scans(seed: int) -> None:
         module, count = _recomputed(module)
         total += count
     assert total
+
+
+def test_the_bound_is_that_of_the_program_with_other_ops() -> None:
+    """To compute t again takes less time than to save and read it, so that no order of the old program is as fast."""
+    local = hloom.partition(hloom.parse(LOOPS.replace("HloModule m", "HloModule m, num_partitions=4"))).module
+    seconds = program_bound(local, Clock.of(local, MACHINE)).seconds
+    new = schedule(local, PassContext(machine=MACHINE), int(0.95 * live_memory(local).peak))
+    bound = float(str(new.frontend_attributes["hloom.schedule.bound"]).strip('"'))
+    assert recorded_forecast(new)[0] < 0.9 * seconds
+    assert bound == pytest.approx(program_bound(new, Clock.of(new, MACHINE)).seconds, rel=1e-5)
+    assert bound <= recorded_forecast(new)[0]
