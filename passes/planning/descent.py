@@ -69,7 +69,7 @@ def quick(costs: ChoiceCosts, known: Sequence[Axis], limit: float, starts: int =
     whole: Axis = (WHOLE,) * len(costs.model.classes)
     rows = combined(costs.model, known or [whole])
     begin: list[Choice] = []
-    for number in np.argsort(_prices(costs, rows, limit), kind="stable"):
+    for number in np.argsort(prices_of(costs, rows, limit), kind="stable"):
         choice = {n: int(row) for n, row in enumerate(rows[int(number)])}
         if choice not in begin:
             begin.append(choice)
@@ -79,8 +79,8 @@ def quick(costs: ChoiceCosts, known: Sequence[Axis], limit: float, starts: int =
     return min(found, key=lambda choice: costs.value(choice).price(limit)) if len(found) > 1 else found[0]
 
 
-def _prices(costs: ChoiceCosts, rows: Rows, limit: float) -> Floats:
-    """Returns the price of each choice."""
+def prices_of(costs: ChoiceCosts, rows: Rows, limit: float) -> Floats:
+    """Returns the price of each choice, one line of rows of all classes each."""
     parts, held = costs.sums(rows)
     return _price(costs, parts, held, limit)
 

@@ -31,6 +31,7 @@ from .fewest import FewSettings, fewest
 from .judge import judge
 from .kept import kept_in
 from .meshes import annotated_mesh, meshes_of
+from .near import near
 from .on_mesh import MeshPlan, PlanCandidate, Regret
 from .pareto import frontier
 from .prepared import prepared
@@ -167,7 +168,11 @@ class _Planning:
         if not self.candidates:
             fail(f"no sharding of {self.module.name} is found in {self.seconds:g} seconds")
         on = min(tried, key=lambda one: one.least)
-        self.candidates += in_parts(self.candidates, context, self.memory, self.begun + self.seconds, longest)
+        until = self.begun + self.seconds
+        best = min(self.candidates, key=lambda c: c.rank)
+        for one in (one for one in tried if one.mesh == best.mesh):
+            self.candidates += near(one, self.candidates, context, self.memory, until, longest)
+        self.candidates += in_parts(self.candidates, context, self.memory, until, longest)
         if not any(c.judged.fits for c in self.candidates):
             self._shrink(on, context)
         ranked = sorted(self.candidates, key=lambda c: c.rank)

@@ -1,0 +1,86 @@
+"""Looks for better plans next to the best one by their forecasts.
+
+Neighbours of a choice differ from it in one class, or in two of which one reads the other's values. Those that the
+model prices least are forecast first, by a quick schedule. From the first one that is faster the search goes on. It
+finds what the partitioner and the scheduler do and the model does not know, such as to compute a value again from whole
+parameters rather than to exchange it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ..base import PassContext
+from .descent import prices_of
+from .judge import Judged, judge
+from .model import Choice
+from .on_mesh import MeshPlan, PlanCandidate
+from .times import Rows
+
+_MOST = 32  # neighbours that get a quick forecast
+_PAIRS = 1 << 14  # pairs of rows that the model prices at once
+_GAIN = 1e-9  # the share of the time from which on a neighbour is better
+
+
+def near(
+    on: MeshPlan, candidates: Sequence[PlanCandidate], context: PassContext, limit: int, deadline: float, longest: float
+) -> Iterator[PlanCandidate]:
+    """Yields the best that is found next to the best candidate of this mesh in `limit` bytes (0: those of the machine),
+    in half of the time that is left, given the seconds of the `longest` quick forecast.
+    """
+    begun = time.monotonic()
+    half = begun + (deadline - begun) / 2
+    own = [c for c in candidates if c.mesh == on.mesh and c.choice is not None and c.judged.fits]
+    best = min(own, key=lambda candidate: candidate.rank, default=None)
+    if best is None or best.choice is None:
+        return
+    known = {_key(c.choice) for c in own if c.choice is not None}
+    choice, judged = best.choice, _quick(on, best.choice, context, limit)
+    queue, left = list(_neighbours(on, choice)), _MOST
+    while queue and left and time.monotonic() + longest < half:
+        other = queue.pop(0)
+        if _key(other) in known:
+            continue
+        known.add(_key(other))
+        left -= 1
+        found = _quick(on, other, context, limit)
+        if found.rank < judged.rank and found.seconds < judged.seconds * (1 - _GAIN):
+            choice, judged, queue = other, found, list(_neighbours(on, other))
+    if choice is not best.choice and time.monotonic() + longest < deadline:
+        yield on.candidate(f"near {best.name}", choice, context, limit, until=deadline)
+
+
+def _quick(on: MeshPlan, choice: Choice, context: PassContext, limit: int) -> Judged:
+    return judge(on.annotated(choice), context, on.mesh.size, limit, is_quick=True)
+
+
+def _key(choice: Choice) -> tuple[int, ...]:
+    return tuple(row for _, row in sorted(choice.items()))
+
+
+def _neighbours(on: MeshPlan, choice: Choice) -> Iterator[Choice]:
+    """Yields neighbours of a choice, those of the least price first."""
+    rows = _changed(on, choice)
+    for line in np.argsort(prices_of(on.costs, rows, on.limit), kind="stable"):
+        yield {number: int(row) for number, row in enumerate(rows[int(line)])}
+
+
+def _changed(on: MeshPlan, choice: Choice) -> Rows:
+    """Returns the rows of all classes, one line for each neighbour."""
+    classes = on.model.classes
+    own = np.array([choice[number] for number in range(len(classes))], np.int64)
+    ends = [(reads.stand.cluster, other) for reads in on.model.of.reads for other in reads.classes[1:]]
+    found: list[Rows] = []
+    for one, other in dict.fromkeys([*((n, n) for n in range(len(classes))), *ends]):
+        count, further = len(classes[one].rows), len(classes[other].rows) if other != one else 1
+        if sum(map(len, found)) + count * further > _PAIRS:
+            break
+        lines = np.repeat(own[None, :], count * further, axis=0)
+        lines[:, one] = np.repeat(np.arange(count), further)
+        if other != one:
+            lines[:, other] = np.tile(np.arange(further), count)
+        found.append(lines)
+    return np.unique(np.concatenate([own[None, :], *found]), axis=0)
