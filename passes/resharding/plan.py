@@ -35,6 +35,7 @@ from .search.search import ReshardProblem, detour, search
 _MOST_DEVICES = 8192  # in an exchange of different pieces, if there is another plan
 _LARGER = 1.5  # target tiles larger than source tiles by this factor are sent in parts
 _MOST_ROUNDS = 16  # of an exchange, if there is another plan
+_REDUCED = 2  # moves of a sum, none of which fewer moves by pieces beat
 _MOST_PIECES = 1 << 22  # that an exchange may enumerate
 
 
@@ -102,7 +103,8 @@ def _plans(source: Tiling, target: Tiling, problem: ReshardProblem) -> Iterator[
         return
     found, least = _by_search(source, target, problem)
     yield from found
-    if any(plan.received <= least for plan in found):
+    is_sum = bool(source.unreduced)  # pieces are sent after a reduction, in two moves at least
+    if any(plan.received <= least and (not is_sum or len(plan.moves) <= _REDUCED) for plan in found):
         return
     reduced = not source.unreduced and not target.unreduced
     if found and reduced and found[0].received <= lower_bound(source, target, problem.dims, problem.devices):

@@ -2,8 +2,9 @@
 
 States stay few because steps only build towards the goal. Digits leave from the minor end of a dimension, and arrive
 only where the goal wants them next, or wants a multiple of as many tiles; a permutation of whole tiles then corrects
-the digits. Digits of a dimension whose padding has to change may wait in any dimension. On detours all digits may, with
-any padding. The number of steps depends on the number of digits, not of devices.
+the digits. A sum may be scattered in a dimension that is gathered later anyway. Digits of a dimension whose padding has
+to change may wait in any dimension. On detours all digits may, with any padding. The number of steps depends on the
+number of digits, not of devices.
 """
 
 from __future__ import annotations
@@ -122,10 +123,12 @@ def _reductions(state: TilingState, space: SearchSpace) -> Iterator[SearchStep]:
         return
     reduced = state.with_unreduced(d for d in state.unreduced if d not in done)
     yield SearchStep(AllReduceMove(done), reduced, received("all-reduce", state.elements(), product(done)), done)
+    # Where the goal has fewer digits, a dimension is gathered anyway, and with it what is scattered there before.
+    leaving = [len(have) > len(want) and have[: len(want)] == want for have, want in zip(state.dims, space.goal.dims)]
     for dim in range(len(state.dims)):
         for digits in dict.fromkeys((*_wanted(state, space, dim), *((d,) for d in done))):
             count = product(digits)
-            if not all(d in done for d in digits) or not _fits(state, space, dim, count):
+            if not all(d in done for d in digits) or not (leaving[dim] or _fits(state, space, dim, count)):
                 continue
             rest = state.with_unreduced(d for d in state.unreduced if d not in digits)
             for after in _arrivals(rest, space, dim, digits):

@@ -8,6 +8,7 @@ import pytest
 from hloom.cost.presets import PRESETS
 from hloom.cost.transfer import SECOND
 from hloom.ir.sharding.mesh import AxisRef, Mesh
+from hloom.passes.planning.moves import QuickTable
 from hloom.passes.resharding.plan import plan_reshard
 from hloom.passes.resharding.table import PARTIAL, WHOLE, ReshardTable, tiling_of
 
@@ -51,3 +52,22 @@ def test_pairs_have_the_costs_of_the_divisions_that_they_stand_for() -> None:
     for line, source in zip(places, sources, strict=True):
         for place, target in zip(line, targets, strict=True):
             assert table.seconds(*pairs[int(place)], 1e6) == table.seconds(source, target, 1e6)
+
+
+def test_a_sum_is_scattered_where_its_dimension_is_gathered_anyway() -> None:
+    """One all-gather over both axes of a torus then takes the place of an all-reduce and one over a single axis."""
+    table = ReshardTable(AXES, PRESETS["tpu-v5p"])
+    direct = table.seconds((PARTIAL, 0), (WHOLE, WHOLE), 16.0**7)
+    summed = table.seconds((PARTIAL, 0), (WHOLE, 0), 16.0**7)
+    gathered = table.seconds((WHOLE, 0), (WHOLE, WHOLE), 16.0**7)
+    assert direct < 0.8 * (summed + gathered)
+    assert table.steps((PARTIAL, 0), (WHOLE, WHOLE)) == 2
+
+
+def test_a_sum_on_three_axes_costs_as_by_whole_axes() -> None:
+    mesh = Mesh.of(a=2, b=2, c=2)
+    axes = tuple(mesh.digits(AxisRef(name)) for name in ("a", "b", "c"))
+    exact, walk = (kind(axes, PRESETS["tpu-v5p"]) for kind in (ReshardTable, QuickTable))
+    source = (0, PARTIAL, 1)
+    for target in ((0, WHOLE, WHOLE), (WHOLE, WHOLE, 1), (0, 0, 1), (0, WHOLE, 1)):
+        assert exact.seconds(source, target, 16.0**7) <= 1.01 * walk.seconds(source, target, 16.0**7), target
