@@ -30,7 +30,8 @@ class Judged:
     """The forecast of a program on the machine: seconds of a step, those in which computation waits, and the largest
     number of bytes on a device. Seconds are infinite if the program does not fit; then `error` tells why, and `peak`
     are the fewest bytes that a schedule reached. `busy` are the seconds in which the busiest engine of collectives
-    runs. The peak is reached `at` an instruction, with these `buffers`.
+    runs. The peak is reached `at` an instruction, with these `buffers`. `given` are the bytes of parameters, 0 if the
+    program cannot be divided.
     """
 
     seconds: float
@@ -40,6 +41,7 @@ class Judged:
     busy: float = 0.0
     at: str = ""
     buffers: tuple[LiveBuffer, ...] = field(default=(), repr=False)
+    given: int = 0
 
     @property
     def fits(self) -> bool:
@@ -75,14 +77,14 @@ def judge(
     kernels, given = OutsideOfAttention.on(context.machine), sum(p.shape.device_bytes for p in local.entry.parameters)
     if is_quick and given > (limit or context.machine.capacity):
         peak = live_memory(local, kernels).peak
-        return Judged(math.inf, 0.0, peak, f"the parameters alone take {sized(given)} on a device")
+        return Judged(math.inf, 0.0, peak, f"the parameters alone take {sized(given)} on a device", given=given)
     try:
         fastest = replace(_QUICK if is_quick else _WHOLE, until=until)
         divided = divided if time.monotonic() < until else None
         to_scheduled(local, own, limit, split=parts, divided=divided, fastest=fastest)
     except CompileError as error:
         peak = error.peak if isinstance(error, DoesNotFit) else live_memory(local, kernels).peak
-        return Judged(math.inf, 0.0, peak, str(error.diagnostics[0].message))
+        return Judged(math.inf, 0.0, peak, str(error.diagnostics[0].message), given=given)
     found, held = timeline(local, context.machine), live_memory(local, kernels)
     busy = max(found.busy.values(), default=0.0)
-    return Judged(found.seconds, found.exposed, held.peak, "", busy, held.at, held.buffers)
+    return Judged(found.seconds, found.exposed, held.peak, "", busy, held.at, held.buffers, given)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from ...ir.analysis.fewer_layers import ShortProgram
 from ...ir.graph.module import Module
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ..base import PassContext
@@ -105,9 +106,9 @@ class MeshPlan:
         found = [descend(self.costs, start, limit) for start in starts]
         return min(found, key=lambda choice: self.costs.value(choice).price(limit))
 
-    def annotated(self, choice: Choice, inner: bool = True) -> Module:
-        """Returns the program with a choice as annotations."""
-        return annotated(self.model, choice, self.mesh, inner)
+    def annotated(self, choice: Choice, inner: bool = True, short: ShortProgram | None = None) -> Module:
+        """Returns the program, or a `short` one for it, with a choice as annotations."""
+        return annotated(self.model, choice, self.mesh, inner, short)
 
     def candidate(
         self, name: str, choice: Choice, context: PassContext, limit: int, inner: bool = True, until: float = math.inf

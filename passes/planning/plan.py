@@ -36,6 +36,7 @@ from .on_mesh import MeshPlan, PlanCandidate, Regret
 from .pareto import frontier
 from .prepared import prepared
 from .program import solver
+from .short_programs import ShortPrograms
 from .trials import PlanTrials
 from .what_if import WhatIf, what_if
 
@@ -219,7 +220,8 @@ class _Planning:
         presets = [(one, found) for one in ordered[:1] for found in one.presets()]
         most = max((len(one.proposals) for one in ordered), default=0)
         turns = [(one, one.proposals[n]) for n in range(most) for one in ordered if n < len(one.proposals)]
-        trials = PlanTrials(context, self.memory, self.begun + self.seconds)
+        short = ShortPrograms.of(tried[0].model.of.clusters.module)
+        trials = PlanTrials(context, self.memory, self.begun + self.seconds, short)
         trials.run([*turns[:1], *presets, *turns[1:]])
         self.candidates += trials.made
         return trials.longest

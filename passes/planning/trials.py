@@ -12,10 +12,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from ...ir.analysis.fewer_layers import ShortProgram
 from ...ir.brief import brief
 from ..base import PassContext
 from .judge import Judged, judge
+from .model import Choice
 from .on_mesh import MeshPlan, Named, PlanCandidate
+from .short_programs import ShortPrograms
 from .usual import ALWAYS
 
 _ALIKE = 0.05  # difference of all parts of the model's time, relative, below which proposals are of one kind
@@ -33,6 +36,7 @@ class _Trial:
     on: MeshPlan
     named: Named
     screened: Judged
+    is_short: bool  # the forecast follows from programs with fewer layers
 
 
 def kinds_of(proposed: Sequence[Proposed]) -> list[list[Proposed]]:
@@ -55,11 +59,14 @@ def _are_alike(one: Proposed, other: Proposed) -> bool:
 @brief
 @dataclass(eq=False)
 class PlanTrials:
-    """The forecasts of proposals until a deadline, for a program in `limit` bytes (0: those of the machine)."""
+    """The forecasts of proposals until a deadline, for a program in `limit` bytes (0: those of the machine). `short`
+    programs screen them where they tell enough.
+    """
 
     context: PassContext
     limit: int
     deadline: float
+    short: ShortPrograms | None = None
     made: list[PlanCandidate] = field(default_factory=list[PlanCandidate])
     longest: float = 0.0  # seconds of a quick schedule with its forecast, which any other takes at least
 
@@ -84,30 +91,50 @@ class PlanTrials:
                 found = next(t for t in kind if t.named[1] == first.choice)
                 self._judge(found, inner=False)
         done = [candidate.choice for candidate in self.made]
-        best = min((candidate.rank for candidate in self.made), default=None)
-        for trial in (trial for kind in kinds for trial in kind):
+        best = min((candidate.rank for candidate in self.made), default=(False, 0.0, 0))
+        for trial in sorted((trial for kind in kinds for trial in kind), key=lambda trial: trial.screened.rank):
             on, (name, choice, value) = trial.on, trial.named
-            is_best = best is not None and trial.screened.rank < best  # there was no time for a better schedule
+            is_best = trial.screened.rank < best  # there was no time for a better schedule
             if (name in ALWAYS or is_best) and choice not in done:
-                label = f"{name}, quick schedule"
-                self.made.append(PlanCandidate(label, on.mesh, on.annotated(choice), trial.screened, value, choice))
+                label, judged = f"{name}, quick schedule", trial.screened
+                if is_best and trial.is_short:
+                    judged = self._quick(on, choice)
+                    best = min(best, judged.rank)
+                elif trial.is_short:
+                    label += " of some layers"
+                self.made.append(PlanCandidate(label, on.mesh, on.annotated(choice), judged, value, choice))
 
     def _screened(self, kinds: Sequence[Sequence[Proposed]]) -> list[list[_Trial]]:
         """Returns the kinds and their proposals, the best by a quick schedule first: of each kind one, then others."""
-        begun, found = time.monotonic(), list[list[_Trial]](([]) for _ in kinds)
+        begun, found, longest = time.monotonic(), list[list[_Trial]](([]) for _ in kinds), 0.0
         turns = [(n, kind[k]) for k in range(max(map(len, kinds), default=0)) for n, kind in enumerate(kinds)
                  if k < len(kind)]  # fmt: skip
         for count, (number, (on, named)) in enumerate(turns[:_SCREENED]):
             start = time.monotonic()
-            if count >= _FEW and start + self.longest > begun + _SCREENING * (self.deadline - begun):
+            if count >= _FEW and start + longest > begun + _SCREENING * (self.deadline - begun):
                 break
-            module = on.annotated(named[1])
-            judged = judge(module, self.context, on.mesh.size, self.limit, is_quick=True)
-            self.longest = max(self.longest, time.monotonic() - start)
-            found[number].append(_Trial(on, named, judged))
+            judged = self._of_few_layers(on, named[1])
+            is_short = judged is not None
+            if judged is None:
+                start = time.monotonic()
+                judged = self._quick(on, named[1])
+            spent = time.monotonic() - start
+            longest = max(longest, spent)
+            self.longest = max(self.longest, spent * self.short.scale if is_short and self.short else spent)
+            found[number].append(_Trial(on, named, judged, is_short))
         for kind in found:
             kind.sort(key=lambda trial: trial.screened.rank)
         return sorted(filter(None, found), key=lambda kind: kind[0].screened.rank)
+
+    def _quick(self, on: MeshPlan, choice: Choice, short: ShortProgram | None = None) -> Judged:
+        """Returns the forecast of the quick schedule of a choice, in a `short` program or in the whole."""
+        return judge(on.annotated(choice, short=short), self.context, on.mesh.size, self.limit, is_quick=True)
+
+    def _of_few_layers(self, on: MeshPlan, choice: Choice) -> Judged | None:
+        """Returns the forecast of a choice by short programs; None if they do not tell it."""
+        if self.short is None:
+            return None
+        return self.short.judge(lambda short: self._quick(on, choice, short), on.limit)
 
     def _may_win(self, trial: _Trial) -> bool:
         """Whether there is time for a trial, and its computation and memory leave it a chance."""

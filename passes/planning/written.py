@@ -7,8 +7,9 @@ op.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 
+from ...ir.analysis.fewer_layers import ShortProgram
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, clone_module
@@ -40,14 +41,20 @@ def kept_division(model: Model, choice: Choice, leaf: Leaf) -> Division:
     return tuple(WHOLE if place == PARTIAL else place for place in division)
 
 
-def annotated(model: Model, choice: Choice, mesh: Mesh, inner: bool = True) -> Module:
-    """Returns a copy of the model's program with the choice as annotations: of parameters and results, and unless
-    `inner` is False of all other values.
+def annotated(
+    model: Model, choice: Choice, mesh: Mesh, inner: bool = True, short: ShortProgram | None = None
+) -> Module:
+    """Returns a copy of the model's program, or of a `short` one for it, with the choice as annotations: of parameters
+    and results, and unless `inner` is False of all other values.
     """
     clusters, copies = model.of.clusters, dict[Instruction, Instruction]()
-    module = clone_module(clusters.module, copies)
+    module = clone_module(clusters.module if short is None else short.module, copies)
+    if short is not None:
+        copies = {i: copies[copy] for i, copy in short.copies.items()}
     entry = clusters.module.entry
     for instruction, leaves in clusters.graph.leaves.items():
+        if instruction not in copies:
+            continue
         is_own = all(leaf.instruction is instruction and leaf in clusters.home for leaf in leaves)
         is_bound = instruction.parent is entry and instruction.op.role is Role.PARAMETER
         is_free = any(map(clusters.is_free, leaves)) or not any(leaf.shape.rank for leaf in leaves)
@@ -55,7 +62,7 @@ def annotated(model: Model, choice: Choice, mesh: Mesh, inner: bool = True) -> M
             continue
         found = [sharding_of(kept_division(model, choice, leaf), leaf.shape.rank, mesh) for leaf in leaves]
         copies[instruction].sharding = TupleSharding(tuple(found)) if instruction.shape.is_tuple else found[0]
-    copies[entry.root].sharding = _of_results(model, choice, mesh)
+    module.entry.root.sharding = _of_results(model, choice, mesh, None if short is None else short.results)
     if inner:
         _pin(model, choice, mesh, copies)
     module.num_partitions = mesh.size
@@ -63,10 +70,13 @@ def annotated(model: Model, choice: Choice, mesh: Mesh, inner: bool = True) -> M
     return module
 
 
-def _of_results(model: Model, choice: Choice, mesh: Mesh) -> Sharding | TupleSharding:
+def _of_results(
+    model: Model, choice: Choice, mesh: Mesh, numbers: Sequence[int] | None
+) -> Sharding | TupleSharding:
+    """Returns the sharding of the results, or of those with these numbers."""
     clusters, root = model.of.clusters, model.of.clusters.module.entry.root
     found: list[Sharding] = []
-    for leaf in clusters.results:
+    for leaf in clusters.results if numbers is None else [clusters.results[n] for n in numbers]:
         known = leaf in clusters.home and leaf.shape.is_array
         division = kept_division(model, choice, leaf) if known else (WHOLE,) * len(mesh.axes)
         found.append(sharding_of(division, leaf.shape.rank, mesh))
@@ -76,7 +86,7 @@ def _of_results(model: Model, choice: Choice, mesh: Mesh) -> Sharding | TupleSha
 def _pin(model: Model, choice: Choice, mesh: Mesh, copies: dict[Instruction, Instruction]) -> None:
     made: dict[tuple[Instruction, Division], Instruction] = {}
     changed: dict[Computation, None] = {}
-    for user, number, leaf, division in _pins(model, choice):
+    for user, number, leaf, division in _pins(model, choice, copies):
         copy = copies[user]
         value, computation = copy.operands[number], copy.parent
         assert computation is not None
@@ -93,19 +103,22 @@ def _pin(model: Model, choice: Choice, mesh: Mesh, copies: dict[Instruction, Ins
         computation.sort()
 
 
-def _pins(model: Model, choice: Choice) -> Iterator[tuple[Instruction, int, Leaf, Division]]:
-    """Yields the operands of ops on arrays that are read in another division than they are kept in."""
+def _pins(
+    model: Model, choice: Choice, among: Container[Instruction]
+) -> Iterator[tuple[Instruction, int, Leaf, Division]]:
+    """Yields the operands of some ops on arrays that are read in another division than they are kept in."""
     clusters = model.of.clusters
     for cluster in clusters.all:
         number = model.of.of[cluster.number]
         row = model.classes[number].division(choice[number])
         for member in cluster.members:
             relation = member.relation
-            if relation.instruction.op.is_control or not relation.instruction.shape.is_array:
+            instruction = relation.instruction
+            if instruction.op.is_control or not instruction.shape.is_array or instruction not in among:
                 continue
             for place, leaf in enumerate(relation.leaves[: len(relation.rule.operands)]):
                 if leaf not in clusters.home or clusters.is_free(leaf):
                     continue
                 division = stand_of(cluster, member.dims(place)).division(row)
                 if division != kept_division(model, choice, leaf):
-                    yield relation.instruction, place, leaf, division
+                    yield instruction, place, leaf, division
