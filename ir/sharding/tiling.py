@@ -88,7 +88,7 @@ class Tiling(KeptHash):
         return tuple(-(-n // product(d)) for n, d in zip(dims, self.dims, strict=True))
 
     def local_shape(self, shape: Shape) -> Shape:
-        """Returns the shape of one device's tile of an array of this shape."""
+        """Returns the shape of one device's tile of an array of this shape, in the same memory."""
         return _local_shape(self, shape)
 
     def is_even(self, dims: tuple[int, ...]) -> bool:
@@ -107,5 +107,6 @@ def known_tiling(
 @lru_cache(maxsize=65536)
 def _local_shape(tiling: Tiling, shape: Shape) -> Shape:
     if not any(tiling.dims):
-        return shape.without_layout()
-    return shape.with_dims(tiling.local_dims(shape.dims))
+        return shape.plain()
+    tile = shape.with_dims(tiling.local_dims(shape.dims))
+    return tile.on_host() if shape.is_on_host else tile

@@ -199,6 +199,12 @@ class Shape(_KeptSize):
             return self
         return Shape(self.element, self.dims, None, (), self.dynamic, self.is_buffer)
 
+    def plain(self) -> Shape:
+        """Returns this shape with the usual layouts, in the same memory."""
+        if self.is_tuple:
+            return tuple_shape(tuple(e.plain() for e in self.elements))
+        return self.without_layout().on_host() if self.is_on_host else self.without_layout()
+
     def compatible(self, other: Shape) -> bool:
         """Whether the shapes are equal up to layouts."""
         if self is other:

@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ...ir.analysis.awaited import passes_on
 from ...ir.graph.computation import Computation
-from ...ir.graph.host_memory import is_host_move
+from ...ir.graph.host_memory import is_host_move, moved
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
@@ -30,7 +30,6 @@ from .rewrites.loops import Foreseen, to_the_top
 from .rewrites.prefetch_gathers import carry_ahead
 
 ENTRIES_ON_DEVICE = 2  # that of a trip, and the next one
-_TARGET, _PLACE = "annotate_device_placement", "_xla_buffer_placement"  # as JAX writes moves
 
 
 def moves_to_host(module: Module) -> int:
@@ -55,7 +54,7 @@ def keep_on_host(
     assert computation is not None
     (number, place), first = numbers, _body(writer)
     update = first.root.operands[number]
-    first.set_operand(update, 1, move := _moved(first, update.operands[1]))
+    first.set_operand(update, 1, move := moved(first, update.operands[1]))
     update.shape = update.shape.on_host()
     first.sort()
     _start_early(first, move)
@@ -109,7 +108,7 @@ def _brought_back(
         old.shape = old.shape.on_host()
         readers = list(old.users)
         with body.at(after=old):
-            back = _moved(body, old)
+            back = moved(body, old)
         for user in readers:
             for index in [n for n, o in enumerate(user.operands) if o is old]:
                 body.set_operand(user, index, back)
@@ -123,14 +122,6 @@ def _brought_back(
         body.remove(back)
         body.remove(old)
     return carried
-
-
-def _moved(computation: Computation, value: Instruction) -> Instruction:
-    """Adds the move of an array to the host, or back if it lies there."""
-    shape = value.shape.on_device() if value.shape.is_on_host else value.shape.on_host()
-    move = computation.build("custom-call", value, shape=shape, like=value, custom_call_target=_TARGET)
-    move.frontend_attributes = {_PLACE: "pinned_host" if shape.is_on_host else "device"}
-    return move
 
 
 def _set_on_host(loop: Instruction, number: int) -> None:

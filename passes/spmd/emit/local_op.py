@@ -16,6 +16,7 @@ from ....ir import origin
 from ....ir.brief import brief
 from ....ir.diagnostics import CompileError, InternalError
 from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
+from ....ir.graph.host_memory import placed
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import exact_identity
 from ....ir.graph.op import Role
@@ -63,6 +64,8 @@ class LocalOp:
         attributes = op.localize(self.instruction.call, [o.shape for o in given], shape)
         made = self.emitter.add(op.opcode, given, attributes, shape, name=self.instruction.name)
         made.backend_config = self.instruction.backend_config
+        if place := placed(self.instruction):
+            made.frontend_attributes = place
         return made
 
     def _packed(self) -> list[Instruction]:
@@ -94,7 +97,8 @@ def pack(emitter: Emitter, shape: Shape, parts: Iterator[Instruction]) -> Instru
     """Packs the next leaves of `parts` into the structure of this (global) shape: an array, or (nested) tuples."""
     if not shape.is_tuple:
         return next(parts)
-    return emitter.add("tuple", [pack(emitter, element, parts) for element in shape.elements])
+    elements = [pack(emitter, element, parts) for element in shape.elements]
+    return emitter.add("tuple", elements, shape=tuple_shape(tuple(e.shape.plain() for e in elements)))
 
 
 def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
@@ -138,7 +142,8 @@ def elements(emitter: Emitter, value: Instruction, shape: Shape) -> list[Instruc
         parts = list(value.operands)
     else:
         numbers = range(len(shape.elements))
-        parts = [emitter.add("get-tuple-element", (value,), GetTupleElementAttributes(n)) for n in numbers]
+        shapes = [element.plain() for element in value.shape.elements]
+        parts = [emitter.add("get-tuple-element", (value,), GetTupleElementAttributes(n), shapes[n]) for n in numbers]
     return [leaf for part, inner in zip(parts, shape.elements, strict=True) for leaf in elements(emitter, part, inner)]
 
 

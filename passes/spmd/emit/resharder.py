@@ -14,6 +14,7 @@ from functools import partial
 from ....cost.machine import DEFAULT, Machine
 from ....ir.diagnostics import fail
 from ....ir.factors.sharding_rule import Monoid
+from ....ir.graph.host_memory import moved
 from ....ir.graph.monoid import choice_monoid
 from ....ir.sharding.digit import product
 from ....ir.sharding.tiling import Tiling
@@ -78,6 +79,8 @@ class Resharder:
             ends = with_manual(source, manual), with_manual(target, manual)
             shape = shape.with_dims((product(manual), *shape.dims))
             array = self.emitter.reshape(array, (1, *array.shape.dims))
+        if plan.moves and array.shape.is_on_host:
+            array = moved(self.emitter.computation, array)  # devices send what lies in their own memory
         if plan.moves:
             self.record.append(Resharding(why, shape, *ends, plan))
         order = source.order if source.used() else target.order
