@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...cost.collectives import groups_of
-from ...cost.seconds import Clock, trips_of
+from ...cost.seconds import FROM_HOST, TO_HOST, Clock, trips_of
 from ...cost.timeline import COMPUTE, collective_in
 from ...ir.graph.computation import Computation
 from ...ir.graph.host_memory import runs_apart
@@ -103,7 +103,8 @@ class _Bounds:
             jobs[engine].append(job)
         engines = {engine: sum(j.seconds for j in found) for engine, found in jobs.items() if engine != COMPUTE}
         length = sum(seconds[i] for i in path)
-        slowed = (1 - self.clock.machine.overlap) * max(engines.values(), default=0.0)
+        slowing = [busy for engine, busy in engines.items() if engine not in (TO_HOST, FROM_HOST)]
+        slowed = (1 - self.clock.machine.overlap) * max(slowing, default=0.0)
         found = {PATH: length, COMPUTE: self.clock.serial(computation).compute + slowed}
         for engine, own in jobs.items():
             found[engine] = max(found.get(engine, 0.0), _one_machine(own))

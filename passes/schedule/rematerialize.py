@@ -13,16 +13,21 @@ XLA merges equal expressions, and would keep the value after all. For it, recomp
 together with another operand of the late reader: they differ from all others, and cannot precede that operand.
 
 If the peak is in a loop, values of its body are rematerialized as well, and entries of arrays that one loop saves for
-another (`saved`). The instructions of the program keep their order.
+another (`saved`). Where that takes less time, values of the entry lie on the host instead (`sent_away`), as entries do.
+The instructions of the program keep their order.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from heapq import heapify, heappop, heappush
 from typing import ClassVar
 
 from ...cost.attention import OutsideOfAttention
+from ...cost.machine import SECOND
 from ...cost.memory import at_peak, live_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import timeline
@@ -31,6 +36,7 @@ from ...ir.analysis.lifetimes import RESIDENT
 from ...ir.brief import brief
 from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
+from ...ir.graph.host_memory import is_host_move
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage, clone_module
 from ...ir.graph.op import Role
@@ -40,6 +46,7 @@ from .on_host import moves_to_host
 from .regather import divert, readers_of
 from .roles import can_repeat
 from .saved import free_saved
+from .sent_away import HostLink, begins_of, links_at, send_away, spread_leaves
 from .sizes import Bytes, sized, timed
 
 _ROUNDS = 64  # peaks that are lowered one after the other
@@ -48,10 +55,18 @@ _LEAST_BYTES = 1 / 1000  # of the peak, that a value frees
 _NO_LIMIT = Bytes()
 
 
+class _Way(Enum):
+    """A way to lower a peak: by stacks of loops, by values on the host or made again, or by those made again alone."""
+
+    LOOPS = auto()
+    AWAY = auto()
+    AGAIN = auto()
+
+
 @dataclass(frozen=True)
 class Rematerialize(Pass):
     """Rematerializes values until the program takes at most `memory` on a device (0: the machine's capacity), or as far
-    as possible; after `barriers` if XLA is to run it. By `offload`, what loops save may stay on the host instead.
+    as possible; after `barriers` if XLA is to run it. By `offload`, they may lie on the host instead.
     """
 
     name: ClassVar[str] = "rematerialize"
@@ -85,19 +100,19 @@ def done(module: Module, count: int) -> str:
 def rematerialize(module: Module, clock: Clock, limit: float, barriers: bool = False, offload: bool = False) -> int:
     """Rematerializes values of the entry, and entries of stacks (`saved`), in place, until the memory peak is at most
     `limit` or gets no lower; with `barriers`, so that XLA does not merge values of the entry, and with `offload`,
-    so that entries may stay on the host as well. Returns the number of all. `clock` has the times of the program
-    before.
+    so that they may lie on the host as well. Returns the number of all. `clock` has the times of the program before.
     """
     machine = clock.machine
     count, memory = 0, live_memory(module, OutsideOfAttention.on(machine))
+    ways = (_Way.LOOPS, *((_Way.AWAY,) if offload and math.isfinite(machine.host) else ()), _Way.AGAIN)
     for _ in range(_ROUNDS):
-        for of_loops in (True, False) if memory.peak > limit else ():
+        for way in ways if memory.peak > limit else ():
             copies: dict[Instruction, Instruction] = {}
             trial, excess = clone_module(module, copies), memory.peak - limit
             times, highest = Clock.of(trial, machine), at_peak(module, OutsideOfAttention.on(machine))
-            peak = [copies[i] for i in highest]
-            chosen = free_saved(trial, times, excess, offload) if of_loops else _round(
-                trial, times, peak, excess, memory.peak * _LEAST_BYTES, barriers)
+            peak, least = [copies[i] for i in highest], memory.peak * _LEAST_BYTES
+            chosen = free_saved(trial, times, excess, offload) if way is _Way.LOOPS else _round(
+                trial, times, peak, excess, least, barriers, way is _Way.AWAY)
             lower = live_memory(trial, OutsideOfAttention.on(machine))
             if chosen and lower.peak < memory.peak:
                 module.take(trial)
@@ -128,26 +143,67 @@ class _Again:
         """Seconds per byte; less is better."""
         return self.seconds / self.value.shape.byte_size
 
+    def take(self, scan: _Scan, barriers: bool) -> bool:
+        """Rematerializes the value, unless another one needs it, or it needs one that is not kept any more."""
+        if self.value in scan.kept or not scan.gone.isdisjoint(self.needed):
+            return False
+        scan.kept |= self.needed
+        scan.gone.add(self.value)
+        _emit(scan.computation, self, scan.place, barriers)
+        return True
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class _Away:
+    """A value to move to the host and back: its late readers, and for each direction of the link the seconds from which
+    on it may move, and those of the move.
+    """
+
+    value: Instruction
+    late: set[Instruction]
+    moves: tuple[tuple[float, float], tuple[float, float]]
+    links: tuple[HostLink, HostLink]
+
+    @property
+    def rank(self) -> float:
+        """Seconds per byte for which computation waits; less is better."""
+        late = sum(link.late(move) - link.late() for link, move in zip(self.links, self.moves, strict=True))
+        return late / self.value.shape.byte_size
+
+    def take(self, scan: _Scan, barriers: bool) -> bool:
+        """Moves the value, unless rematerialized ones need it; XLA needs no `barriers` then."""
+        if self.value in scan.kept:
+            return False
+        scan.gone.add(self.value)
+        for link, move in zip(self.links, self.moves, strict=True):
+            link.moves.append(move)
+        send_away(scan.computation, self.value, self.late, scan.at, min(self.late, key=scan.place.__getitem__))
+        return True
+
 
 def _round(
-    module: Module, clock: Clock, peak: list[Instruction], excess: float, least: float, barriers: bool
+    module: Module, clock: Clock, peak: list[Instruction], excess: float, least: float, barriers: bool, away: bool
 ) -> int:
     """Rematerializes values of at least this size that live at the peak, in the entry or in the computations that run
-    then, until this many bytes are freed there. Returns their number.
+    then, or moves those of the entry `away` to the host, until this many bytes are freed there. Returns their number.
     """
     runs = runs_of_computations(module)
     scans = [_Scan(i.parent, clock, i, runs[i.parent]) for i in peak if i.parent is not None]
+    known: list[tuple[_Away | _Again, _Scan]] = [(f, s) for s in scans[:away] for f in s.movable(least)]
+    known += [(f, s) for s in scans for f in s.candidates(least)]
+    heap = [(f.rank, number, f, s) for number, (f, s) in enumerate(known)]
+    heapify(heap)
     count = 0
-    for found, scan in sorted(((f, s) for s in scans for f in s.candidates(least)), key=lambda f: f[0].rank):
-        if excess <= 0:
-            break
-        if found.value in scan.kept or not scan.gone.isdisjoint(found.needed):
-            continue  # another one needs it, or it needs another one that is not kept any more
-        scan.kept |= found.needed
-        scan.gone.add(found.value)
-        _emit(scan.computation, found, scan.place, barriers)
-        excess -= found.value.shape.byte_size
-        count += 1
+    while heap and excess > 0:
+        rank, number, found, scan = heappop(heap)
+        if found.rank > rank:  # the link has become busier
+            heappush(heap, (found.rank, number, found, scan))
+        elif found.value not in scan.gone and found.take(scan, barriers):
+            excess -= found.value.shape.device_bytes
+            count += 1
+    if away:
+        spread_leaves(module.entry, clock)
     return count
 
 
@@ -173,15 +229,32 @@ class _Scan:
 
     def candidates(self, least: float) -> Iterator[_Again]:
         """Yields values of at least this size that live through the peak and can be rematerialized after it."""
+        for value, late in self._living(least):
+            steps = self._steps(value, min(self.place[r] for r in late)) if can_repeat(value) else None
+            if steps is not None:
+                yield _Again(value, steps, late, self.runs * sum(self.clock.alone(s).total for s in steps))
+
+    def movable(self, least: float) -> Iterator[_Away]:
+        """Yields values of at least this size that live through the peak and can be on the host then."""
+        begins = begins_of(list(self.place), self.clock)
+        links = links_at(self.computation, self.clock, begins[self.place[self.at]], begins)
+        for value, late in self._living(least):
+            if value.shape == value.shape.without_layout() and not is_host_move(value):
+                made, needed = begins[self.place[value] + 1], begins[min(self.place[r] for r in late)]
+                seconds = value.shape.byte_size * self.clock.machine.host / SECOND
+                yield _Away(value, late, ((made, seconds), (begins[-1] - needed, seconds)), links)
+
+    def _living(self, least: float) -> Iterator[tuple[Instruction, set[Instruction]]]:
+        """Yields values of at least this size that live through the peak unread, and their readers after it."""
         peak = self.place[self.at]
         for value, place in self.place.items():
-            if place >= peak or not can_repeat(value) or passes_on(value) or value.shape.byte_size < least:
+            if place >= peak or not value.shape.is_array or value.shape.device_bytes < least or passes_on(value):
+                continue
+            if value.op.role in RESIDENT or value is self.computation.root:
                 continue
             late = {r for r in self.readers[value] if self.place[r] > peak}
             if late and not any(self.place[r] == peak for r in self.readers[value]):
-                steps = self._steps(value, min(self.place[r] for r in late))
-                if steps is not None:
-                    yield _Again(value, steps, late, self.runs * sum(self.clock.alone(s).total for s in steps))
+                yield value, late
 
     def _steps(self, value: Instruction, place: int) -> list[Instruction] | None:
         """Returns the instructions that recompute a value from values that live at a place; None if there are too many.

@@ -46,6 +46,7 @@ from .search.arrange import arrange
 from .search.best import best_schedule
 from .search.heuristics import best_of, per_tensor
 from .search.problem import Outcome
+from .sent_away import spread_leaves
 from .sizes import Bytes, sized, timed
 
 ATTRIBUTE = "hloom.schedule"
@@ -286,6 +287,7 @@ class _Choice:
                     new = self.planning.plan(module, limit) if plans else forecast(module, machine)
                     if plans and moves and new is not None:
                         spread_moves(new.module)
+                        spread_leaves(new.module.entry, Clock.of(new.module, machine))
                         again = forecast(new.module, machine)
                         new.seconds, new.peak = again.seconds, again.peak
                     if new is not None:

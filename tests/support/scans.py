@@ -94,7 +94,12 @@ STACK = 5 * 8 * 64 * 4  # bytes
 
 
 def random_scan(seed: int) -> Module:
-    """Returns the gradients of random layers, as JAX writes them."""
+    """Returns the gradients of random layers, as JAX writes them, for one device."""
+    return hloom.partition(random_layers(seed))
+
+
+def random_layers(seed: int, devices: int = 1) -> Module:
+    """Returns the gradients of random layers before partitioning; the rows of their input are divided."""
     jax = pytest.importorskip("jax")
     jnp, rng = jax.numpy, np.random.default_rng(seed)
     steps = [(int(rng.integers(5)), int(rng.integers(4))) for _ in range(int(rng.integers(4, 12)))]
@@ -114,4 +119,8 @@ def random_scan(seed: int) -> Module:
 
     arrays = [rng.normal(size=shape).astype(np.float32) / 8 for shape in ((layers, 8, 8), (8, 8))]
     text = jax.jit(jax.value_and_grad(loss, (0, 1))).lower(*arrays).compiler_ir("hlo").as_hlo_text()
-    return hloom.partition(hloom.parse(text))
+    whole = hloom.parse(text)
+    if devices > 1:
+        whole.num_partitions = devices
+        whole.entry.parameters[1].sharding = hloom.parse_sharding(f"{{devices=[{devices},1]<=[{devices}]}}")
+    return whole

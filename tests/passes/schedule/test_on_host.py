@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import hloom
 import numpy as np
@@ -22,10 +25,13 @@ from hloom.passes.schedule.saved import free_saved
 from hloom.passes.scheduling import schedule
 from hloom.runtime import evaluate
 from hloom.runtime.inputs.inputs import inputs_for_module
-from support.scans import LOOPS, STACK, random_scan
+from support.command_line import ROOT, environment, have_mpi
+from support.layered_programs import Model
+from support.scans import LOOPS, STACK, random_layers, random_scan
 from support.xla_runner import compile_text
 
 FAST, SLOW = (replace(PRESETS["cpu-cluster"], host_bytes=rate) for rate in (1e15, 1e3))
+PROGRAM = Path(__file__).with_name("rank_host.py")
 UNLINKED = PRESETS["cpu-cluster"]
 
 
@@ -139,3 +145,35 @@ def test_shapes_on_the_host() -> None:
     assert plain.on_host().on_device() == plain
     both: Shape = hloom.parse_shape("(f32[2,3], f32[2,3]{1,0:S(5)})")
     assert both.device_bytes == 24
+
+
+def texts(whole: Module, folder: Path, name: str) -> int:
+    """Writes a program, that of a device, and that with as much as possible on the host, proved; returns its moves."""
+    local = hloom.partition(clone_module(whole))
+    new = clone_module(local)
+    rematerialize(new, Clock.of(new, FAST), 0.0, offload=True)
+    assert hloom.prove(whole, new).is_equal
+    for kind, module in (("whole", whole), ("plain", local), ("moved", new)):
+        (folder / f"{name}.{kind}").write_text(module.to_text())
+    return moves_to_host(new)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("collectives", ["shared", "mpi"])
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_on_ranks(ranks: int, collectives: str, tmp_path: Path) -> None:
+    """The bits of one process, which the same program without moves has as well; four devices on 2 and 4 ranks."""
+    if not have_mpi():
+        pytest.skip("there is no mpiexec")
+    rows = "sharding={devices=[4,1]<=[4]}"
+    text = LOOPS.replace("HloModule m", "HloModule m, num_partitions=4")
+    text = text.replace("x = f32[8,64] parameter(0)", f"x = f32[8,64] parameter(0), {rows}")
+    moves = texts(hloom.parse(text), tmp_path, "loops")
+    moves += sum(texts(random_layers(seed, 4), tmp_path, str(seed)) for seed in range(4))
+    written = Model(layers=3, batch=64, width=8, hidden=16, data=2, model=2, kind="both", loop=False)
+    moves += texts(hloom.parse(written.text()), tmp_path, "written")
+    variables = environment(PYTHONPATH=f"{ROOT / '.import'}:{ROOT / 'tests'}", HLOOM_COLLECTIVES=collectives)
+    command = [sys.executable, ROOT / "tests" / "support" / "on_ranks.py", PROGRAM, str(ranks), tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, env=variables, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == moves > 20
