@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import jax
 import jax.numpy as jnp
 
-from .dense import Transformer
+from .dense import FSDP, Transformer
 from .layers import F32, Place, attention, cross_entropy, product, rms_norm
 from .layout import Layout, Sizes, Table, Tree, stacked
 from .training import Program, training
@@ -28,6 +28,9 @@ GSHARD: Table = {
     "M": (), "RNQ": (),
 }  # fmt: skip
 """Tokens, groups and experts on all devices; all other weights are whole on each."""
+
+SHARDED: Table = {**GSHARD, **{name: FSDP[name] for name in ("VM", "MNQD", "MND", "NQDM", "MH", "HM", "M", "RNQ")}}
+"""The same, and all other weights divided as the tokens are."""
 
 
 def route(gates: jax.Array, capacity: int, key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -133,3 +136,13 @@ def gshard(experts: int, layers: int) -> Experts:
     model = Transformer(layers=layers, width=1024, hidden=8192, heads=16, head=128, vocabulary=32000, batch=2 * experts,
                         sequence=1024, gated=False, between=jax.nn.relu, remat=layers > 24)  # fmt: skip
     return Experts(model, experts, groups=experts, capacity=max(1, 2 * 2048 // experts))
+
+
+def deepseek(experts: int, layers: int) -> Experts:
+    """Returns a model of the sizes of DeepSeekMoE 16B (Dai et al., 2024), two sequences of 4,096 tokens for each of as
+    many devices as it has experts. It differs from the paper's: every other layer has experts, of which a token takes
+    two, and none is shared.
+    """
+    model = Transformer(layers=layers, width=2048, hidden=1408, heads=16, head=128, vocabulary=102400,
+                        batch=2 * experts, sequence=4096, positions="rotary", gated=False, remat=True)  # fmt: skip
+    return Experts(model, experts, groups=experts, capacity=max(1, 4 * 4096 // experts))
