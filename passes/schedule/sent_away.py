@@ -25,6 +25,7 @@ from ...ir.graph.op import Role
 from ...ir.ops.entries import written_at
 from ...ir.types.shape import array
 from ..cleanup.dce import sweep
+from .orders import set_orders
 from .regather import divert, readers_of
 
 
@@ -113,7 +114,7 @@ def spread_leaves(computation: Computation, clock: Clock) -> None:
         late = min(late, begins[needed[one]]) - clock.started(one.back)
         start = next((n for n in range(needed[one], -1, -1) if begins[n] <= late), 0)
         keys[one.back] = max(keys[one.back], min(start, needed[one]) - 0.4)
-    computation.reorder(sorted(order, key=lambda i: keys[i]))
+    set_orders([computation], [sorted(order, key=lambda i: keys[i])])
     computation.sort()
 
 

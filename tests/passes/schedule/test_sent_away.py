@@ -56,7 +56,7 @@ def test_written_out_layers() -> None:
     new, again = (lower(local, 0.6, offload) for offload in (True, False))
     peaks = [live_memory(m).peak for m in (local, new, again)]
     assert peaks[1] < 0.6 * peaks[0] < 0.8 * peaks[2]
-    assert moves_to_host(new) > 10
+    assert moves_to_host(new) > 5
     assert timeline(new, FAST).seconds < timeline(again, FAST).seconds
     assert program_bound(new, Clock.of(new, FAST)).seconds <= timeline(new, FAST).seconds
     same(whole, new, local, "reference")
@@ -69,7 +69,7 @@ def test_moves_run_beside_computation() -> None:
     place = {i: n for n, i in enumerate(new.entry)}
     peak = place[next(i for i in new.entry if i.name == live_memory(new).at)]
     leaves = list(leaves_of(new.entry))
-    assert len(leaves) == moves_to_host(new) > 10
+    assert len(leaves) == moves_to_host(new) > 5
     assert all(place[f.move] < place[f.written] < place[f.back] for f in leaves)
     assert min(place[f.written] for f in leaves) < peak / 4
     assert max(place[f.back] for f in leaves) > (peak + 3 * len(place)) / 4
@@ -81,7 +81,7 @@ def test_a_schedule_tries_it_within_memory() -> None:
     limit = int(0.65 * live_memory(local).peak)
     context = PassContext(machine=FAST)
     new = schedule(clone_module(local), context, memory=limit)
-    assert moves_to_host(new) > 10
+    assert moves_to_host(new) > 5
     assert live_memory(new).peak <= limit
     assert any(f"{moves_to_host(new)} lie on the host" in d.message for d in context.diagnostics.found)
 
