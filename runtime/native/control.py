@@ -21,7 +21,7 @@ from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
 from ..plan.steps import ConditionalStep, WhileStep
 from ..plan.updates import UpdateStep
-from .addresses import Regions, address
+from .addresses import Regions, address, copy_into
 from .table import DeviceArena, TableStep
 
 _ALWAYS = np.ones(1, np.int64)  # the end word of a step that never pauses
@@ -249,7 +249,7 @@ class Loop:
     def begin(self, given: Sequence[Array]) -> None:
         """Restarts the loop with another state."""
         for place, x in zip(self.states[0], given, strict=True):
-            place[...] = x
+            copy_into(place, x)
         self.block[:3] = 0
 
     @property
@@ -304,7 +304,7 @@ def _states(
         else:
             pair = (old, np.empty_like(old))
         if pair[0] is not x:
-            pair[0][...] = x
+            copy_into(pair[0], x)
         first.append(pair[0])
         second.append(pair[1])
     return (first, second), made

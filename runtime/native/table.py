@@ -26,7 +26,7 @@ from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
 from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
-from .addresses import address
+from .addresses import address, copy_into
 from .arena import ALIGNMENT, Arena
 from .workers import run_all
 
@@ -202,7 +202,10 @@ class TableStep(Step):
             x = np.asarray(frame[o.buffer])  # numpy's kernels may return scalars, which are no arrays
             if x.shape != o.dims or x.dtype != o.dtype:
                 raise InternalError(f"native code for {o.dtype}{list(o.dims)} got {x.dtype}{list(x.shape)}")
-            held[o.buffer] = x if x.flags.c_contiguous and x.flags.aligned else x.copy(order="C")
+            held[o.buffer] = x
+            if not (x.flags.c_contiguous and x.flags.aligned):
+                held[o.buffer] = np.empty(o.dims, o.dtype)
+                copy_into(held[o.buffer], x)
         return held
 
     def pairs(self, block: DeviceArena, held: dict[int, Array]) -> tuple[list[tuple[int, int]], Array]:
