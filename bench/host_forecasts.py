@@ -4,8 +4,9 @@
 
 Needs JAX. The calibration's programs and the others take turns in one process, for some rounds, and the least processor
 time of each counts: then what else runs on the machine only takes its part of caches and memory. Programs have no
-sharding. Those of --middle are models between the small ones and the papers'. Below the rows
-stand the median and the worst error, and Kendall's rank correlation.
+sharding, and the inputs of `hloom run`: with equal numbers everywhere softmax makes subnormal ones, which take longer.
+Those of --middle are models between the small ones and the papers'. Below the rows stand the median and the worst
+error, and Kendall's rank correlation.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from hloom.ir.graph.module import Module
 from hloom.report.measured import kendall
 from hloom.runtime.allocator import keep_freed_memory
 from hloom.runtime.calibrate import Timer
+from hloom.runtime.inputs.inputs import inputs_for_module
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
@@ -177,7 +179,8 @@ def one_device(names: list[str], rounds: int, middle: bool) -> list[Row]:
             continue
         module = hloom.parse(make().to_text())
         hloom.strip_annotations(module)
-        rows.append(Row(name, module, timer.runner(backend.prepared(module))))
+        prepared = backend.prepared(module)
+        rows.append(Row(name, module, timer.runner(prepared, inputs_for_module(prepared))))
     for _ in range(rounds):
         calibration.measure(LONGEST / 2)
         for row in rows:

@@ -35,6 +35,9 @@ class Host:
     """Thresholds between implementations: bytes, unless a comment says otherwise."""
 
     cache_line: int = 64
+    cache_way: int = 1 << 12  # bytes after which lines of the first cache have the same place ..
+    cache_ways: int = 12  # .. which holds this many of them
+    near_cache: int = 1 << 20  # the second cache of a core
     cached_elements: int = 1 << 16  # of a copy that stays in the cache
     streamed: int = 1 << 24  # arrays of this size go past the caches: half of the last cache of a cluster of cores
     strided_columns: int = 64  # columns whose cache lines a strided access keeps until the next row

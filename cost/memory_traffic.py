@@ -70,14 +70,26 @@ def _written(instruction: Instruction) -> int:
 
 
 def _fusion(fusion: Instruction) -> int:
-    (computation,) = fusion.called()
-    total = 0
-    for parameter in (i for i in computation if i.op.role is Role.PARAMETER):
-        read = sum(_read(user, numbers) for user, numbers in _users(parameter))
-        total += min(parameter.shape.byte_size, read)
+    return sum(read_of_operands(fusion)) + written_of(fusion)
+
+
+def read_of_operands(instruction: Instruction) -> list[int]:
+    """Returns the bytes that an op which computes reads of each operand."""
+    if instruction.op.role is not Role.FUSION:
+        return [_read(instruction, [n]) for n in range(len(instruction.operands))]
+    (computation,) = instruction.called()
+    return [min(p.shape.byte_size, sum(_read(user, numbers) for user, numbers in _users(p)))
+            for p in computation.parameters]  # fmt: skip
+
+
+def written_of(instruction: Instruction) -> int:
+    """Returns the bytes that an op which computes writes."""
+    if instruction.op.role is not Role.FUSION:
+        return _written(instruction)
+    (computation,) = instruction.called()
     root = computation.root
     results = root.operands if root.op.role is Role.TUPLE else [root]
-    return total + sum(_written(_source(result)) for result in results)
+    return sum(_written(_source(result)) for result in results)
 
 
 def _users(value: Instruction) -> Iterator[tuple[Instruction, list[int]]]:

@@ -26,6 +26,7 @@ class NativeSpeed:
     fold: float = 0.0  # the sum of the 16 lanes of a row
     extreme: float = 0.0  # the maximum of the 16 lanes of a row
     scattered: float = 0.0  # an element that is moved alone
+    crowded: float = 0.0  # one of more than the first cache holds, for they have the same place there
     combined: float = 0.0  # an update of what the row before has just written
     tile: float = 0.0  # a product of matrices by tiles
     tile_multiply: float = 0.0  # a multiply-add, the columns filled up to 16
@@ -37,19 +38,27 @@ class NativeSpeed:
     blas_element: float = 0.0  # of all three matrices
     loop_multiply: float = 0.0  # a multiply-add of plain loops
     copied: float = 0.0  # an element copied to scratch or back
-    near: float = 0.0  # a byte of an op that the second cache does not hold
-    far: float = 0.0  # a byte of an op that no cache holds
+    near: float = 0.0  # a byte that the second cache no longer holds when a kernel uses it
+    far: float = 0.0  # a byte that no cache holds
     run: float = 0.0  # of a program
     array: float = 0.0  # an operand or a result of the program
     table: float = 0.0  # of kernels, one after the other without Python between them
+    held: float = 0.0  # an array that such a table takes from others, or makes for them
+    shown: float = 0.0  # a view of its memory that it gives to others
     entry: float = 0.0  # a kernel, as a table makes it ready
+    update: float = 0.0  # a slice that Python puts into an array
     call: float = 0.0  # an op that Python or numpy computes
     called: float = 0.0  # a byte of such an op
+    window: float = 0.0  # a position in the windows of such an op
+    windowed: float = 0.0  # an element at such a position
+    cold: float = 0.0  # a microsecond of the work of Python whose code and objects the second cache no longer holds
     loop: float = 0.0  # a loop in machine code, from its start to its end
-    state: float = 0.0  # an array that such a loop takes and gives
-    taken: float = 0.0  # a byte of those arrays, if the code of the loop is kept and they are copied
+    state: float = 0.0  # an array that such a loop takes and gives, if its code is kept
+    taken: float = 0.0  # a byte of arrays that Python copies: those of a loop whose code is kept, and updates
     loop_code: float = 0.0  # a table or an update of a loop whose code is made for each run
     loop_entry: float = 0.0  # a kernel of such a loop
+    loop_state: float = 0.0  # an array that such a loop takes and gives
+    loop_array: float = 0.0  # an array that a table of such a loop takes or shows
     trip: float = 0.0  # of a loop in machine code
 
     def seconds(self, counts: Mapping[str, float]) -> float:

@@ -7,6 +7,7 @@ rows and across rows, moves, products of several sizes, convolutions, loops, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 _REDUCERS = """add {{ a = {t}[] parameter(0)
@@ -103,6 +104,9 @@ _STAGES: tuple[tuple[str, str, tuple[int, int], int], ...] = (
     (_SCALE, "f32", (512, 24), 10),
     (_TURN, "f32", (128, 128), 10),
     (_TURN, "f32", (16, 256), 20),
+    (_TURN, "f32", (64, 1024), 5),
+    (_TURN, "f32", (64, 512), 5),
+    (_TURN, "bf16", (1024, 64), 5),
     ("n = {s} negate(v)\nr = {s} add(n, v)", "f32", (1024, 512), 6),
     (_ADAM, "f32", (1024, 1024), 3),
     ("n = {s} negate(v)\nr = {s} add(n, v)", "f32", (2048, 2048), 2),
@@ -143,7 +147,7 @@ _PRODUCTS: tuple[tuple[str, int, int, int, int, str, int], ...] = (
 
 _IMAGES = (
     ("f32", 2, 16, 8, 16, 4), ("f32", 1, 32, 4, 4, 4), ("bf16", 2, 12, 16, 16, 4), ("bf16", 4, 64, 4, 4, 1),
-    ("f32", 2, 96, 8, 4, 1), ("f32", 4, 64, 16, 16, 1),
+    ("f32", 2, 96, 8, 4, 1), ("f32", 4, 64, 16, 16, 1), ("f32", 1, 128, 8, 8, 1), ("bf16", 2, 128, 4, 4, 1),
 )  # fmt: skip
 """Type, images, side, channels of the image and of the result, and how many convolutions."""
 
@@ -157,6 +161,30 @@ _MANY = ((16384, 4, 6), (32768, 2, 10))
 
 _BY_PYTHON = ((64, 10, 1), (64, 4, 6), (2048, 4, 4))
 """The same of loops that Python runs."""
+
+_WEIGHTS = (
+    (16384, 3, 10, 10), (16384, 2, 40, 40), (32768, 2, 24, 24), (64, 3, 40, 40), (16384, 2, 40, 4), (32768, 3, 20, 60),
+    (16384, 3, 12, 120), (64, 2, 12, 120),
+)  # fmt: skip
+"""The elements of the arrays of a loop, its trips, the number of arrays, and that of the kernels that read one."""
+
+_COLD = (
+    ("f32", 256, 256, 2, 10), ("f32", 512, 128, 4, 6), ("bf16", 256, 256, 3, 16), ("f32", 64, 128, 6, 40),
+    ("f32", 512, 512, 3, 16),
+)  # fmt: skip
+"""Type, rows and columns of arrays, the number of those that an update reads, and how many updates there are."""
+
+_LARGE = (1024, 512)
+"""An array that takes twice the second cache, and is touched twice."""
+
+_PASSED = ((48, False), (40, True), (120, True))
+"""Parameters that a program returns, as they are or turned."""
+
+_WINDOWS = (
+    ("f32", 16, 2, False), ("f32", 64, 3, False), ("bf16", 16, 3, False), ("bf16", 96, 2, False), ("f32", 24, 2, True),
+    ("f32", 64, 3, True), ("bf16", 16, 3, True), ("bf16", 96, 2, True),
+)  # fmt: skip
+"""Type, side of an array with eight channels and of the windows over it, and whether they select elements."""
 
 _LAYERS = (
     ("f32", 64, 128, 40, "r = {s} tanh(v)"), ("bf16", 128, 64, 60, "r = {s} exponential(v)"),
@@ -182,6 +210,18 @@ def native_programs() -> Iterator[str]:
         yield _layers(*layers)
     for updates in _UPDATES:
         yield _updates(*updates)
+    for weights in _WEIGHTS:
+        yield _weights(*weights)
+        yield _with_large(_weights(*weights))
+    for cold in _COLD:
+        yield _cold(*cold)
+    for passed in _PASSED:
+        yield _passed(*passed)
+        yield _with_large(_passed(*passed))
+    for windows in _WINDOWS:
+        yield _windows(*windows)
+    for windows in _WINDOWS[::3]:
+        yield _with_large(_windows(*windows))
     for loops, kernels, by_python in ((_LOOPS, 1, False), (_MANY, 8, False), (_BY_PYTHON, 1, True)):
         for width, trips, stacks in loops:
             yield _loop(width, trips, stacks, kernels, by_python)
@@ -222,6 +262,60 @@ def _updates(element: str, rows: int, columns: int, count: int) -> str:
     for n in range(count):
         lines += [*_stage(_ADAM, element, rows, columns, n), f"y{n} = {shape} multiply(r_{n}, m{n})"]
     return _text([*lines, *_all([f"y{n}" for n in range(count)], shape)], element)
+
+
+def _cold(element: str, rows: int, columns: int, reads: int, count: int) -> str:
+    """Returns sums of arrays, each of its own ones, so that caches do not hold them when they are read again."""
+    shape = f"{element}[{rows},{columns}]"
+    lines = [f"x{n}_{k} = {shape} parameter({reads * n + k})" for n in range(count) for k in range(reads)]
+    for n in range(count):
+        lines += [f"y{n}_{k} = {shape} add({f'y{n}_{k - 1}' if k > 1 else f'x{n}_0'}, x{n}_{k})"
+                  for k in range(1, reads)]  # fmt: skip
+    return _text([*lines, *_all([f"y{n}_{reads - 1}" for n in range(count)], shape)], element)
+
+
+def _with_large(text: str) -> str:
+    """Returns a program that also negates a large array, after which caches hold nothing of the code of Python."""
+    before, root = text.rsplit("ROOT ", 1)
+    name, shape = re.findall(r"^(\w+) = (\([^()]*\)|\S+) ", root)[0]
+    large = f"f32[{_LARGE[0]},{_LARGE[1]}]"
+    count = text.rsplit("ENTRY", 1)[1].count(" parameter(")
+    return f"""{before}{root[:-1]}large = {large} parameter({count})
+also = {large} negate(large)
+ROOT both = ({shape}, {large}) tuple({name}, also)
+}}"""
+
+
+def _weights(width: int, trips: int, count: int, kernels: int) -> str:
+    """Returns a loop whose trips add arrays of its state to another one, each by a kernel."""
+    array = f"f32[{width}]"
+    body = [f"w{n} = {array} get-tuple-element(p), index={n + 2}" for n in range(count)]
+    for n in range(kernels):
+        body += [f"a{n} = {array} add(y{n}, w{n % count})", f"y{n + 1} = {array} opt-barrier(a{n})"]
+    body.append(f"x = {array} get-tuple-element(p), index=1")
+    body = [body[-1], f"y0 = {array} negate(x)", *body[:-1]]
+    return _while(trips, [array] * (count + 1), body, [f"y{kernels}", *(f"w{n}" for n in range(count))])
+
+
+def _passed(count: int, turned: bool) -> str:
+    lines = [f"x{n} = f32[8,16] parameter({n})" for n in range(count)]
+    shape, text = ("f32[16,8]", "transpose({}), dimensions={{1,0}}") if turned else ("f32[8,16]", "opt-barrier({})")
+    lines += [f"y{n} = {shape} {text.format(f'x{n}')}" for n in range(count)]
+    return _text([*lines, *_all([f"y{n}" for n in range(count)], shape)])
+
+
+def _windows(element: str, side: int, size: int, selects: bool) -> str:
+    fewer = (side - size) // 2 + 1
+    image, pooled = f"{element}[{side},{side},8]", f"{element}[{fewer},{fewer},8]"
+    window = f"window={{size={size}x{size}x1 stride=2x2x1}}"
+    lines = [f"x = {image} parameter(0)", f"y = {pooled} parameter(1)", *_constants(element)]
+    if selects:
+        text = f"{image} select-and-scatter(x, y, z), {window}, select=ge, scatter=add"
+    else:
+        text = f"{pooled} reduce-window(x, low), {window}, to_apply=max"
+    ge = f"ge {{ a = {element}[] parameter(0)\n b = {element}[] parameter(1)\n"
+    ge += " ROOT r = pred[] compare(a, b), direction=GE }\n"
+    return _text([*lines, f"r = {text}"], element, ge)
 
 
 def _constants(element: str) -> list[str]:
@@ -277,10 +371,7 @@ def _loop(width: int, trips: int, stacks: int, kernels: int, by_python: bool) ->
     `by_python`.
     """
     array, stack = f"f32[{width}]", f"f32[{trips},{width}]"
-    state = f"(s32[], {', '.join([array, *[stack] * stacks])})"
-    body = [f"p = {state} parameter(0)", "i = s32[] get-tuple-element(p), index=0", "k = s32[] constant(1)",
-            "o = s32[] constant(0)", f"x = {array} get-tuple-element(p), index=1", "j = s32[] add(i, k)",
-            f"y0 = {array} add(x, x)"]  # fmt: skip
+    body = ["o = s32[] constant(0)", f"x = {array} get-tuple-element(p), index=1", f"y0 = {array} add(x, x)"]
     for n in range(stacks):
         given = f"{'given' if by_python else 'old'}{n}"
         body += [f"{given} = {stack} get-tuple-element(p), index={n + 2}", f"q{n} = f32[1,{width}] reshape(y{n})"]
@@ -291,12 +382,17 @@ def _loop(width: int, trips: int, stacks: int, kernels: int, by_python: bool) ->
         for k in range(kernels):
             body += [f"b{n}_{k} = {array} opt-barrier(y{n}_{k})", f"y{n}_{k + 1} = {array} negate(b{n}_{k})"]
         body.append(f"y{n + 1} = {array} opt-barrier(y{n}_{kernels})")
-    results = ", ".join(["j", f"y{stacks}", *(f"new{n}" for n in range(stacks))])
-    body.append(f"ROOT t = {state} tuple({results})")
-    test = [f"p = {state} parameter(0)", "i = s32[] get-tuple-element(p), index=0", f"n = s32[] constant({trips})",
-            "ROOT c = pred[] compare(i, n), direction=LT"]  # fmt: skip
+    return _while(trips, [array, *[stack] * stacks], body, [f"y{stacks}", *(f"new{n}" for n in range(stacks))])
+
+
+def _while(trips: int, shapes: list[str], body: list[str], results: list[str]) -> str:
+    """Returns a loop over a state of a counter and these arrays. Its body reads the state p, and makes the results."""
+    state = f"(s32[], {', '.join(shapes)})"
+    counter = [f"p = {state} parameter(0)", "i = s32[] get-tuple-element(p), index=0"]
+    body = [*counter, "k = s32[] constant(1)", "j = s32[] add(i, k)", *body,
+            f"ROOT t = {state} tuple({', '.join(['j', *results])})"]  # fmt: skip
+    test = [*counter, f"n = s32[] constant({trips})", "ROOT c = pred[] compare(i, n), direction=LT"]
     others = "".join(f"{name} {{\n{chr(10).join(lines)}\n}}\n" for name, lines in (("body", body), ("test", test)))
-    shapes = [array, *[stack] * stacks]
     lines = ["i = s32[] constant(0)", *(f"x{n} = {s} parameter({n})" for n, s in enumerate(shapes))]
     names = ", ".join(["i", *(f"x{n}" for n in range(len(shapes)))])
     lines += [f"t = {state} tuple({names})", f"w = {state} while(t), condition=test, body=body"]

@@ -9,7 +9,7 @@ program is that of a rank that happens to be alone.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from socket import gethostname
 from typing import TYPE_CHECKING
 
@@ -50,16 +50,17 @@ class Timer:
             return self._timed(lambda: executable.run([0], inputs, LocalFabric()))
         return self._timed(lambda: executable.run([0], inputs, LocalFabric()), time.process_time) * self.crowding
 
-    def runner(self, module: Module) -> Callable[[], float]:
-        """Returns a function that runs a program of one device once, and returns its seconds of processor time, times
-        the `crowding`. Other processes then only take their part of caches and memory.
+    def runner(self, module: Module, inputs: Sequence[Array] | None = None) -> Callable[[], float]:
+        """Returns a function that runs a program of one device once, on these inputs or on equal numbers, and returns
+        its seconds of processor time, times the `crowding`. Other processes then only take their part of caches and
+        memory.
         """
         executable = Executable(module, ProcessGrid.of(module), self.kernels())
-        inputs, fabric = [_operands(module)], LocalFabric()
+        given, fabric = [_operands(module) if inputs is None else list(inputs)], LocalFabric()
 
         def run() -> float:
             start = time.process_time()
-            executable.run([0], inputs, fabric)
+            executable.run([0], given, fabric)
             return (time.process_time() - start) * self.crowding
 
         run()

@@ -19,7 +19,10 @@ from ...codegen.native.native import expand
 from ...codegen.native.products.product import is_product, product_plan
 from ...codegen.native.products.stages import CopyStage, Method, Multiply, Repeat, Stage
 from ...codegen.native.step import StridedLayout
+from ...cost.host import HOST
+from ...cost.memory_traffic import touched
 from ...ir.errors import NotEvaluable
+from ...ir.graph.attributes import Window
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import movement
 from ...ir.graph.op import Role
@@ -30,6 +33,12 @@ _DIVISIONS = frozenset((Do.DIV, Do.SQRT))
 _QUOTIENTS = frozenset((Do.SDIV, Do.UDIV, Do.SREM, Do.UREM))
 _EXTREMES = frozenset((Do.MAXIMUM, Do.MINIMUM))
 _OF_EXTREME = 5  # operations of an extreme of floats
+_OF_SELECTED = 4  # elements of a window, as long as one of which an element is selected
+_READ_AHEAD = 4  # times as many lines as the first cache holds, from which on reading waits for each
+_WORD = 4  # bytes
+# Bytes that come while a kernel does one of these.
+_HIDDEN = {"operation": 6, "division": 50, "move": 11, "chain": 12, "extreme": 1000, "scattered": 17, "combined": 250,
+           "tile": 1500, "tile_multiply": 0.6}  # fmt: skip
 _SIDE_BY_SIDE = 4  # operations that take as long as a link of a chain
 _DIVIDED = 3  # operations, and links of a chain, that take as long as a division
 _AHEAD = 4  # strips of a row after which its results are in memory when the next row reads them
@@ -74,6 +83,30 @@ def kernel_counts(kernel: Kernel) -> KernelWork:
     return found
 
 
+def waited(work: Mapping[str, float], near: float, far: float) -> Mapping[str, float]:
+    """Returns the bytes that a kernel waits for, of those that the second cache does not hold: others come while it
+    computes.
+    """
+    hidden = sum([count * work.get(name, 0.0) for name, count in _HIDDEN.items()])
+    return {"near": max(near - hidden, 0.0), "far": max(far - max(hidden - near, 0.0), 0.0)}
+
+
+def numpy_counts(instruction: Instruction) -> KernelWork:
+    """Counts an op that numpy computes. Windows take a call for each of their positions, in one dimension after the
+    other; where they select an element, for the positions of all dimensions.
+    """
+    found = KernelWork(call=1, called=touched(instruction))
+    window = getattr(instruction.attributes, "window", None)
+    if isinstance(window, Window):
+        sizes = [w.size for w in window.dims]
+        selects = len(instruction.operands) > 2 and instruction.shape.is_array
+        positions = math.prod(sizes) if selects else sum(n for n in sizes if n > 1)
+        chosen = instruction.operands[1] if selects else instruction
+        found["window"] += positions
+        found["windowed"] += positions * chosen.shape.num_elements * (_OF_SELECTED if selects else 1)
+    return found
+
+
 def _row(nest: Nest, step: Row, waits: bool) -> KernelWork:
     rows, links = math.prod(nest.rows), _links(step.nodes)
     count = sum(node.do not in _FREE for node in step.nodes)
@@ -92,6 +125,9 @@ def _strip(nest: Nest, step: Strip, waits: bool) -> KernelWork:
         name, times = _operation(node, nest.columns)
         if name in ("uniform", "scattered"):
             found[name] += times * rows
+            if name == "scattered":
+                excess = _excess(nest.columns, node.data.column * node.lane.bits // 8)
+                found["crowded"] += times * rows * min(excess / _READ_AHEAD, 1)
         else:
             inside[name] += times
     for fold in step.folds:
@@ -103,6 +139,8 @@ def _strip(nest: Nest, step: Strip, waits: bool) -> KernelWork:
             inside["move"] += wide * (2 if store.do else 1)
         else:
             found["scattered"] += rows * nest.columns
+            excess = _excess(nest.columns, store.access.column * store.value.lane.bits // 8)
+            found["crowded"] += rows * nest.columns * (excess > 0)
         if store.do:
             inside["operation"] += wide
             found["combined"] += rows * (strips <= _AHEAD and _follows(nest, store))
@@ -128,6 +166,16 @@ def _operation(node: Node, columns: int) -> tuple[str, float]:
     if node.do in _DIVISIONS:
         return "division", wide * max(wide, 1)
     return "operation", wide * (_OF_EXTREME if node.do in _EXTREMES and node.lane.is_float else 1)
+
+
+def _excess(lines: int, stride: int) -> float:
+    """Returns by which part of them lines that lie so many bytes apart are more than their places in the first cache;
+    0 where it holds all.
+    """
+    if abs(stride) < HOST.cache_line:
+        return 0.0
+    places = HOST.cache_ways * (HOST.cache_way // max(math.gcd(stride, HOST.cache_way), HOST.cache_line))
+    return max(lines / places - 1, 0.0)
 
 
 def _width(node: Node) -> float:
@@ -193,8 +241,11 @@ def _multiply(stage: Multiply) -> Mapping[str, float]:
     if stage.method is Method.TILES:
         columns = -(-columns // LANES) * LANES
         panel = "panel" if stage.column.right == 1 else "panel_turned"
+        adds = any(not term.out for term in stage.loops)
+        excess = min(_excess(rows, stage.row.out * _WORD), 1) if adds else 0
+        crowded = 2 * rows * columns // LANES * excess  # read and written
         return {"tile": 1, "tile_multiply": rows * columns * inner, panel: inner * columns,
-                "tile_element": rows * (inner + columns)}  # fmt: skip
+                "tile_element": rows * (inner + columns), "crowded": crowded}  # fmt: skip
     if stage.method is Method.BLAS:
         elements = rows * inner + inner * columns + rows * columns
         return {"blas": 1, "blas_multiply": rows * columns * inner, "blas_element": elements}

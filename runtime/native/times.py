@@ -14,7 +14,6 @@ from ...codegen.native.products.product import is_product
 from ...codegen.native.step import StridedLayout
 from ...codegen.native.views import view_of
 from ...cost.host import HOST
-from ...cost.memory_traffic import touched
 from ...cost.native_speed import NativeSpeed
 from ...cost.seconds import trips_of
 from ...cost.uses import overwritten
@@ -24,10 +23,15 @@ from ...ir.graph.interfaces import PassesOn, movement
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.structure import element_index
-from .counts import KernelWork, native_counts
+from .counts import KernelWork, native_counts, numpy_counts, waited
+from .reuse import Reuse
+from .table_arrays import TableArrays
 
 _STRUCTURE = frozenset({Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT})
 _LANES = 64  # bytes of a strip
+# Microseconds of the work of Python, where caches hold its code and objects; only their proportions count.
+_OF_PYTHON = {"run": 7, "array": 0.35, "table": 4, "held": 0.36, "shown": 0.95, "call": 9, "window": 4.6, "update": 6,
+              "loop": 2, "state": 0.9, "loop_code": 19, "loop_array": 7.7, "loop_state": 3.8, "loop_entry": 1.3}
 
 
 class NativeCounts:
@@ -38,11 +42,17 @@ class NativeCounts:
         self._native: dict[Instruction, KernelWork | None] = {}
         self._loops: dict[Instruction, bool] = {}
         self._layouts: dict[Instruction, StridedLayout | None] = {}
+        self._arrays: dict[Computation, int] = {}
+        self._reuse = Reuse(module, self._view)
+        self._by_python = list[Instruction]()
         self.of: dict[Instruction, KernelWork] = {}
         self._count(module.entry, False)
+        self._by_python.sort(key=self._reuse.before.__getitem__)
         root = module.entry.root
         arrays = sum(i.shape.num_leaves for i in (*module.entry.parameters, root))
-        self.of.setdefault(root, KernelWork()).add({"run": 1, "array": arrays})
+        first = self._by_python[0] if self._by_python else root
+        self.of.setdefault(first, KernelWork()).add({"run": 1, "array": arrays})
+        self._add_cold()
 
     def total(self, module: Module) -> KernelWork:
         """Counts the work of a run, every trip of loops included."""
@@ -52,6 +62,17 @@ class NativeCounts:
         """Returns the time of an op, or of starting a loop; None for ops that take none or are collectives."""
         found = self.of.get(instruction)
         return None if found is None else speed.seconds(found)
+
+    def _add_cold(self) -> None:
+        """Adds the work of Python whose code and objects are no longer in the second cache, for kernels have touched
+        others since the step before; the last one of a run comes before the first of the next.
+        """
+        last = self._reuse.before[self._by_python[-1]] - self._reuse.total if self._by_python else 0
+        for instruction in self._by_python:
+            work, place = self.of[instruction], self._reuse.before[instruction]
+            share = min((place - last) / HOST.near_cache, 1.0)
+            work["cold"] += share * sum(work[name] * weight for name, weight in _OF_PYTHON.items() if name in work)
+            last = place
 
     def _total(self, computation: Computation) -> KernelWork:
         found = KernelWork()
@@ -67,37 +88,59 @@ class NativeCounts:
 
     def _count(self, computation: Computation, in_code: bool) -> None:
         """Counts the ops of a computation, which runs as machine code if it is `in_code`."""
-        is_table = in_code
+        tables, others, table = list[list[Instruction]](), list[Instruction](), list[Instruction]()
         for instruction in computation:
             op = instruction.op
-            if op.role in _STRUCTURE or op.interface(PassesOn) or self._view(instruction) is not None:
+            if op.role in _STRUCTURE or op.interface(PassesOn):
                 continue
-            if op.is_collective:
-                is_table = in_code
+            if self._view(instruction) is None and not self._is_kernel(instruction, in_code):
+                others.append(instruction)
+                tables.append(table)
+                table = []
+                if not op.is_collective:
+                    if not in_code:
+                        self._by_python.append(instruction)
+                    self.of[instruction] = self._step(instruction, in_code)
                 continue
-            if op.is_control:
-                self.of[instruction] = self._control(instruction, in_code)
-                is_table = in_code
-                continue
-            found = self._kernel(instruction, in_code)
-            if found is None:
-                self.of[instruction] = KernelWork(call=1, called=touched(instruction))
-                is_table = in_code
-                continue
-            found["table"] += not is_table
-            self.of[instruction], is_table = found, True
+            table.append(instruction)
+            if self._view(instruction) is None:
+                self.of[instruction] = self._kernel(instruction)
+        tables.append(table)
+        known = TableArrays(computation, self._view, others)
+        self._arrays[computation] = 0
+        for table in filter(None, tables):
+            held, shown = known.arrays(table)
+            self._arrays[computation] += held + shown
+            if not in_code:
+                first = next((i for i in table if i in self.of), table[0])
+                self._by_python.append(first)
+                self.of.setdefault(first, KernelWork()).add({"table": 1, "held": held, "shown": shown})
 
-    def _kernel(self, instruction: Instruction, in_code: bool) -> KernelWork | None:
-        """Counts an op with the bytes that it reads and writes; None for one that is not native."""
-        if in_code and _updates_state(instruction):
-            return KernelWork(entry=1, move=2 * instruction.operands[1].shape.byte_size // _LANES)
-        found = self._known(instruction)
-        if found is None:
-            return None
-        size, result = touched(instruction), KernelWork(**found)
-        if size > HOST.piece:
-            result["far" if size > HOST.streamed else "near"] += size
-        return result
+    def _is_kernel(self, instruction: Instruction, in_code: bool) -> bool:
+        """Whether an op that is no view runs in a table."""
+        if instruction.op.is_collective or instruction.op.is_control or (in_code and _updates_state(instruction)):
+            return False
+        return self._known(instruction) is not None
+
+    def _step(self, instruction: Instruction, in_code: bool) -> KernelWork:
+        """Counts an op that is a step of its own: control flow, an update in place, or one that numpy computes."""
+        if instruction.op.is_control:
+            return self._control(instruction, in_code)
+        if _is_update(instruction):
+            part, in_place = instruction.operands[1].shape.byte_size, _updates_state(instruction)
+            if in_code:
+                return self._with_waiting(instruction, KernelWork(entry=1, move=2 * part // _LANES))
+            return KernelWork(update=1, taken=part if in_place else part + instruction.shape.byte_size)
+        return numpy_counts(instruction)
+
+    def _kernel(self, instruction: Instruction) -> KernelWork:
+        """Counts an op of a table with the bytes that it reads and writes."""
+        return self._with_waiting(instruction, KernelWork(**(self._known(instruction) or {})))
+
+    def _with_waiting(self, instruction: Instruction, work: KernelWork) -> KernelWork:
+        """Adds the bytes that an op waits for to its work."""
+        work.add(waited(work, *self._reuse.of.get(instruction, (0.0, 0.0))))
+        return work
 
     def _known(self, instruction: Instruction) -> KernelWork | None:
         if instruction not in self._native:
@@ -143,9 +186,12 @@ class NativeCounts:
             if state > HOST.copied_state * steps:
                 found["loop_code"] += steps
                 found["loop_entry"] += sum(self.of[i]["entry"] for i in self._entries(instruction.called()))
+                found["loop_array"] += self._held(instruction)
+                found["taken"] += sum(map(_updated_bytes, instruction.called()))
             else:
                 found["taken"] += state
-            found["state"] += sum(o.shape.num_leaves for o in instruction.operands)
+            leaves = sum(o.shape.num_leaves for o in instruction.operands)
+            found["loop_state" if found["loop_code"] else "state"] += leaves
         return found
 
     def _entries(self, computations: Iterable[Computation]) -> Iterator[Instruction]:
@@ -153,6 +199,11 @@ class NativeCounts:
         for instruction in (i for c in computations for i in c if i in self.of):
             yield instruction
             yield from self._entries(instruction.called() if instruction.op.is_control else ())
+
+    def _held(self, instruction: Instruction) -> int:
+        """Counts the arrays that the tables of a loop take and show, and those of loops and branches in it."""
+        inside = (i for c in instruction.called() for i in c if i.op.is_control)
+        return sum(self._arrays[c] for c in instruction.called()) + sum(map(self._held, inside))
 
     def _steps(self, computations: Iterable[Computation]) -> int:
         """Counts the tables, of kernels or of views, the updates and the loops of computations in machine code."""
@@ -211,6 +262,11 @@ def _updates_state(instruction: Instruction) -> bool:
             return False
         last = updates[0]
     return root.op.role is Role.TUPLE and root.operands[place] is last
+
+
+def _updated_bytes(body: Computation) -> int:
+    """Returns the bytes of the arrays of a loop's state that its body updates in place."""
+    return sum(o.shape.byte_size for o in body.root.operands if _is_update(o) and _updates_state(o))
 
 
 def _is_update(instruction: Instruction) -> bool:

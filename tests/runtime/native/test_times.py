@@ -57,8 +57,10 @@ def test_a_product_counts_its_multiply_adds_with_whole_strips_of_columns() -> No
     text = """ENTRY e { x = f32[32,24] parameter(0)
  y = f32[24,40] parameter(1)
  ROOT d = f32[32,40] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0} }"""
-    assert _counts(text) == {"entry": 1, "table": 1, "run": 1, "array": 3, "tile": 1, "tile_multiply": 32 * 48 * 24,
-                             "panel": 24 * 48, "tile_element": 32 * (24 + 48)}  # fmt: skip
+    found = _counts(text)
+    assert 0 < found.pop("cold") < 1  # few bytes since the run before
+    assert found == {"entry": 1, "table": 1, "held": 3, "run": 1, "array": 3, "tile": 1, "panel": 24 * 48,
+                     "tile_multiply": 32 * 48 * 24, "tile_element": 32 * (24 + 48)}  # fmt: skip
 
 
 def test_rows_with_a_sum_are_a_fold_each_and_move_their_strips() -> None:
@@ -78,6 +80,36 @@ def test_a_loop_that_updates_its_state_is_machine_code_and_one_that_does_not_is_
     assert "loop" not in found
 
 
+def test_accesses_that_share_a_place_of_the_first_cache_are_crowded() -> None:
+    """Rows of 4096 bytes begin at one place, which holds twelve of the 64 that a row of the result reads."""
+    text = """ENTRY e { x = f32[64,WIDTH] parameter(0)
+ t = f32[WIDTH,64] transpose(x), dimensions={1,0}
+ ROOT r = f32[WIDTH,64] negate(t) }"""
+    aligned, padded = (_counts(text.replace("WIDTH", str(width))) for width in (1024, 1040))
+    assert aligned["scattered"] == aligned["crowded"] == 64 * 1024
+    assert padded["scattered"] == 64 * 1040
+    assert "crowded" not in padded
+
+
+def test_windows_that_numpy_computes_count_their_positions() -> None:
+    text = """max { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT r = f32[] maximum(a, b) }
+ENTRY e { x = f32[9,9,8] parameter(0)
+ low = f32[] constant(-inf)
+ ROOT r = f32[4,4,8] reduce-window(x, low), window={size=3x3x1 stride=2x2x1}, to_apply=max }"""
+    found = _counts(text)
+    assert (found["call"], found["window"], found["windowed"]) == (1, 6, 6 * 4 * 4 * 8)
+
+
+def test_python_is_cold_after_kernels_that_touch_more_than_the_cache() -> None:
+    text = "ENTRY e { x = f32[SIZE] parameter(0)\n ROOT r = f32[SIZE] negate(x) }"
+    small, large = (_counts(text.replace("SIZE", str(size))) for size in (1024, 1 << 18))
+    assert large["cold"] > 100 * small["cold"] > 0
+    assert "near" not in small
+    assert large["near"] > 0
+
+
 def test_a_forecast_is_the_time_of_the_counts() -> None:
     speed = NativeSpeed(fold=1e-6, division=1e-8, run=1e-5, table=2e-6)
     as_run = native_clock(hloom.parse(ROWS), Cluster(native_speed=speed))
@@ -89,7 +121,7 @@ def test_a_forecast_is_the_time_of_the_counts() -> None:
 
 
 def test_the_programs_of_the_calibration_do_all_that_is_measured() -> None:
-    """Each program is read; their texts differ, and none is one of the models."""
+    """Each program is read; their texts differ, and none is one of the models. With a large array one takes longer."""
     texts = list(native_programs())
     assert len(set(texts)) == len(texts) > 60
     done = set[str]()

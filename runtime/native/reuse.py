@@ -1,0 +1,161 @@
+"""Finds the bytes of each op that caches do not hold, by the bytes that a program touches between two uses of an array.
+
+A program is followed in its order, as if it had just run before: loops for two trips, the second of which counts. An
+array is the parameter, the constant or the result of an op that a value is or is a view of; state that loops forward
+or update keeps its array. Slices that trips of a loop take of an array are arrays of their own. Arrays of the arena lie
+where others have lain, so a result is never further away than the arena is large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...codegen.native.step import StridedLayout
+from ...cost.host import HOST
+from ...cost.memory_traffic import read_of_operands, written_of
+from ...cost.seconds import trips_of
+from ...cost.uses import overwritten
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import PassesOn
+from ...ir.graph.module import Module
+from ...ir.graph.op import Role
+from ...ir.ops.control import WhileAttributes
+from ...ir.ops.structure import element_index
+
+_Key = Any  # of an array; for a tuple the list of the keys of its elements
+_View = Callable[[Instruction], StridedLayout | None]
+_TRIPS = 2  # that are followed
+_LAST_CACHE = 2 * HOST.streamed
+
+
+class LastUses:
+    """The arrays of a program in the order of their last use."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[_Key, int] = {}
+
+    def touch(self, key: _Key, size: int, most: float = float("inf")) -> tuple[float, float]:
+        """Uses bytes of an array; returns how many of these only the last cache holds, and how many none. `most`
+        bounds the bytes that were touched since its last use.
+        """
+        between = min(self._between(key), most)
+        self._sizes[key] = max(self._sizes.pop(key, 0), size)
+        beyond, outside = (min(max(between + size - cache, 0), size) for cache in (HOST.near_cache, _LAST_CACHE))
+        return beyond - outside, outside
+
+    def _between(self, key: _Key) -> float:
+        found = 0
+        if key in self._sizes:
+            for other in reversed(self._sizes):
+                if other == key or found > _LAST_CACHE:
+                    return found
+                found += self._sizes[other]
+        return float("inf")
+
+
+class Reuse:
+    """The bytes of each op that only the last cache holds, and those that no cache holds (`of`). `before` has the bytes
+    that a run has touched before each instruction, and `total` those of the whole run.
+    """
+
+    def __init__(self, module: Module, view: _View) -> None:
+        self.of: dict[Instruction, tuple[float, float]] = {}
+        self.before: dict[Instruction, int] = {}
+        self.total = 0
+        self._view, self._uses = view, LastUses()
+        self._arenas: dict[Computation, int] = {}
+        self._slices = 0  # bytes of slices in a trip
+        for _ in range(2):
+            self.total = 0
+            self._run(module.entry, {}, ())
+
+    def _run(self, computation: Computation, keys: dict[Instruction, _Key], trip: tuple[int, ...]) -> _Key:
+        """Follows a computation whose parameters have these keys; returns that of its root."""
+        for instruction in computation:
+            op, operands = instruction.op, instruction.operands
+            self.before[instruction] = self.total
+            if op.role is Role.PARAMETER:
+                keys.setdefault(instruction, instruction)
+            elif op.role is Role.TUPLE:
+                keys[instruction] = [keys[o] for o in operands]
+            elif op.role is Role.ELEMENT:
+                whole, number = keys[operands[0]], element_index(instruction) or 0
+                keys[instruction] = whole[number] if isinstance(whole, list) else (whole, number)
+            elif len(operands) == 1 and (op.interface(PassesOn) or self._view(instruction) is not None):
+                keys[instruction] = keys[operands[0]]
+            elif op.is_control:
+                keys[instruction] = self._control(instruction, [keys[o] for o in operands], trip)
+            else:
+                keys[instruction] = self._op(instruction, [keys[o] for o in operands], trip)
+        return keys[computation.root]
+
+    def _control(self, instruction: Instruction, given: list[_Key], trip: tuple[int, ...]) -> _Key:
+        if instruction.op.role is not Role.LOOP:
+            called = instruction.called()[0]
+            own = given[-len(called.parameters) :] if called.parameters else []
+            return self._run(called, dict(zip(called.parameters, own, strict=True)), trip)
+        state, loop = given[0], instruction.attributes_as(WhileAttributes)
+        body, test = loop.body, loop.condition
+        before, trips = self._slices, trips_of(instruction)
+        for number in range(max(min(trips, _TRIPS), 1)):
+            self._slices = 0
+            self._run(test, {test.parameters[0]: state}, (*trip, number))
+            state = self._run(body, {body.parameters[0]: state}, (*trip, number))
+        if trips > _TRIPS:
+            self._uses.touch((instruction, "other trips"), self._slices * (trips - _TRIPS))
+        self._slices += before
+        return state
+
+    def _op(self, instruction: Instruction, given: list[_Key], trip: tuple[int, ...]) -> _Key:
+        near = far = 0.0
+        kept, key = overwritten(instruction), instruction
+        if instruction.op.role is Role.CONSTANT or instruction.op.is_collective:
+            return key
+        for number, (operand, own, size) in enumerate(
+            zip(instruction.operands, given, read_of_operands(instruction), strict=True)
+        ):
+            if number in kept:
+                key = own
+            elif size and not isinstance(own, list):
+                more = self._touch(own, size, operand.shape.byte_size, trip)
+                near, far = near + more[0], far + more[1]
+        size, most = written_of(instruction), self._arena(instruction)
+        more = self._touch(key, size, instruction.shape.byte_size, trip, most)
+        self.of[instruction] = near + more[0], far + more[1]
+        return key
+
+    def _touch(
+        self, key: _Key, size: int, whole: int, trip: tuple[int, ...], most: float = float("inf")
+    ) -> tuple[float, float]:
+        self.total += size
+        if trip and size < whole:
+            self._slices += size
+            return self._uses.touch((key, trip), size)
+        return self._uses.touch(key, size, most)
+
+    def _arena(self, instruction: Instruction) -> float:
+        """Returns the bytes of the arena that a result lies in; those of a program's results lie anywhere."""
+        computation = instruction.parent
+        if computation is None or instruction is computation.root:
+            return float("inf")
+        if computation.root.op.role is Role.TUPLE and computation.root in instruction.users:
+            return float("inf")
+        if computation not in self._arenas:
+            self._arenas[computation] = _most_alive(computation)
+        return self._arenas[computation]
+
+
+def _most_alive(computation: Computation) -> int:
+    """Returns the most bytes of results of ops that live at one instruction."""
+    place = {instruction: n for n, instruction in enumerate(computation)}
+    freed, alive, most = dict[int, int](), 0, 0
+    for n, instruction in enumerate(computation):
+        if instruction.shape.is_array and not instruction.op.is_control and instruction.op.role is not Role.PARAMETER:
+            last = max((place[user] for user in instruction.users if user in place), default=n)
+            alive += instruction.shape.byte_size
+            freed[last] = freed.get(last, 0) + instruction.shape.byte_size
+        most = max(most, alive)
+        alive -= freed.get(n, 0)
+    return most
