@@ -52,8 +52,11 @@ class Executable:
         return [[np.asarray(result[d]) for result in results] for d in range(len(self.devices))]
 
 
-def compile_text(text: str, replicas: int = 1, partitions: int = 1, quick: bool = False) -> Executable:
-    """Compiles HLO text for replicas x partitions devices. Raises what XLA raises if it does not like the text.
+def compile_text(
+    text: str, replicas: int = 1, partitions: int = 1, quick: bool = False, without: str = ""
+) -> Executable:
+    """Compiles HLO text for replicas x partitions devices, `without` one of XLA's passes. Raises what XLA raises if it
+    does not like the text.
 
     With `quick`, XLA's older emitters make the code where they know how to.
     """
@@ -80,6 +83,8 @@ def compile_text(text: str, replicas: int = 1, partitions: int = 1, quick: bool 
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # without them, it may be no error
             return Executable(compile_and_load(stablehlo, xla.DeviceList(devices), options), devices, module)
         options.env_option_overrides = []
+    if without:
+        options.env_option_overrides = [("xla_disable_hlo_passes", without)]
     loaded = compile_and_load(stablehlo, xla.DeviceList(devices), options)
     return Executable(loaded, devices, module)
 

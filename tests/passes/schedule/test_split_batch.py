@@ -8,6 +8,7 @@ import hloom
 import hloom.jax
 import numpy as np
 import pytest
+from hloom.codegen import replica_module
 from hloom.cost.presets import parse_machine
 from hloom.cost.timeline import timeline
 from hloom.ir.graph.module import Module, clone_module
@@ -25,6 +26,7 @@ from support.compare import compare
 from support.layered_programs import Model
 from support.partition_check import partitioned
 from support.rewrites import differences
+from support.xla_runner import compile_text
 
 
 def in_parts(local: Module, count: int = 2, least: float = 0.6) -> tuple[Module, str]:
@@ -186,3 +188,49 @@ def test_schedules_say_both_times() -> None:
     assert after.exposed < 0.5 * before.exposed
     messages = [d.message for d in context.diagnostics.found]
     assert any("in parts" in m and "at once" in m for m in messages)
+
+
+def independent(module: Module) -> tuple[int, int]:
+    """The collectives of a program beside which some product can run, and all of them."""
+    reached = {i: {i} for i in module.entry}
+    for i in module.entry:
+        for operand in i.operands:
+            reached[i] |= reached[operand]
+    dots = [i for i in module.entry if i.opcode == "dot"]
+    sums = [i for i in module.entry if i.op.is_collective]
+    return sum(any(d not in reached[s] and s not in reached[d] for d in dots) for s in sums), len(sums)
+
+
+def test_xla_keeps_parts_apart() -> None:
+    """XLA for CPUs compiles the sums of each part with products of the other beside them, but for its combiner: that
+    joins the sums of both parts where neither waits for the other.
+    """
+    context = PassContext(machine=parse_machine("work=f32:1G;memory=10GB", "1ns/100MB"))
+    model = Model(kind="tp", data=1, model=4, batch=64, width=16, hidden=32, loop=False, layers=2)
+    local = partition(hloom.parse(model.text()), context)
+    assert independent(local) == (1, 3)  # the sum beside which the gradients of the last layer's weights run
+    run_pass(SplitBatch(), local, context)
+    schedule(local, context)
+    assert independent(local) == (6, 6)
+    text, found = replica_module(local).to_text(), list[tuple[int, int]]()
+    for without in ("", "cpu-all-reduce-combiner"):
+        compiled = compile_text(text, replicas=4, without=without).loaded.hlo_modules()[0].to_string()
+        found.append(independent(hloom.parse(compiled)))
+    assert found[1] == (6, 6)
+    assert found[0][1] < 6
+
+
+def test_xla_for_cpus_has_no_pairs() -> None:
+    """It takes a start and its done for one collective, whose attribute alone still says that it could be two."""
+    text = """HloModule m, replica_count=2
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+ENTRY e { x = f32[8] parameter(0)
+  y = f32[8] parameter(1)
+  s = f32[8] all-reduce-start(x), replica_groups={{0,1}}, to_apply=add
+  z = f32[8] multiply(y, y)
+  d = f32[8] all-reduce-done(s)
+  ROOT r = f32[8] add(d, z) }"""
+    module = hloom.parse(compile_text(text, replicas=2).loaded.hlo_modules()[0].to_string())
+    (only,) = [i for i in module.entry if i.op.is_collective]
+    assert only.opcode == "all-reduce"
+    assert "async_collective_name" in only.frontend_attributes
