@@ -11,7 +11,9 @@ Needs JAX, but for `exact`. Programs come from shapes alone; nothing runs.
 on 64 devices. `orders`: three layers, each with its weights divided by data and its products by model, written out, on
 64 devices, in ten sizes. Half of the random orders are near that of the text, half near that of the schedule, by 3 to
 all instructions. `memory`: the least peak that `--memory` reaches, and the least within 15 % more time, as shares of
-the peak and the time without a limit; and the largest values at that peak.
+the peak and the time without a limit. `held` is the share that no program with these ops goes below: its arguments and
+constants, and the arrays that one op reads and writes at once. Below it stand that op, and the largest arrays that live
+at the least peak, in the loops that run then.
 """
 
 from __future__ import annotations
@@ -22,17 +24,24 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import hloom
 from hloom.cost.attention import OutsideOfAttention
 from hloom.cost.collectives import kind_of
-from hloom.cost.memory import live_memory, peak_memory
+from hloom.cost.memory import arranged_memory, live_memory, peak_memory
 from hloom.cost.seconds import Clock
 from hloom.cost.timeline import Steps, timeline, timeline_seconds
+from hloom.cost.work import is_contraction
+from hloom.ir.analysis.awaited import passes_on
+from hloom.ir.analysis.lifetimes import owners
+from hloom.ir.analysis.liveness import Buffer, Lives
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module, clone_module
+from hloom.ir.tools.control_flow import computations_run
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.passes.schedule.does_not_fit import DoesNotFit
@@ -148,8 +157,7 @@ def memory(names: list[str], machine: hloom.Machine) -> None:
     """Prints the peaks that models reach under limits, beside those without."""
     from models import MODELS
 
-    print(f"{'':<18} {'peak GB':>8} {'least':>6} {'time':>6} {'<= 1.15':>8} {'time':>6} {'moves':>5}  "
-          "largest at the least peak")  # fmt: skip
+    print(f"{'':<18} {'peak GB':>8} {'least':>6} {'time':>6} {'<= 1.15':>8} {'time':>6} {'moves':>5} {'held':>6}")
     for name, model in MODELS.items():
         if names and name not in names:
             continue
@@ -165,11 +173,55 @@ def memory(names: list[str], machine: hloom.Machine) -> None:
                 reached = rows[-1][0]
         least = min(rows, key=lambda r: r[:2])
         quick = min((r for r in rows if r[1] <= LONGER * seconds), key=lambda r: r[:2])
-        largest = live_memory(least[2], OutsideOfAttention.on(machine)).buffers[:3]
-        hosted = moves_to_host(quick[2])
+        hosted, held = moves_to_host(quick[2]), _held(least[2], machine)
         print(f"{name:<18} {peak / 1e9:>8.2f} {least[0] / peak:>6.1%} {least[1] / seconds:>6.2f} "
-              f"{quick[0] / peak:>8.1%} {quick[1] / seconds:>6.2f} {hosted:>5}  "
-              + ", ".join(f"{b.kind} {b.bytes / peak:.0%}" for b in largest), flush=True)  # fmt: skip
+              f"{quick[0] / peak:>8.1%} {quick[1] / seconds:>6.2f} {hosted:>5} {held.bytes / peak:>6.1%}\n"
+              f"    {held.given / peak:.1%} arguments and constants, {(held.bytes - held.given) / peak:.1%} for "
+              f"{_said(held.at)}\n    " + "; ".join(f"{b.size / peak:.1%} {_said(b.instruction)}"
+                                                   for b in _largest(least[2], machine)), flush=True)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Held:
+    """Bytes that no order and no rewriting of a program's values goes below: those `given`, and for the op `at`."""
+
+    given: int
+    bytes: int
+    at: Instruction
+
+
+def _held(module: Module, machine: hloom.Machine) -> _Held:
+    """Returns the bytes that a program needs for its arguments, its constants, and the op that needs most at once. That
+    op needs its operands, and its result unless it may be in their place.
+    """
+    live, kernels = live_memory(module), OutsideOfAttention.on(machine)
+    most, at = 0, module.entry.root
+    for computation in computations_run(module):
+        owns = owners(list(computation))
+        for i in computation:
+            if passes_on(i) or i.op.is_control:
+                continue
+            anew = (i,) if i.op.is_collective or is_contraction(i) else ()
+            arrays = {*anew, *(o for operand in i.operands for o in owns[operand])}
+            size = sum(a.shape.device_bytes for a in arrays if kernels is None or kernels.is_stored(a))
+            if size > most:
+                most, at = size, i
+    given = live.parameters + live.constants
+    return _Held(given, given + most, at)
+
+
+def _largest(module: Module, machine: hloom.Machine) -> list[Buffer]:
+    """Returns the largest three arrays at the peak, of the loops that run then and of what is around them."""
+    known: dict[Computation, Lives] = {}
+    arranged_memory(module, OutsideOfAttention.on(machine), lambda lives, _: known.update({lives.computation: lives}))
+    return sorted(known[module.entry].at_peak(), key=lambda b: -b.size)[:3]
+
+
+def _said(instruction: Instruction) -> str:
+    """Says an instruction, and the op of the user that it is from."""
+    name = instruction.metadata.op_name if instruction.metadata else ""
+    shape = "" if instruction.shape.is_tuple else f" {instruction.shape.without_layout()}"
+    return f"{instruction.op.opcode}{shape}" + (f" of {'/'.join(name.split('/')[-3:])}" if name else "")
 
 
 def _peak(module: Module, machine: hloom.Machine) -> int:
