@@ -23,6 +23,7 @@ from .program import Allowed, Still, solve
 
 ALWAYS = ("all data parallel", "all sharded")  # the names of those that are candidates whatever they take
 _SECONDS = 5.0  # of an integer program on one axis
+_COUNTER = 8  # bytes of a value by which slices are taken
 _FIRST = ("sharded", "data", "zero")  # kinds of the axes beside that of tensor parallelism
 
 
@@ -41,15 +42,53 @@ class Usual:
 
     @cached_property
     def weights(self) -> frozenset[int]:
-        """The classes of the renewed state that products read."""
-        classes = self.costs.model.of
-        read: set[int] = set()
-        for reads in classes.reads:
-            for reader in reads.readers:
-                members = classes.examples[reader.stand.cluster].members
-                if any(is_contraction(member.relation.instruction) for member in members):
-                    read.add(reads.stand.cluster)
-        return self.renewed & read
+        """The classes of the renewed state that products read, in loops by way of slices of theirs."""
+        return frozenset(number for number in self.renewed if self._read_by_products(number) is not None)
+
+    @cached_property
+    def moving(self) -> frozenset[int]:
+        """The classes of weights, and of what is made of them alone on the way to products."""
+        return self.weights.union(*(self._read_by_products(number) or () for number in self.weights))
+
+    def _read_by_products(self, number: int) -> set[int] | None:
+        """Returns the classes of what is made of a value of the state alone, if products read some of these or it."""
+        reached, queue, is_read = set[int](), [number], False
+        while queue:
+            for reader in self._readers[queue.pop()]:
+                is_read |= reader in self._products
+                if reader in self._of_state and reader not in reached:
+                    reached.add(reader)
+                    queue.append(reader)
+        return reached if is_read else None
+
+    @cached_property
+    def _products(self) -> frozenset[int]:
+        return frozenset(
+            number for number, cluster in enumerate(self.costs.model.of.examples)
+            if any(is_contraction(member.relation.instruction) for member in cluster.members)
+        )  # fmt: skip
+
+    @cached_property
+    def _readers(self) -> dict[int, set[int]]:
+        """The classes that read the values of each class."""
+        found = {number: set[int]() for number in range(len(self.costs.model.classes))}
+        for reads in self.costs.model.of.reads:
+            found[reads.stand.cluster].update(reader.stand.cluster for reader in reads.readers)
+        return found
+
+    @cached_property
+    def _of_state(self) -> frozenset[int]:
+        """The classes of values that are made, without products, of the renewed state alone (and of counters)."""
+        sources: dict[int, set[int]] = {number: set() for number in range(len(self.costs.model.classes))}
+        for reads in self.costs.model.of.reads:
+            for reader in reads.readers if reads.size > _COUNTER else ():
+                sources[reader.stand.cluster].add(reads.stand.cluster)
+        found = {n for n, given in sources.items() if given and n not in self._products} | self.renewed
+        while True:
+            fewer = {n for n in found if n in self.renewed or sources[n] <= found}
+            if fewer == found:
+                return frozenset(found - self.renewed)
+            found = fewer
 
     def search(self, seconds: float) -> None:
         """Finds the shardings in about this many seconds: `found` has their names and choices."""
@@ -87,7 +126,7 @@ class Usual:
             divided = {"zero": self.renewed - self.weights, "sharded": self.renewed, "tensor": self.weights}.get(
                 kind, frozenset[int]()
             )
-            still = Still(axis, self.renewed) if kind == "tensor" else None
+            still = Still(axis, self.renewed | self.moving) if kind == "tensor" else None
             rows = self._rows(axis, choice, whole, divided)
             choice = solve(self.costs, rows, seconds=_SECONDS, still=still).choice
             if choice is None:

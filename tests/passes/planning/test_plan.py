@@ -24,6 +24,7 @@ from hloom.passes.planning.program import solve
 from hloom.passes.planning.usual import Usual
 from hloom.passes.schedule.does_not_fit import DoesNotFit
 from hloom.runtime.inputs.inputs import inputs_for_module
+from support.layered_programs import Model as Layered
 
 SLOW = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e8, points=1e9)  # dividing pays for small programs, too
 FAST = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e12, points=2e12)  # weights had better stay whole
@@ -209,6 +210,23 @@ def test_tensor_parallelism_moves_no_state_along_its_axis() -> None:
             shown.append((source[1], target[1]))
     assert shown
     assert all(source == target >= 0 for source, target in shown)
+
+
+def test_weights_are_found_behind_the_slices_of_loops() -> None:
+    """A training step in loops over layers has stacked weights, of which products read slices."""
+    module = hloom.parse(Layered(layers=3, batch=32, width=16, hidden=64, loop=True).text())
+    context, mesh = PassContext(machine=FAST), hloom.Mesh.of(data=2, model=2)
+    divisions = Divisions(context.decider(4), [mesh.digits(AxisRef(name)) for name, _ in mesh.axes])
+    clusters = Clusters(prepared(module), context.forms)
+    usual = Usual(ChoiceCosts(Model(Classes(clusters, FAST), divisions)))
+    examples = usual.costs.model.of.examples
+    weights = {str(examples[n].leaf.shape) for n in usual.weights if examples[n].leaf is not None}  # pyright: ignore
+    assert weights == {"f32[3,16,64]", "f32[3,64,16]"}
+    usual.search(20.0)
+    found = dict(usual.found)
+    for number in usual.moving:
+        divided = examples[number], usual.costs.model.classes[number].division(found["sharded x tensor"][number])
+        assert divided[1][1] >= 0, divided  # by the axis of tensor parallelism, on the way to products, too
 
 
 def test_the_size_of_the_program_grows_neither_with_layers_nor_with_devices() -> None:
