@@ -4,11 +4,11 @@
 
 Needs JAX and HiGHS. A row is a program on a mesh of a machine. Its hand-made shardings: data parallel and fully sharded
 over all devices, Megatron's tensor parallelism, fully sharded by tensor parallelism, each with and without the sequence
-divided between products; for other models those of their papers. The published models have all their layers, as loops:
-Llama 8B with a sequence per device, 70B with one for two and 405B with one for eight, decoding on the caches of 256
-sequences. The planner does not see them. `ratio` is its step against the best of these: the goal is at most 1.00 in
-each row, at most 0.95 in four of ten. `model` is the model's own time against the forecast of the best plan, `gap` what
-the bound leaves to the model's best.
+divided between products; for other models those of their papers, and mixtures of experts with their other weights
+divided, too. The published models have all their layers, as loops: Llama 8B with a sequence per device, 70B with one
+for two and 405B with one for eight, decoding on the caches of 256 sequences. The planner does not see them. `ratio` is
+its step against the best of these: the goal is at most 1.00 in each row, at most 0.95 in four of ten. `model` is the
+model's own time against the forecast of the best plan, `gap` what the bound leaves to the model's best.
 """
 
 from __future__ import annotations

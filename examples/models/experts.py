@@ -29,7 +29,9 @@ GSHARD: Table = {
 }  # fmt: skip
 """Tokens, groups and experts on all devices; all other weights are whole on each."""
 
-SHARDED: Table = {**GSHARD, **{name: FSDP[name] for name in ("VM", "MNQD", "MND", "NQDM", "MH", "HM", "M", "RNQ")}}
+SHARDED: Table = {
+    **GSHARD, **{name: FSDP[name] for name in ("MNQD", "MND", "NQDM", "MH", "HM", "M", "RNQ")}, "VM": (None, "data"),
+}
 """The same, and all other weights divided as the tokens are."""
 
 
