@@ -47,11 +47,11 @@ class Usual:
 
     @cached_property
     def moving(self) -> frozenset[int]:
-        """The classes of weights, and of what is made of them alone on the way to products."""
+        """The classes of weights, and of values made of them alone on the way to products."""
         return self.weights.union(*(self._read_by_products(number) or () for number in self.weights))
 
     def _read_by_products(self, number: int) -> set[int] | None:
-        """Returns the classes of what is made of a value of the state alone, if products read some of these or it."""
+        """Returns the classes of values that are made of one of the state alone; None unless products read it or these."""
         reached, queue, is_read = set[int](), [number], False
         while queue:
             for reader in self._readers[queue.pop()]:
