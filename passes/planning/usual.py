@@ -51,7 +51,7 @@ class Usual:
         return self.weights.union(*(self._read_by_products(number) or () for number in self.weights))
 
     def _read_by_products(self, number: int) -> set[int] | None:
-        """Returns the classes of values that are made of one of the state alone; None unless products read it or these."""
+        """Returns the classes of values that are made of one of the state alone; None if no product reads them."""
         reached, queue, is_read = set[int](), [number], False
         while queue:
             for reader in self._readers[queue.pop()]:
