@@ -24,7 +24,8 @@ from .extract import Extract, extract
 from .neighbours import combine_neighbours, neighbours
 from .orders import Order, set_orders, soon
 from .roles import Roles, roles_of
-from .search.problem import Outcome
+from .search.arrange import Buckets, saved_latencies
+from .search.problem import Outcome, SchedulingProblem
 from .write import Written
 
 
@@ -204,6 +205,19 @@ class Prepared:
             if problem.excess(outcome, usual - outside):
                 return False
         return True
+
+    def expected(self, limit: float) -> float | None:
+        """Returns the seconds of the plan for a limit in its problem; None unless only the entry has one."""
+        if [part.computation for part in self.parts] != [self.module.entry]:
+            return None
+        (part,) = self.parts
+        return self._solve(part, limit - self.frame.outside[part.computation])[1].seconds
+
+    def saves_at_most(self, buckets: Callable[[SchedulingProblem], Buckets]) -> float:
+        """Returns the latencies that buckets save the entry; infinite if more is combined, or in other computations."""
+        if self.sizes or any(part.computation is not self.module.entry for part in self.parts):
+            return math.inf
+        return sum(saved_latencies(p := next(part.problems()).problem, buckets(p)) for part in self.parts)
 
     def written(self, limit: float, copies: Mapping[Instruction, Instruction]) -> Candidate | None:
         """Writes the plan for a limit into the program. `copies` maps instructions of the problems to it, if it is a

@@ -46,11 +46,20 @@ class Plans:
             new.again = found[1]
         return new
 
-    def saturated(self, limit: float) -> Candidate | None:
-        """Returns the plan whose buckets are just so large that latency does not matter; None if there is nothing to
-        plan.
+    def expected(self, limit: float) -> float | None:
+        """Returns the seconds that the program takes with the plan for a limit if nothing overlaps the collectives that
+        keep their place; None if there is nothing to plan, or not in the entry alone.
         """
         found = self._prepared(0.0)
+        return found[0].expected(limit) if found is not None else None
+
+    def saturated(self, limit: float, least: float = 0.0) -> Candidate | None:
+        """Returns the plan whose buckets are just so large that latency does not matter; None if there is nothing to
+        plan, or if that saves the entry less than so many seconds.
+        """
+        found = self._prepared(0.0)
+        if found is not None and least and found[0].saves_at_most(saturated) < least:
+            return None
         by = found[0].by(lambda e: (e, arrange(e.problem, saturated(e.problem)))) if found else None
         return self._plan(by, limit) if by is not None else None
 

@@ -15,7 +15,7 @@ The module's attributes `hloom.schedule` record the forecast, the peak and the l
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -154,6 +154,7 @@ class _Choice:
     limits: Limits = field(default_factory=Limits)
     is_thorough: bool = False  # gathers again, and orders all instructions
     is_tight: bool = False  # the plan without a limit does not fit
+    listed: list[Candidate | None] = field(default_factory=list["Candidate | None"])  # of the program itself, if known
 
     def run(self) -> bool:
         machine = self.planning.machine
@@ -181,6 +182,8 @@ class _Choice:
                     best = min(best, new, key=lambda state: state.rank(limit))
         if best.peak > limit and is_hard:
             self._refuse(best, limit)
+        for unused in filter(None, self.listed):
+            unused.module.release()
         plans.release_all(best)
         is_new = best.module is not self.module
         if is_new:
@@ -194,7 +197,10 @@ class _Choice:
         """Returns the best program without a user's limit: one within the usual memory, unless a larger one is much
         faster.
         """
-        if plans.fits(limit, usual) and (best := self._best(plans, limit)).peak <= usual:
+        fits = plans.fits(limit, usual)
+        if self.is_thorough and self._lists_suffice(plans, (limit,) if fits else (limit, usual)):
+            return plans.old
+        if fits and (best := self._best(plans, limit)).peak <= usual:
             return best
         frugal = self._best(plans, usual)
         if frugal.peak <= usual and frugal.exposed <= 1 - self.limits.worth:
@@ -205,6 +211,17 @@ class _Choice:
             best, frugal = frugal, best
         plans.release(frugal.module, best)
         return best
+
+    def _lists_suffice(self, plans: Plans, limits: Sequence[float]) -> bool:
+        """Whether a list schedule of the program is much faster than the plans for some limits will be, by their own
+        account, where they gain little. Plans overlap no collectives that keep their place.
+        """
+        old, least = plans.old, min(filter(None, map(plans.expected, limits)), default=0.0)
+        if least < self.limits.worth * old.seconds:
+            return False
+        listed = self._list_schedule(old, old, old.peak, max(limits))
+        self.listed.append(listed)
+        return listed is not None and listed.seconds < self.limits.worth * least
 
     def _best(self, plans: Plans, limit: float) -> Candidate:
         """Returns the best program within a limit, or the closest to it."""
@@ -221,19 +238,27 @@ class _Choice:
         that takes more memory must be much faster.
         """
         usual = limit if self.memory else best.peak
+        least = (1 - self.limits.better) * best.seconds if best is plans.old else 0.0  # a longer message saves more
         for is_saturated in (False, True):
-            base = plans.saturated(limit) if is_saturated else best
+            base = plans.saturated(limit, least) if is_saturated else best
             if base is None:
                 continue
-            below = best.seconds * self.limits.better
-            with closing(_list_schedules(base, self.planning.machine, self.limits.lists, below)) as schedules:
-                new = next((s for s in schedules if self._is_better(s, best, usual, limit)), best)
-                new = replace(new, module=clone_module(new.module)) if new is not best else best
-            best, new = new, best
+            if base is plans.old and self.listed:
+                new = self.listed.pop()
+            else:
+                new = self._list_schedule(base, best, usual, limit)
+            best, new = new or best, best
             plans.release(new.module, best)
             if is_saturated:
                 plans.release(base.module, best)
         return best
+
+    def _list_schedule(self, base: Candidate, best: Candidate, usual: float, limit: float) -> Candidate | None:
+        """Returns a copy of a program in its fastest list schedule that is better than the best; None without one."""
+        below = best.seconds * self.limits.better
+        with closing(_list_schedules(base, self.planning.machine, self.limits.lists, below)) as schedules:
+            new = next((s for s in schedules if self._is_better(s, best, usual, limit)), None)
+            return new and replace(new, module=clone_module(new.module))
 
     def _is_better(self, listed: Candidate, best: Candidate, usual: float, limit: float) -> bool:
         share = self.limits.better if listed.peak <= usual else self.limits.worth

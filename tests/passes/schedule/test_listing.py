@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import hloom
@@ -14,15 +15,22 @@ from hloom.cost.timeline import timeline, timeline_seconds
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext
 from hloom.passes.schedule.bound import program_bound
+from hloom.passes.schedule.extract import Extract
 from hloom.passes.schedule.listing import RULES, ListRule, ListScheduler
 from hloom.passes.schedule.orders import dependences, depth_first, soon
+from hloom.passes.schedule.planning import Planning
 from hloom.passes.schedule.roles import roles_of
+from hloom.passes.schedule.schedule import ScheduleCollectives
+from hloom.passes.schedule.search.best import best_schedule
+from hloom.passes.schedule.search.problem import Outcome
+from hloom.passes.schedule.write import Written
 from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.proof.prove import prove
 from hloom.runtime.simulator import simulate
 from hypothesis import given, settings
 from programs.random.generate import inputs_of, programs
+from support.calls import calls
 from support.partition_check import partitioned
 
 MACHINE = parse_machine("work=f32:1T;memory=1TB", "200ns/50GB")
@@ -131,6 +139,24 @@ def test_random_programs_keep_their_bits(module: Module) -> None:
         new = hloom.parse(in_list_order(local, rule).to_text())
         for ours, expected in zip(simulate(new, inputs), simulate(local, inputs), strict=True):
             assert ours.tobytes() == expected.tobytes()
+
+
+def test_plans_that_list_schedules_beat_are_not_written(local: Module) -> None:
+    module = clone_module(local)
+    with calls(Written.__init__, keep=False) as made:
+        ScheduleCollectives().run(module, PassContext(machine=MACHINE))
+    assert not made
+    least = min(seconds(in_list_order(local, rule)) for rule in RULES)
+    assert seconds(module) == pytest.approx(least)
+
+    def planner(problem: Extract) -> tuple[Extract, Outcome]:
+        return problem, best_schedule(problem.problem).outcome
+
+    prepared = Planning(planner, MACHINE).prepare(local)
+    expected, planned = prepared.expected(math.inf), prepared.plan(math.inf)
+    assert expected is not None
+    assert planned is not None
+    assert least < 0.99 * min(expected, planned.seconds)
 
 
 def test_a_step_keeps_its_bits_and_is_proved(local: Module) -> None:

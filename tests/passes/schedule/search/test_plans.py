@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hloom.passes.schedule.search.arrange import Buckets, arrange
+from hloom.passes.schedule.search.arrange import Buckets, arrange, saved_latencies
 from hloom.passes.schedule.search.best import Trials, best_schedule
 from hloom.passes.schedule.search.bounds import lower_bound
 from hloom.passes.schedule.search.exact import exact
@@ -152,3 +152,11 @@ def test_trials_given_up_on_the_way_are_none_of_the_best(seed: int) -> None:
     for ahead in (1, 2):
         work.try_all(many, ahead)
     assert work.outcome == best_of(arrange(problem, buckets, ahead) for ahead in (1, 2) for buckets in many)
+
+
+def test_buckets_save_the_latencies_of_the_messages_that_they_join() -> None:
+    kinds = [Tensor(1.0, 1.0, n, n, key) for n, key in enumerate((0, 0, 1, 0))]
+    problem = SchedulingProblem((1.0,) * 4, tuple(kinds), tuple(kinds[:2]), (3.0, 5.0), (100.0,) * 4)
+    assert saved_latencies(problem, Buckets((1, 2, 3, 4), (1, 2))) == 0.0
+    assert saved_latencies(problem, Buckets((2, 4), (1, 2))) == 3.0  # the second bucket has two keys
+    assert saved_latencies(problem, Buckets((4,), (2,))) == 6.0 + 3.0
