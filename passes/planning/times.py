@@ -89,8 +89,8 @@ class Times:
         return total
 
     def _crossings(self, cluster: OpCluster) -> Iterator[_Crossing]:
-        """Yields the values that lie in memory where kernels end at sums over divided factors: those that are used
-        together with a sum, or with what follows from it, and have its factors. All ops then read them there.
+        """Yields the values that kernels which end at sums over divided factors leave in memory: they have its factors,
+        and are used together with the sum or with values made from it. All ops then read them there.
         """
         known = set[tuple[Leaf, int]]()
         for member in cluster.members:
