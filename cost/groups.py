@@ -48,6 +48,7 @@ def _axes(groups: ReplicaGroups, devices: int, mesh: Mesh | None) -> tuple[AxisR
     return mesh.refs(digits) if digits is not None else None
 
 
+@lru_cache(maxsize=1024)
 def group_digits(groups: ReplicaGroups, devices: int) -> Digits | None:
     """Returns the digits in which the members of a group differ; None for irregular groups."""
     if isinstance(groups, MeshGroups):

@@ -102,6 +102,15 @@ def elements(value: Instruction, index: int) -> list[Instruction]:
             and u.attributes_as(GetTupleElementAttributes).index == index]  # fmt: skip
 
 
+def elements_of(value: Instruction) -> dict[int, list[Instruction]]:
+    """Returns the instructions that take elements of a tuple, by the numbers of these, in ascending order."""
+    found: dict[int, list[Instruction]] = {}
+    for user in value.users:
+        if user.op.role is Role.ELEMENT:
+            found.setdefault(user.attributes_as(GetTupleElementAttributes).index, []).append(user)
+    return dict(sorted(found.items()))
+
+
 def set_start(computation: Computation, loop: Instruction, index: int, value: Instruction) -> None:
     """Lets a loop begin with another value of one element of its state."""
     (start,) = loop.operands

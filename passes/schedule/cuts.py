@@ -15,9 +15,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ...ir.factors.sharding_rule import DimFactors, FactorKind, ShardingRule, ValueFactors
+from ...ir.graph.attributes import SliceDim
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.ops.collective_groups import known_group_size
+from ...ir.ops.shaping import ConcatenateAttributes
+from ...ir.ops.slicing import SliceAttributes
 from ...ir.types.shape import Shape
 
 
@@ -140,27 +143,29 @@ def sliced(computation: Computation, value: Instruction, cut: Cut, begin: int, e
     shape, rows = value.shape, cut.rows(value.shape)
     viewed = _with_blocks(shape.dims, cut, rows)
     at = cut.dim + (cut.blocks > 1)
-    array = value if cut.blocks == 1 else computation.build("reshape", value, shape=shape.with_dims(viewed))
-    starts, limits = [0] * len(viewed), list(viewed)
-    starts[at], limits[at] = begin, end
-    bounds = tuple((a, b, 1) for a, b in zip(starts, limits, strict=True))
-    array = computation.build("slice", array, slice=bounds)
-    return array if cut.blocks == 1 else computation.build("reshape", array, shape=piece_shape(shape, cut, end - begin))
+    array = value if cut.blocks == 1 else _reshaped(computation, value, shape.with_dims(viewed))
+    bounds = [SliceDim(0, size) for size in viewed]
+    bounds[at] = SliceDim(begin, end)
+    array = computation.add("slice", (array,), SliceAttributes(tuple(bounds)))
+    return array if cut.blocks == 1 else _reshaped(computation, array, piece_shape(shape, cut, end - begin))
+
+
+def _reshaped(computation: Computation, value: Instruction, shape: Shape) -> Instruction:
+    return computation.add("reshape", (value,), shape=shape)
 
 
 def joined(computation: Computation, pieces: Sequence[Instruction], cut: Cut) -> Instruction:
     """Emits the value of these pieces."""
     if cut.blocks == 1:
-        return computation.build("concatenate", *pieces, dimensions=(cut.dim,))
+        return computation.add("concatenate", pieces, ConcatenateAttributes((cut.dim,)))
     parts = [
-        computation.build("reshape", p, shape=p.shape.with_dims(_with_blocks(p.shape.dims, cut, cut.rows(p.shape))))
-        for p in pieces
+        _reshaped(computation, p, p.shape.with_dims(_with_blocks(p.shape.dims, cut, cut.rows(p.shape)))) for p in pieces
     ]
-    whole = computation.build("concatenate", *parts, dimensions=(cut.dim + 1,))
+    whole = computation.add("concatenate", parts, ConcatenateAttributes((cut.dim + 1,)))
     size = sum(p.shape.dims[cut.dim] for p in pieces)
     dims = pieces[0].shape.dims
     shape = pieces[0].shape.with_dims((*dims[: cut.dim], size, *dims[cut.dim + 1 :]))
-    return computation.build("reshape", whole, shape=shape)
+    return _reshaped(computation, whole, shape)
 
 
 def piece_shape(shape: Shape, cut: Cut, rows: int) -> Shape:

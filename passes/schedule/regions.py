@@ -145,9 +145,14 @@ class PieceEmitter:
     computation: Computation
     region: CutRegion
     made: dict[Instruction, list[Instruction]] = field(default_factory=dict[Instruction, "list[Instruction]"])
+    needed: dict[Instruction, Sequence[Cut | None]] = field(default_factory=dict[Instruction, "Sequence[Cut | None]"])
 
     def emit(self, sizes: Sequence[int], renumbered: Renumbered) -> dict[Instruction, Instruction]:
         """Emits pieces of these numbers of units. Returns the values of the exits."""
+        for i, cut in self.region.cuts.items():
+            needed = operand_cuts(i, cut)
+            assert needed is not None
+            self.needed[i] = needed
         begin = 0
         for size in sizes:
             self._piece(begin, begin + size, renumbered)
@@ -158,11 +163,9 @@ class PieceEmitter:
         new: dict[Instruction, Instruction] = {}
         entries: dict[tuple[Instruction, Cut], Instruction] = {}
         for i, cut in self.region.cuts.items():
-            needed = operand_cuts(i, cut)
-            assert needed is not None
             operands = [
                 new[o] if o in new else o if c is None else self._entry(entries, o, c, begin, end)
-                for o, c in zip(i.operands, needed, strict=True)
+                for o, c in zip(i.operands, self.needed[i], strict=True)
             ]
             shape = piece_shape(i.shape, cut, cut.rows(i.shape) * (end - begin) // self.region.units)
             attributes = renumbered(i, i.op.localize(i.call, [o.shape for o in operands], shape))

@@ -14,7 +14,7 @@ element; a scatter that does not say that its updates are unique stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -33,7 +33,7 @@ from ....ir.ops.shaping import Transpose, TransposeAttributes
 from ....ir.ops.slicing import DynamicSliceAttributes
 from ....ir.ops.structure import moved_constant
 from ....ir.types.shape import array
-from ...cleanup.loop_state import editable_loops, elements
+from ...cleanup.loop_state import editable_loops, elements_of
 from .base import Edits, Rewrite, RewriteProgram, adds_in_place, amount, only_user, writes_in_place
 from .loops import body_of
 
@@ -48,7 +48,8 @@ class AccumulateInPlace(Rewrite):
         changed = False
         for loop in editable_loops(program.module, computation):
             body = body_of(loop)
-            edits, found = Edits(body), [part for n in range(len(loop.shape.elements)) for part in _parts(loop, n)]
+            reads = elements_of(body.parameters[0])
+            edits, found = Edits(body), [part for n, read in reads.items() for part in _parts(loop, n, read)]
             for part in found:
                 part.emit(program, edits)
             if found:
@@ -122,12 +123,11 @@ class _Part:
         return part
 
 
-def _parts(loop: Instruction, number: int) -> Iterator[_Part]:
-    """Yields the additions of parts to an element of the state; none unless nothing else reads it on its way from the
-    state to the next one, and it is never -0.0.
+def _parts(loop: Instruction, number: int, read: Sequence[Instruction]) -> Iterator[_Part]:
+    """Yields the additions of parts to an element of the state, which is `read` by these; none unless nothing else
+    reads it on its way from the state to the next one, and it is never -0.0.
     """
     (start,), body = loop.operands, body_of(loop)
-    read = elements(body.parameters[0], number)
     shape = loop.shape.elements[number]
     is_plain = shape.is_array and not shape.is_dynamic and not shape.element.is_complex
     if len(read) != 1 or not is_plain or start.op.role is not Role.TUPLE:

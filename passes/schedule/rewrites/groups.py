@@ -82,6 +82,7 @@ def compact_groups(groups: Groups) -> ReplicaGroups:
     return IotaGroups(len(groups), len(groups[0]), dims, perm)
 
 
+@lru_cache(maxsize=256)
 def chained_groups(first: Groups, second: Groups, devices: int) -> Groups | None:
     """Returns the groups of one all-gather equivalent to two chained ones along one dimension. None if devices that
     would be in one group get the parts in different orders, or one twice.
