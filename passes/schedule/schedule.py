@@ -70,6 +70,7 @@ class Limits:
     lists: tuple[ListRule, ...] = RULES
     labelled: int = 100  # tensors of which layers suggest buckets; of more, limits of size do as well
     steps: int = 20_000  # segments simulated in all trials of a large computation
+    large: int = 2_000  # instructions of an entry from which on plans that promise little are left out
 
 
 @dataclass(frozen=True)
@@ -198,7 +199,7 @@ class _Choice:
         faster.
         """
         fits = plans.fits(limit, usual)
-        if self.is_thorough and self._lists_suffice(plans, (limit,) if fits else (limit, usual)):
+        if self._is_large and self._lists_suffice(plans, (limit,) if fits else (limit, usual)):
             return plans.old
         if fits and (best := self._best(plans, limit)).peak <= usual:
             return best
@@ -211,6 +212,11 @@ class _Choice:
             best, frugal = frugal, best
         plans.release(frugal.module, best)
         return best
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether trials take long, so that those that promise little are left out."""
+        return self.is_thorough and len(self.module.entry) >= self.limits.large
 
     def _lists_suffice(self, plans: Plans, limits: Sequence[float]) -> bool:
         """Whether a list schedule of the program is much faster than the plans for some limits will be, by their own
@@ -238,7 +244,8 @@ class _Choice:
         that takes more memory must be much faster.
         """
         usual = limit if self.memory else best.peak
-        least = (1 - self.limits.better) * best.seconds if best is plans.old else 0.0  # a longer message saves more
+        is_least = self._is_large and best is plans.old  # a longer message saves more
+        least = (1 - self.limits.better) * best.seconds if is_least else 0.0
         for is_saturated in (False, True):
             base = plans.saturated(limit, least) if is_saturated else best
             if base is None:

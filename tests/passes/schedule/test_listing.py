@@ -20,7 +20,7 @@ from hloom.passes.schedule.listing import RULES, ListRule, ListScheduler
 from hloom.passes.schedule.orders import dependences, depth_first, soon
 from hloom.passes.schedule.planning import Planning
 from hloom.passes.schedule.roles import roles_of
-from hloom.passes.schedule.schedule import ScheduleCollectives
+from hloom.passes.schedule.schedule import Limits, ScheduleCollectives
 from hloom.passes.schedule.search.best import best_schedule
 from hloom.passes.schedule.search.problem import Outcome
 from hloom.passes.schedule.write import Written
@@ -144,7 +144,7 @@ def test_random_programs_keep_their_bits(module: Module) -> None:
 def test_plans_that_list_schedules_beat_are_not_written(local: Module) -> None:
     module = clone_module(local)
     with calls(Written.__init__, keep=False) as made:
-        ScheduleCollectives().run(module, PassContext(machine=MACHINE))
+        ScheduleCollectives(limits=Limits(large=len(module.entry))).run(module, PassContext(machine=MACHINE))
     assert not made
     least = min(seconds(in_list_order(local, rule)) for rule in RULES)
     assert seconds(module) == pytest.approx(least)
