@@ -2,13 +2,15 @@
 
 Each is a chain of equal stages, long enough that what a run costs by itself is a small part. Shapes and ops vary, so
 that each kind of work prevails in some: ops on elements, functions, conversions, sums and extremes along short and long
-rows and across rows, moves, products of several sizes, convolutions, loops, and ops that numpy computes.
+rows and across rows, moves, products of several sizes, convolutions, loops, and ops that numpy computes. Some read
+arrays that caches no longer hold, or that have the same place in them, and some do other work beside (`native_cold`).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+
+from .native_cold import with_others
 
 _REDUCERS = """add {{ a = {t}[] parameter(0)
  b = {t}[] parameter(1)
@@ -174,9 +176,6 @@ _COLD = (
 )  # fmt: skip
 """Type, rows and columns of arrays, the number of those that an update reads, and how many updates there are."""
 
-_LARGE = (1024, 512)
-"""An array that takes twice the second cache, and is touched twice."""
-
 _PASSED = ((48, False), (40, True), (120, True))
 """Parameters that a program returns, as they are or turned."""
 
@@ -212,16 +211,16 @@ def native_programs() -> Iterator[str]:
         yield _updates(*updates)
     for weights in _WEIGHTS:
         yield _weights(*weights)
-        yield _with_large(_weights(*weights))
+        yield with_others(_weights(*weights))
     for cold in _COLD:
         yield _cold(*cold)
     for passed in _PASSED:
         yield _passed(*passed)
-        yield _with_large(_passed(*passed))
+        yield with_others(_passed(*passed))
     for windows in _WINDOWS:
         yield _windows(*windows)
     for windows in _WINDOWS[::3]:
-        yield _with_large(_windows(*windows))
+        yield with_others(_windows(*windows))
     for loops, kernels, by_python in ((_LOOPS, 1, False), (_MANY, 8, False), (_BY_PYTHON, 1, True)):
         for width, trips, stacks in loops:
             yield _loop(width, trips, stacks, kernels, by_python)
@@ -272,18 +271,6 @@ def _cold(element: str, rows: int, columns: int, reads: int, count: int) -> str:
         lines += [f"y{n}_{k} = {shape} add({f'y{n}_{k - 1}' if k > 1 else f'x{n}_0'}, x{n}_{k})"
                   for k in range(1, reads)]  # fmt: skip
     return _text([*lines, *_all([f"y{n}_{reads - 1}" for n in range(count)], shape)], element)
-
-
-def _with_large(text: str) -> str:
-    """Returns a program that also negates a large array, after which caches hold nothing of the code of Python."""
-    before, root = text.rsplit("ROOT ", 1)
-    name, shape = re.findall(r"^(\w+) = (\([^()]*\)|\S+) ", root)[0]
-    large = f"f32[{_LARGE[0]},{_LARGE[1]}]"
-    count = text.rsplit("ENTRY", 1)[1].count(" parameter(")
-    return f"""{before}{root[:-1]}large = {large} parameter({count})
-also = {large} negate(large)
-ROOT both = ({shape}, {large}) tuple({name}, also)
-}}"""
 
 
 def _weights(width: int, trips: int, count: int, kernels: int) -> str:

@@ -93,9 +93,11 @@ class Reuse:
 
     def _control(self, instruction: Instruction, given: list[_Key], trip: tuple[int, ...]) -> _Key:
         if instruction.op.role is not Role.LOOP:
-            called = instruction.called()[0]
-            own = given[-len(called.parameters) :] if called.parameters else []
-            return self._run(called, dict(zip(called.parameters, own, strict=True)), trip)
+            found: list[_Key] = []
+            for number, called in enumerate(instruction.called()):
+                own = given[number + 1 :] if instruction.op.role is Role.BRANCH else given
+                found.append(self._run(called, dict(zip(called.parameters, own, strict=False)), trip))
+            return found[0]
         state, loop = given[0], instruction.attributes_as(WhileAttributes)
         body, test = loop.body, loop.condition
         before, trips = self._slices, trips_of(instruction)

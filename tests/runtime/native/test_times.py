@@ -80,6 +80,19 @@ def test_a_loop_that_updates_its_state_is_machine_code_and_one_that_does_not_is_
     assert "loop" not in found
 
 
+def test_all_branches_are_counted_and_the_first_one_is_the_time() -> None:
+    text = """yes { a = f32[64,128] parameter(0)
+ ROOT r = f32[64,128] divide(a, a) }
+no { b = f32[64,128] parameter(0)
+ ROOT r = f32[64,128] negate(b) }
+ENTRY e { p = pred[] parameter(0)
+ x = f32[64,128] parameter(1)
+ y = f32[64,128] parameter(2)
+ ROOT r = f32[64,128] conditional(p, x, y), true_computation=yes, false_computation=no }"""
+    found = _counts(text)
+    assert (found["division"], found["table"], found["call"]) == (64 * 8, 1, 2)
+
+
 def test_accesses_that_share_a_place_of_the_first_cache_are_crowded() -> None:
     """Rows of 4096 bytes begin at one place, which holds twelve of the 64 that a row of the result reads."""
     text = """ENTRY e { x = f32[64,WIDTH] parameter(0)
