@@ -178,6 +178,11 @@ def _excess(lines: int, stride: int) -> float:
     return max(lines / places - 1, 0.0)
 
 
+def _lost(lines: int, stride: int, loops: Sequence[int]) -> float:
+    """Returns the share of lines, so many words apart, that a loop which does not move them finds no longer there."""
+    return min(_excess(lines, stride * _WORD), 1.0) if 0 in loops else 0.0
+
+
 def _width(node: Node) -> float:
     """Returns the share of 32 bits that a lane takes; at least half."""
     return 1.0 if node.lane is Lane.MASK else max(node.lane.bits / 32, 0.5)
@@ -241,9 +246,9 @@ def _multiply(stage: Multiply) -> Mapping[str, float]:
     if stage.method is Method.TILES:
         columns = -(-columns // LANES) * LANES
         panel = "panel" if stage.column.right == 1 else "panel_turned"
-        adds = any(not term.out for term in stage.loops)
-        excess = min(_excess(rows, stage.row.out * _WORD), 1) if adds else 0
-        crowded = 2 * rows * columns // LANES * excess  # read and written
+        lines = columns // LANES
+        crowded = 2 * rows * lines * _lost(rows, stage.row.out, [term.out for term in stage.loops])  # read and written
+        crowded += inner * lines * _lost(inner, stage.inner.right, [term.right for term in stage.loops])
         return {"tile": 1, "tile_multiply": rows * columns * inner, panel: inner * columns,
                 "tile_element": rows * (inner + columns), "crowded": crowded}  # fmt: skip
     if stage.method is Method.BLAS:
