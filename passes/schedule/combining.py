@@ -38,6 +38,7 @@ from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.types.shape import Shape, tuple_shape
 
 CAUSE = "hloom.cause"
+PART = "hloom.part"  # of the batch, that a collective serves: combined ones would wait for other parts
 _CAUSES = 2  # named of a bucket's members
 _ALONG = (AllGather, ReduceScatter, AllToAll)  # work along one dimension
 _COMBINABLE = (*_ALONG, AllReduce, CollectivePermute)
@@ -75,8 +76,9 @@ def _exchanges_all(instruction: Instruction) -> bool:
 
 
 def key_of(instruction: Instruction, form: CombinedForm) -> Hashable:
-    """Returns the key that collectives must share to be combined: kind, groups, reducer, and the factor by which the
-    array grows; in the flat form the element type, too. One that cannot be combined has a key of its own.
+    """Returns the key that collectives must share to be combined: kind, groups, reducer, part of the batch, and the
+    factor by which the array grows; in the flat form the element type, too. One that cannot be combined has a key of
+    its own.
     """
     if not is_combinable(instruction):
         return instruction
@@ -87,7 +89,8 @@ def key_of(instruction: Instruction, form: CombinedForm) -> Hashable:
     # Groups `{}` leave the size of a group to the shapes.
     scale = instruction.shape.num_elements / instruction.operands[0].shape.num_elements
     packed = form_of(instruction, form) is CombinedForm.FLAT
-    return (type(instruction.op), common, attributes.channel_id is None, scale,
+    part = instruction.frontend_attributes.get(PART)
+    return (type(instruction.op), common, attributes.channel_id is None, scale, part,
             instruction.shape.element if packed else None, _is_plain(instruction) if packed else None)  # fmt: skip
 
 

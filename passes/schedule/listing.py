@@ -28,6 +28,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.host_memory import runs_apart
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
+from .combining import PART
 from .orders import Emission, Order, dependences
 from .roles import is_anchored
 
@@ -35,16 +36,20 @@ from .roles import is_anchored
 @dataclass(frozen=True, slots=True)
 class ListRule:
     """The bytes to gather `ahead` of their first readers; the `patience` with the operands of more urgent instructions;
-    and whether instructions are urgent in the order of the text, in place of that of their paths to the end.
+    and whether instructions are urgent in the order of the text, in place of that of their paths to the end, or as they
+    are needed for one part of the batch after the other (`by_part`).
     """
 
     ahead: float = math.inf
     patience: float = 0.0
     by_text: bool = False
+    by_part: bool = False
 
 
-RULES = (ListRule(ahead=0.0), ListRule(), ListRule(patience=0.5), ListRule(by_text=True))
-"""Rules to try: which of them is best depends on the program."""
+RULES = (ListRule(ahead=0.0), ListRule(), ListRule(patience=0.5), ListRule(by_text=True), ListRule(by_part=True))
+"""Rules to try: which of them is best depends on the program. Where equal parts have equal paths, all come to their
+collectives at the same time; one part that is always first has the others to wait beneath.
+"""
 
 
 @brief
@@ -73,13 +78,23 @@ class ListScheduler:
         self.needs = dependences(self.instructions)
         self.emission = Emission(self.instructions, self.needs)
         self.jobs = self._jobs(frozenset(gathers))
+        self.has_parts = any(PART in i.frontend_attributes for i in self.instructions if i.op.is_collective)
 
     def order(self, rule: ListRule) -> Order:
         """Returns the order by a rule."""
+        urgent = self._by_part() if rule.by_part and self.has_parts else None
+        run = _Run(self.jobs, rule, urgent)
         self.emission.begin()
-        self.emission.emit([self.jobs[n].instruction for n in _Run(self.jobs, rule).order()])
+        self.emission.emit([self.jobs[n].instruction for n in run.order()])
         self.emission.emit(self.instructions)
         return self.emission.order
+
+    def _by_part(self) -> list[int]:
+        """Returns the numbers of the jobs as the operands of the root need them, one operand after the other."""
+        self.emission.begin()
+        self.emission.emit([self.instructions[-1], *self.instructions])
+        number = {job.instruction: n for n, job in enumerate(self.jobs)}
+        return [number[i] for i in self.emission.order if i in number]
 
     def _jobs(self, gathers: Collection[Instruction]) -> list[_Job]:
         """Returns the jobs in order, with their dependences through instructions that take no time."""
@@ -124,10 +139,10 @@ class _Run:
     per kind: `computes`, and `starts` by engines. Heaps hold the places of jobs among all by urgency.
     """
 
-    def __init__(self, jobs: Sequence[_Job], rule: ListRule) -> None:
+    def __init__(self, jobs: Sequence[_Job], rule: ListRule, urgent: list[int] | None) -> None:
         self.rule, self.jobs = rule, jobs
         numbers = range(len(jobs))
-        self.urgent = list(numbers) if rule.by_text else sorted(numbers, key=lambda n: -jobs[n].path)
+        self.urgent = urgent or (list(numbers) if rule.by_text else sorted(numbers, key=lambda n: -jobs[n].path))
         self.place = sorted(numbers, key=self.urgent.__getitem__)
         self.now, self.gathered = 0.0, 0
         self.free: dict[str, float] = {}

@@ -364,7 +364,8 @@ def _list_schedules(
     given = [list(c) for c in busy]
     schedulers = [ListScheduler(c, clock, roles_of(c, clock).gathers) for c in busy]
     found: list[tuple[float, list[Order]]] = []
-    for rule in rules:
+    has_parts = any(scheduler.has_parts for scheduler in schedulers)
+    for rule in (r for r in rules if has_parts or not r.by_part):
         orders = [scheduler.order(rule) for scheduler in schedulers]
         set_orders(busy, orders)
         found.append((timeline_seconds(module, clock, base.steps), orders))

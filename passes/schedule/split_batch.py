@@ -6,7 +6,8 @@
 
 The order of the text takes a step of one part after that of the other, so that each part's collectives run beside the
 products of the other one; the list scheduler does better still. DeepSeek's DualPipe and Domino (Wang et al., 2024) do
-this by hand. Unlike `in-pieces` it joins nothing before the end of the step, if ops allow that.
+this by hand. Unlike `in-pieces` it joins nothing before the end of the step, if ops allow that. Collectives name their
+part, and those of several parts are not combined.
 
 The batch is the dimension of an input along which most of the products can be computed in pieces (`batch_cuts`). What
 combines rows, such as gradients of weights, is added up; what needs all rows at once, such as a normalization over the
@@ -33,6 +34,7 @@ from ...ir.types.shape import Shape, tuple_shape
 from ..annotating.sharded_optimizer import new_values
 from ..cleanup.loop_state import editable_loops, element, elements
 from .batch_cuts import BatchCuts, LoopCuts, cut_along, products
+from .combining import PART
 from .cuts import Cut, joined, operand_cuts, piece_shape, sliced
 from .rewrites.base import Edits, Rewrite, RewriteProgram, adds_in_place
 from .rewrites.loops import renumber
@@ -149,7 +151,10 @@ class _Divider:
         needed = operand_cuts(i, cut)
         assert needed is not None
         parts = [self._operand(o, c) for o, c in zip(i.operands, needed, strict=True)]
-        return [self._piece(i, [p[n] for p in parts], self._shape(i, cut, n)) for n in range(len(self.ends) - 1)]
+        made = [self._piece(i, [p[n] for p in parts], self._shape(i, cut, n)) for n in range(len(self.ends) - 1)]
+        for n, one in enumerate(made if i.op.is_collective else ()):
+            one.frontend_attributes = {**one.frontend_attributes, PART: str(n)}
+        return made
 
     def _shape(self, i: Instruction, cut: Cut, number: int) -> Shape:
         begin, end = self.ends[number : number + 2]

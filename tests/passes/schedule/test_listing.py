@@ -13,7 +13,7 @@ from hloom.cost.presets import parse_machine
 from hloom.cost.seconds import Clock
 from hloom.cost.timeline import timeline, timeline_seconds
 from hloom.ir.graph.module import Module, clone_module
-from hloom.passes.base import PassContext
+from hloom.passes.base import PassContext, run_pass
 from hloom.passes.schedule.bound import program_bound
 from hloom.passes.schedule.extract import Extract
 from hloom.passes.schedule.listing import RULES, ListRule, ListScheduler
@@ -169,6 +169,56 @@ def test_a_step_keeps_its_bits_and_is_proved(local: Module) -> None:
     assert all(a.any() for a in found)
     assert all(a.tobytes() == b.tobytes() for a, b in zip(found, simulate(local, inputs), strict=True))
     assert prove(whole, module).is_equal
+
+
+def two_parts(layers: int = 3, products: int = 6) -> Module:
+    """Returns equal steps of two parts: per layer some products, an exchange, a small product, and an exchange."""
+    lines = ["  w = f32[256,256] parameter(0)", "  v = f32[256,32] parameter(1)"]
+    last = [f"x{part}" for part in range(2)]
+    lines += [f"  {x} = f32[256,256] parameter({number})" for number, x in enumerate(last, 2)]
+
+    def add(part: int, shape: str, op: str) -> None:
+        last[part] = f"v{len(lines)}"
+        lines.append(f"  {last[part]} = {shape} {op}")
+
+    def product(part: int, weights: str, shape: str, contracted: int) -> None:
+        add(part, shape, f"dot({last[part]}, {weights}), lhs_contracting_dims={{1}}, "
+                         f"rhs_contracting_dims={{{contracted}}}")  # fmt: skip
+
+    def exchange(part: int, shape: str) -> None:
+        add(part, shape, f"all-to-all({last[part]}), channel_id={len(lines)}, replica_groups={{{{0,1,2,3}}}}, "
+                         f'dimensions={{0}}, frontend_attributes={{hloom.part="{part}"}}')  # fmt: skip
+
+    for _ in range(layers):
+        for _ in range(products):
+            for part in range(2):
+                product(part, "w", "f32[256,256]", 0)
+        for part in range(2):
+            exchange(part, "f32[256,256]")
+        for part in range(2):
+            product(part, "v", "f32[256,32]", 0)
+            product(part, "v", "f32[256,256]", 1)
+            exchange(part, "f32[256,256]")
+    lines.append(f"  ROOT r = (f32[256,256], f32[256,256]) tuple({last[0]}, {last[1]})")
+    header = 'HloModule m, num_partitions=4, frontend_attributes={hloom.stage="local"}'
+    return hloom.parse("\n".join([header, "ENTRY e {", *lines, "}"]))
+
+
+def test_one_part_first() -> None:
+    """Equal parts that take turns come to their exchanges together; where one is first, the other is computed beneath.
+    Exchanges of different parts are not combined.
+    """
+    machine = hloom.parse_machine("work=f32:1T;memory=1PB", "1us/4GB")
+    module = two_parts()
+    scheduler = ListScheduler(module.entry, clock := Clock.of(module, machine), [])
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for rule in RULES:
+        module.entry.reorder(scheduler.order(rule))
+        times[rule.by_part].append(timeline_seconds(module, clock))
+    assert min(times[True]) < 0.92 * min(times[False])
+    run_pass(ScheduleCollectives(), new := two_parts(), PassContext(machine=machine))
+    assert timeline_seconds(new, Clock.of(new, machine)) == pytest.approx(min(times[True]))
+    assert sum(i.op.is_collective for i in new.entry) == 12
 
 
 EFFECTS = """HloModule m
