@@ -8,7 +8,8 @@
 Needs JAX, but for `exact`. Programs come from shapes alone; nothing runs.
 
 `exposed`: Llama 3.1 405B on 512 GPUs with one and with four sequences for each of 64 ranks, and mixtures of 64 experts
-on 64 devices. `orders`: three layers, each with its weights divided by data and its products by model, written out, on
+on 64 devices: `waited` is the share of all-to-alls for which computation waits or is slower, `alone` that in which it
+stands still. `orders`: three layers, each with its weights divided by data and its products by model, written out, on
 64 devices, in ten sizes. Half of the random orders are near that of the text, half near that of the schedule, by 3 to
 all instructions. `memory`: the least peak that `--memory` reaches, and the least within 15 % more time, as shares of
 the peak and the time without a limit. `held` is the share that no program with these ops goes below: its arguments and
@@ -63,41 +64,47 @@ SHARES = (0.6, 0.75)  # of the peak, to try beside the least
 LINKS = {64: (150e-6, 298e9), 256: (564e-6, 295e9)}  # of `schedule.py`
 
 
-def exposing() -> dict[str, tuple[str, Callable[[], Any]]]:
-    """Returns machines and makers of programs by name."""
+def exposing() -> dict[str, tuple[str, Callable[[], Any], int]]:
+    """Returns machines, makers of programs, and parts of the batch by name."""
     from models import dense, experts
 
     axes, table = {"data": 64, "model": 8}, dense.FSDP_SEQUENCE
     attention = dense.Transformer(layers=28, width=2048, hidden=1408, heads=16, head=128, vocabulary=102400, batch=128,
                                   sequence=4096, positions="rotary", gated=False, remat=True)  # fmt: skip
     deepseek = experts.Experts(attention, 64, groups=64, capacity=256)  # sizes of DeepSeekMoE 16B, two experts a token
+    of_sequences = replace(deepseek, groups=128, capacity=128)  # so that the two of a device are independent
     return {
-        "405B, one sequence": ("h100", lambda: dense.dense(dense.LLAMA_405B, axes, table)),
-        "405B, four sequences": ("h100", lambda: dense.dense(replace(dense.LLAMA_405B, batch=256), axes, table)),
-        "64 experts, GShard": ("h100", lambda: experts.experts(experts.gshard(64, 12), {"data": 64})),
-        "64 experts, DeepSeek": ("h100", lambda: experts.experts(deepseek, {"data": 64})),
-        "64 experts, GShard, v5p": ("tpu-v5p", lambda: experts.experts(experts.gshard(64, 12), {"data": 64})),
-        "64 experts, DeepSeek, v5p": ("tpu-v5p", lambda: experts.experts(deepseek, {"data": 64})),
+        "405B, one sequence": ("h100", lambda: dense.dense(dense.LLAMA_405B, axes, table), 0),
+        "405B, four sequences": ("h100", lambda: dense.dense(replace(dense.LLAMA_405B, batch=256), axes, table), 0),
+        "64 experts, GShard": ("h100", lambda: experts.experts(experts.gshard(64, 12), {"data": 64}), 0),
+        "64 experts, DeepSeek": ("h100", lambda: experts.experts(deepseek, {"data": 64}), 0),
+        ".. by sequence": ("h100", lambda: experts.experts(of_sequences, {"data": 64}), 0),
+        ".. in two parts": ("h100", lambda: experts.experts(of_sequences, {"data": 64}), 2),
+        "64 experts, GShard, v5p": ("tpu-v5p", lambda: experts.experts(experts.gshard(64, 12), {"data": 64}), 0),
+        "64 experts, DeepSeek, v5p": ("tpu-v5p", lambda: experts.experts(deepseek, {"data": 64}), 0),
+        ".. by sequence, v5p": ("tpu-v5p", lambda: experts.experts(of_sequences, {"data": 64}), 0),
+        ".. in two parts, v5p": ("tpu-v5p", lambda: experts.experts(of_sequences, {"data": 64}), 2),
     }
 
 
 def exposed(names: list[str]) -> None:
     """Prints the share of each step that waits for collectives, in its order and scheduled, and of its all-to-alls."""
-    print(f"{'':<26} {'before':>16} {'scheduled':>16} {'all-to-alls':>12} {'waited':>7} {'took':>7}")
-    for name, (text, program) in exposing().items():
+    print(f"{'':<26} {'before':>16} {'scheduled':>16} {'all-to-alls':>12} {'waited':>7} {'alone':>6} {'took':>7}")
+    for name, (text, program, parts) in exposing().items():
         if names and not any(n in name for n in names):
             continue
         machine, start = hloom.parse_machine(text), time.process_time()
         module = partition(program().module, context := PassContext(machine=machine))
         old = timeline(module, machine)
-        new = timeline(schedule(module, context, MEMORY), machine)
+        new = timeline(schedule(module, context, MEMORY, split=parts), machine)
         exchanges = [e for e in new.collectives if kind_of(e.instruction) == "all-to-all"]
         total = sum(e.seconds * e.trips for e in exchanges)
         waited = sum(min(e.waited, e.seconds) * e.trips for e in exchanges)
+        alone = (waited - (1 - machine.overlap) * total) / machine.overlap  # while nothing computes
         print(f"{name:<26} {1e3 * old.seconds:>7,.1f} ms {old.exposed / old.seconds:>5.1%} "
               f"{1e3 * new.seconds:>7,.1f} ms {new.exposed / new.seconds:>5.1%} {1e3 * total:>9,.1f} ms "
-              f"{f'{waited / total:.1%}' if total else '-':>7} {time.process_time() - start:>5.0f} s",
-              flush=True)  # fmt: skip
+              f"{f'{waited / total:.1%}' if total else '-':>7} {f'{alone / total:.1%}' if total else '-':>6} "
+              f"{time.process_time() - start:>5.0f} s", flush=True)  # fmt: skip
 
 
 def orders(names: list[str], count: int) -> None:
