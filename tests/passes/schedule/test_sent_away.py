@@ -9,6 +9,7 @@ from typing import Literal
 import hloom
 import numpy as np
 import pytest
+from hloom.cost.machine import Cluster
 from hloom.cost.memory import live_memory
 from hloom.cost.presets import PRESETS
 from hloom.cost.seconds import Clock
@@ -23,6 +24,7 @@ from hloom.passes.schedule.sent_away import HostLink, leaves_of
 from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
 from support.layered_programs import Model
+from support.xla_runner import compile_text
 
 UNLINKED = PRESETS["cpu-cluster"]
 FAST, SLOW = (replace(UNLINKED, host_bytes=rate) for rate in (3e9, 1e6))
@@ -35,10 +37,10 @@ def programs(model: Model) -> tuple[Module, Module]:
     return whole, hloom.partition(clone_module(whole)).module
 
 
-def lower(local: Module, share: float, offload: bool = True) -> Module:
+def lower(local: Module, share: float, offload: bool = True, machine: Cluster = FAST) -> Module:
     """The program of a device in this share of its peak, or in as little as is reached."""
     new = clone_module(local)
-    rematerialize(new, Clock.of(new, FAST), share * live_memory(local).peak, offload=offload)
+    rematerialize(new, Clock.of(new, machine), share * live_memory(local).peak, offload=offload)
     check(new)
     return hloom.parse(new.to_text())
 
@@ -107,6 +109,40 @@ def test_random_models(seed: int) -> None:
     assert live_memory(new).peak <= live_memory(local).peak
     same(whole, new, local, "reference")
     assert hloom.prove(whole, new).is_equal
+
+
+KEPT = """HloModule m, num_partitions=2, frontend_attributes={{hloom.stage="local"}}
+ENTRY e {{
+  x = {0}[64,64] parameter(0)
+  w = f32[64,64] parameter(1)
+  early = {0}[64,64] {1}(x, x)
+  t = f32[64,64] dot(w, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  most = f32[64,256] concatenate(t, t, w, w), dimensions={{1}}
+  d = f32[64,64] dot(most, most), lhs_contracting_dims={{1}}, rhs_contracting_dims={{1}}
+  beneath = f32[64,64] tanh(d)
+  late = {0}[64,64] {1}(early, x)
+  ROOT r = (f32[64,64], {0}[64,64]) tuple(beneath, late)
+}}"""
+
+
+@pytest.mark.parametrize(("element", "op"), [("bf16", "add"), ("pred", "or"), ("c64", "add"), ("s4", "add")])
+def test_arrays_of_any_type(element: str, op: str) -> None:
+    local = hloom.parse(KEPT.format(element, op))
+    new = lower(local, 0.0, machine=replace(UNLINKED, host_bytes=1e12))
+    assert moves_to_host(new) == 1
+    same(local, new, local, "reference")
+
+
+@pytest.mark.slow
+def test_xla_compiles_and_runs_it() -> None:
+    """XLA for CPUs has one memory, and drops the moves."""
+    whole, local = programs(replace(LAYERS, batch=64, data=1))
+    new = lower(local, 0.5)
+    assert moves_to_host(new) > 0
+    inputs = [np.asarray(i) for i in inputs_for_module(whole)]
+    results = compile_text(new.to_text()).run([inputs])[0]
+    for ours, theirs in zip(hloom.evaluate(whole, inputs), results, strict=True):
+        np.testing.assert_allclose(np.asarray(ours), theirs, rtol=1e-3, atol=1e-3)
 
 
 def test_one_direction_of_a_link() -> None:
