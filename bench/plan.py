@@ -143,9 +143,10 @@ def llama(model: dense.Transformer, mesh: Mapping[str, int]) -> tuple[hloom.Modu
 def decoding(mesh: Mapping[str, int]) -> tuple[hloom.Module, Programs]:
     """Returns sixteen words of Llama 70B, by heads and by context."""
     model, count = replace(dense.LLAMA_70B, positions=""), math.prod(mesh.values())
+    every = {"data": count} if model.batch % count == 0 else mesh  # else only the first axis divides the batch
     tables = {
         "heads": (decode.HEADS, mesh), "all heads": (decode.HEADS, {"data": 1, "model": count}),
-        "fsdp": ({**dense.FSDP, "B": ("data",), "BSND": ("data",)}, {"data": count}),
+        "fsdp": ({**dense.FSDP, "B": ("data",), "BSND": ("data",)}, every),
         "context": (decode.CONTEXT, {"data": count}),
     }  # fmt: skip
     tables = {n: t for n, t in tables.items() if n != "all heads" or not 8 % count}
