@@ -24,6 +24,7 @@ from typing import Any
 
 import hloom
 from hloom.cost.presets import PRESETS
+from hloom.ir.graph.module import clone_module
 from hloom.passes.base import PassContext
 from hloom.passes.planning.judge import judge
 from hloom.passes.schedule.does_not_fit import DoesNotFit
@@ -120,9 +121,17 @@ def paper(make: Callable[[], Any]) -> tuple[hloom.Module, Programs]:
 
 
 def models(made: Mapping[str, Callable[[], Any]]) -> tuple[hloom.Module, Programs]:
-    """Returns a model without annotations, and with each of its hand-made shardings, on meshes of their own."""
-    programs = {name: make().module for name, make in made.items()}
-    plain = next(iter(made.values()))().module
+    """Returns a model without annotations, and with each of its hand-made shardings, on meshes of their own. Those that
+    divide a value unevenly are left out, as JAX refuses them.
+    """
+    programs: Programs = {}
+    for name, make in made.items():
+        try:
+            programs[name] = make().module
+        except ValueError as error:
+            if "evenly" not in str(error):
+                raise
+    plain = clone_module(next(iter(programs.values())))
     hloom.strip_annotations(plain)
     return plain, programs
 
@@ -130,8 +139,8 @@ def models(made: Mapping[str, Callable[[], Any]]) -> tuple[hloom.Module, Program
 def llama(model: dense.Transformer, mesh: Mapping[str, int]) -> tuple[hloom.Module, Programs]:
     """Returns a training step of a dense model."""
     every = {"data": math.prod(mesh.values())}
-    if model.batch % every["data"]:
-        every = dict(mesh)  # only the first axis divides the batch
+    if model.batch % every["data"] or model.vocabulary % every["data"]:
+        every = dict(mesh)  # only the first axis divides both
     tables = {
         "fsdp": (dense.FSDP, every), "fsdp x tensor": (dense.FSDP_TENSOR, mesh), "data": (dense.ACTIVATIONS, every),
         "tensor": (dense.MEGATRON, mesh), "tensor, sequence": (dense.SEQUENCE, mesh),
