@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from ..brief import brief
 from ..graph.attributes import ParameterAttributes
 from ..graph.clone import clone_computation, clone_instruction
 from ..graph.computation import Computation
@@ -27,6 +28,7 @@ from .layers import Layers, find_layers
 T = TypeVar("T")
 
 
+@brief
 @dataclass(frozen=True)
 class ShortProgram:
     """A program with fewer layers. `copies` maps the instructions that stay to their copies, without the root, and

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...ir.analysis.fewer_layers import ShortProgram, equal_layers, without_layers
+from ...ir.brief import brief
 from ...ir.graph.module import Module
 from ..schedule.sizes import sized
 from .judge import Judged
@@ -22,6 +23,7 @@ _LEAST = 12  # equal layers from which on two short programs take less time than
 _FULL = 0.9  # share of the limit from which on the whole is judged
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class ShortPrograms:
     """The short programs of one with so many equal `layers`. Judging the whole takes about `scale` times as long as
