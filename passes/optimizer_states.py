@@ -17,7 +17,7 @@ from ..ir.graph.module import Module
 from ..ir.sharding.sharding import Sharding
 from .base import PassContext
 from .schedule.does_not_fit import DoesNotFit
-from .schedule.schedule import recorded_forecast
+from .schedule.recorded import recorded_forecast
 from .schedule.sizes import sized, timed
 
 _Step = Callable[[Module, PassContext], Module]  # works in place, and returns the module

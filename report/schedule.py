@@ -25,11 +25,9 @@ from ..ir.graph.stack_frames import source_line
 from ..ir.in_notebooks import InNotebooks
 from ..ir.sharding.mesh import Mesh
 from ..passes.schedule.bound import Bound
+from ..passes.schedule.recorded import recorded_bound
 from .collectives import numberless
 from .columns import columns
-
-BOUND = "hloom.schedule.bound"
-"""The attribute of a scheduled module that holds the least seconds of any schedule."""
 
 _HEAD = ("collective", "state", "delays", "bytes", "cause", "groups", "runs", "start", "done", "used", "source")
 _RIGHT = (False, False, True, True, False, False, True, True, True, True, False)
@@ -103,7 +101,7 @@ def schedule_of(
     rows = tuple(
         _scheduled(events, Execution(events[0].instruction, 1, True), devices, mesh) for events in found.values()
     )
-    bound = _number(str(module.frontend_attributes.get(BOUND, "")))
+    bound = recorded_bound(module)
     gap = max(line.seconds / bound - 1, 0.0) if bound else None  # the attribute is rounded
     return Schedule(machine_name(machine), line.seconds, line.compute, line.communication, line.exposed, bound, gap,
                     memory.peak, memory.at, rows, line, memory)  # fmt: skip
@@ -118,13 +116,6 @@ def live_bytes(found: Schedule) -> Iterator[tuple[float, int]]:
         if moment.bytes != before:
             before = moment.bytes
             yield now, before
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text.strip('"'))
-    except ValueError:
-        return None
 
 
 def _scheduled(events: Sequence[Event], run: Execution, devices: int, mesh: Mesh | None) -> Scheduled:

@@ -18,12 +18,14 @@ from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, run_pass
 from .does_not_fit import DoesNotFit
 from .in_pieces import InPieces
+from .recorded import recorded_forecast
 from .rewrites.carry_reduce_scatters import CarryReduceScatters
 from .rewrites.hierarchical import HierarchicalCollectives
 from .rewrites.prefetch_gathers import PrefetchGathers
 from .rewrites.sink_all_reduces import SinkAllReduces
-from .schedule import ScheduleCollectives, recorded_forecast
+from .schedule import ScheduleCollectives
 from .sizes import timed
+from .start_earlier import StartEarlier
 
 REWRITES: tuple[tuple[Pass, ...], ...] = (
     (SinkAllReduces(),),
@@ -39,8 +41,8 @@ REWRITES: tuple[tuple[Pass, ...], ...] = (
 class Fastest(Pass):
     """Schedules a program by `final`, as it is, after each of the `rewrites` of loops, after computing in `pieces`, and
     after both; keeps the fastest result. If it is faster with collectives by `levels` of links, all of these have them.
-    With a pass that divides the `batch`, all of these are tried of the divided program, too. From the moment `until` on
-    (of `time.monotonic`) no further one is scheduled.
+    With a pass that divides the `batch`, all of these are tried of the divided program, too. The collectives of the
+    result then start `earlier`. From the moment `until` on (of `time.monotonic`) no further one is scheduled.
 
     Raises the CompileError of `final` if no result fits into memory, of the one that needs least.
     """
@@ -52,6 +54,7 @@ class Fastest(Pass):
     pieces: InPieces | None = field(default_factory=InPieces)
     levels: Pass | None = field(default_factory=HierarchicalCollectives)
     batch: Pass | None = None
+    earlier: StartEarlier | None = field(default_factory=StartEarlier)
     until: float = math.inf
     final: ScheduleCollectives = field(default_factory=ScheduleCollectives)
 
@@ -60,7 +63,8 @@ class Fastest(Pass):
         if self.batch is not None:
             tries = self._divided(self.batch, tries, module, context)
         if not tries:
-            return run_pass(self.final, module, replace(context, records=[]))
+            changed = run_pass(self.final, module, replace(context, records=[]))
+            return self._with_earlier_starts(module, context) or changed
         best = min(tries, key=lambda t: t.rank)
         if not self.final.memory:  # unasked, nothing takes more memory for next to nothing
             near = [t for t in tries if t.seconds * self.final.limits.worth < best.seconds]
@@ -76,7 +80,13 @@ class Fastest(Pass):
             if one is not best:
                 one.module.release()
         module.take(best.module)
+        self._with_earlier_starts(module, context)
         return True
+
+    def _with_earlier_starts(self, module: Module, context: PassContext) -> bool:
+        if self.earlier is None or time.monotonic() >= self.until:
+            return False
+        return run_pass(replace(self.earlier, memory=self.final.memory), module, replace(context, records=[]))
 
     def _tries(self, module: Module, context: PassContext) -> list[_Try]:
         """Returns the program as it is and all alternatives, scheduled; none if there is no alternative."""

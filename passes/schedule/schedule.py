@@ -40,6 +40,7 @@ from .on_host import moves_to_host, spread_moves
 from .orders import Order, set_orders
 from .planning import Candidate, Planning, forecast
 from .plans import Plans
+from .recorded import is_recorded, record
 from .rematerialize import done, rematerialize
 from .roles import roles_of
 from .search.arrange import arrange
@@ -49,7 +50,6 @@ from .search.problem import Outcome
 from .sent_away import spread_leaves
 from .sizes import Bytes, sized, timed
 
-ATTRIBUTE = "hloom.schedule"
 _NO_LIMIT = Bytes()
 _SHARES = 16  # the budget over what each search has when the budget of all is used up
 _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
@@ -166,7 +166,7 @@ class _Choice:
         if not is_hard:
             limit = old.peak * self.limits.most
         self.module.is_scheduled = True
-        if old.peak <= limit and _recorded(self.module) == _figures(old):
+        if old.peak <= limit and is_recorded(self.module, old.seconds, old.peak):
             self.context.diagnostics.remark(f"{self.name}: the program is scheduled for this machine already")
             return False
         plans, best = Plans(self.planning, old), old
@@ -329,8 +329,7 @@ class _Choice:
                     break  # without the host it would be the same
 
     def _record(self, old: Candidate, new: Candidate, bound: float) -> None:
-        record = {**_figures(new), f"{ATTRIBUTE}.bound": f"{bound:.6g}"}
-        self.module.frontend_attributes = {**self.module.frontend_attributes, **record}
+        record(self.module, new.seconds, new.peak, bound)
         done = new.done or "the order of the program stays"
         if new.buckets:
             combined = len(new.buckets) < sum(new.buckets)
@@ -377,21 +376,3 @@ def _list_schedules(
                 yield replace(base, seconds=seconds, peak=peak_memory(module, kernels), done=done)
     finally:
         set_orders(busy, given)
-
-
-def _figures(state: Candidate) -> dict[str, str]:
-    """Returns the forecast of a program as the module records it."""
-    return {f"{ATTRIBUTE}.seconds": f"{state.seconds:.6g}", f"{ATTRIBUTE}.peak": str(state.peak)}
-
-
-def _recorded(module: Module) -> dict[str, str]:
-    """Returns the forecast that a module records of itself, if it has been scheduled."""
-    names = (f"{ATTRIBUTE}.seconds", f"{ATTRIBUTE}.peak")
-    attributes = module.frontend_attributes
-    return {name: str(attributes[name]).strip('"') for name in names if name in attributes}
-
-
-def recorded_forecast(module: Module) -> tuple[float, int]:
-    """Returns the seconds and the memory peak that a scheduled module records of itself."""
-    seconds, peak = _recorded(module).values()
-    return float(seconds), int(peak)

@@ -7,7 +7,7 @@ from hloom.cost.presets import parse_machine
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.passes.schedule.fastest import Fastest
-from hloom.passes.schedule.schedule import recorded_forecast
+from hloom.passes.schedule.recorded import recorded_forecast
 from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.simulator import simulate

@@ -22,8 +22,9 @@ from hloom.passes.schedule.listing import RULES, ListScheduler
 from hloom.passes.schedule.orders import Emission, Order, depth_first, soon
 from hloom.passes.schedule.planning import Planning, forecast
 from hloom.passes.schedule.plans import Plans
+from hloom.passes.schedule.recorded import recorded_forecast
 from hloom.passes.schedule.roles import roles_of
-from hloom.passes.schedule.schedule import Limits, ScheduleCollectives, recorded_forecast
+from hloom.passes.schedule.schedule import Limits, ScheduleCollectives
 from hloom.passes.schedule.search.arrange import arrange
 from hloom.passes.schedule.search.heuristics import per_tensor, saturated
 from hloom.passes.schedule.search.problem import ActionKind, Outcome

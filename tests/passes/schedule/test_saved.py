@@ -12,9 +12,9 @@ from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.tools.verifier import check
 from hloom.passes.base import PassContext
 from hloom.passes.schedule.bound import program_bound
+from hloom.passes.schedule.recorded import recorded_forecast
 from hloom.passes.schedule.rematerialize import rematerialize
 from hloom.passes.schedule.saved import free_saved
-from hloom.passes.schedule.schedule import recorded_forecast
 from hloom.passes.scheduling import schedule
 from hloom.runtime import evaluate
 from hloom.runtime.inputs.inputs import inputs_for_module
