@@ -15,7 +15,6 @@ import numpy as np
 
 from ..base import PassContext
 from .descent import prices_of
-from .judge import Judged, judge
 from .model import Choice
 from .on_mesh import MeshPlan, PlanCandidate
 from .times import Rows
@@ -38,7 +37,7 @@ def near(
     if best is None or best.choice is None:
         return
     known = {_key(c.choice) for c in own if c.choice is not None}
-    choice, judged = best.choice, _quick(on, best.choice, context, limit)
+    choice, judged = best.choice, on.quick(best.choice, context, limit)
     queue, left = list(_neighbours(on, choice)), _MOST
     while queue and left and time.monotonic() + longest < half:
         other = queue.pop(0)
@@ -46,15 +45,11 @@ def near(
             continue
         known.add(_key(other))
         left -= 1
-        found = _quick(on, other, context, limit)
+        found = on.quick(other, context, limit)
         if found.rank < judged.rank and found.seconds < judged.seconds * (1 - _GAIN):
             choice, judged, queue = other, found, list(_neighbours(on, other))
     if choice is not best.choice and time.monotonic() + longest < deadline:
         yield on.candidate(f"near {best.name}", choice, context, limit, until=deadline)
-
-
-def _quick(on: MeshPlan, choice: Choice, context: PassContext, limit: int) -> Judged:
-    return judge(on.annotated(choice), context, on.mesh.size, limit, is_quick=True)
 
 
 def _key(choice: Choice) -> tuple[int, ...]:

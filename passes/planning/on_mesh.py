@@ -110,6 +110,12 @@ class MeshPlan:
         """Returns the program, or a `short` one for it, with a choice as annotations."""
         return annotated(self.model, choice, self.mesh, inner, short)
 
+    def quick(self, choice: Choice, context: PassContext, limit: int, short: ShortProgram | None = None) -> Judged:
+        """Returns the forecast of a choice by a quick schedule in `limit` bytes (0: those of the machine), of a `short`
+        program or of the whole.
+        """
+        return judge(self.annotated(choice, short=short), context, self.mesh.size, limit, is_quick=True)
+
     def candidate(
         self, name: str, choice: Choice, context: PassContext, limit: int, inner: bool = True, until: float = math.inf
     ) -> PlanCandidate:

@@ -12,10 +12,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ...ir.analysis.fewer_layers import ShortProgram
 from ...ir.brief import brief
 from ..base import PassContext
-from .judge import Judged, judge
+from .judge import Judged
 from .model import Choice
 from .on_mesh import MeshPlan, Named, PlanCandidate
 from .short_programs import ShortPrograms
@@ -98,7 +97,7 @@ class PlanTrials:
             if (name in ALWAYS or is_best) and choice not in done:
                 label, judged = f"{name}, quick schedule", trial.screened
                 if is_best and trial.is_short:
-                    judged = self._quick(on, choice)
+                    judged = on.quick(choice, self.context, self.limit)
                     best = min(best, judged.rank)
                 elif trial.is_short:
                     label += " of some layers"
@@ -117,7 +116,7 @@ class PlanTrials:
             is_short = judged is not None
             if judged is None:
                 start = time.monotonic()
-                judged = self._quick(on, named[1])
+                judged = on.quick(named[1], self.context, self.limit)
             spent = time.monotonic() - start
             longest = max(longest, spent)
             self.longest = max(self.longest, spent * self.short.scale if is_short and self.short else spent)
@@ -126,15 +125,11 @@ class PlanTrials:
             kind.sort(key=lambda trial: trial.screened.rank)
         return sorted(filter(None, found), key=lambda kind: kind[0].screened.rank)
 
-    def _quick(self, on: MeshPlan, choice: Choice, short: ShortProgram | None = None) -> Judged:
-        """Returns the forecast of the quick schedule of a choice, in a `short` program or in the whole."""
-        return judge(on.annotated(choice, short=short), self.context, on.mesh.size, self.limit, is_quick=True)
-
     def _of_few_layers(self, on: MeshPlan, choice: Choice) -> Judged | None:
         """Returns the forecast of a choice by short programs; None if they do not tell it."""
         if self.short is None:
             return None
-        return self.short.judge(lambda short: self._quick(on, choice, short), on.limit)
+        return self.short.judge(lambda short: on.quick(choice, self.context, self.limit, short), on.limit)
 
     def _may_win(self, trial: _Trial) -> bool:
         """Whether there is time for a trial, and its computation and memory leave it a chance."""

@@ -43,12 +43,18 @@ class Usual:
     @cached_property
     def weights(self) -> frozenset[int]:
         """The classes of the renewed state that products read, in loops by way of slices of theirs."""
-        return frozenset(number for number in self.renewed if self._read_by_products(number) is not None)
+        return frozenset(self._on_the_way)
 
     @cached_property
     def moving(self) -> frozenset[int]:
         """The classes of weights, and of values made of them alone on the way to products."""
-        return self.weights.union(*(self._read_by_products(number) or () for number in self.weights))
+        return self.weights.union(*self._on_the_way.values())
+
+    @cached_property
+    def _on_the_way(self) -> dict[int, set[int]]:
+        """Maps each weight to the classes of the values that are made of it alone."""
+        found = ((number, self._read_by_products(number)) for number in sorted(self.renewed))
+        return {number: reached for number, reached in found if reached is not None}
 
     def _read_by_products(self, number: int) -> set[int] | None:
         """Returns the classes of values that are made of one of the state alone; None if no product reads them."""

@@ -16,6 +16,7 @@ from ...cost.host import HOST
 from ...cost.memory_traffic import read_of_operands, written_of
 from ...cost.seconds import trips_of
 from ...cost.uses import overwritten
+from ...ir.analysis.lifetimes import live_bytes
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import PassesOn
@@ -145,19 +146,5 @@ class Reuse:
         if computation.root.op.role is Role.TUPLE and computation.root in instruction.users:
             return float("inf")
         if computation not in self._arenas:
-            self._arenas[computation] = _most_alive(computation)
+            self._arenas[computation] = max(live_bytes(list(computation), computation.root, {}))
         return self._arenas[computation]
-
-
-def _most_alive(computation: Computation) -> int:
-    """Returns the most bytes of results of ops that live at one instruction."""
-    place = {instruction: n for n, instruction in enumerate(computation)}
-    freed, alive, most = dict[int, int](), 0, 0
-    for n, instruction in enumerate(computation):
-        if instruction.shape.is_array and not instruction.op.is_control and instruction.op.role is not Role.PARAMETER:
-            last = max((place[user] for user in instruction.users if user in place), default=n)
-            alive += instruction.shape.byte_size
-            freed[last] = freed.get(last, 0) + instruction.shape.byte_size
-        most = max(most, alive)
-        alive -= freed.get(n, 0)
-    return most
