@@ -24,6 +24,10 @@ from typing import Any
 import hloom
 import ml_dtypes
 import numpy as np
+from hloom import frontends
+from hloom.ir.tools.process_grid import ProcessGrid
+from hloom.runtime.fabric.local import LocalFabric
+from hloom.runtime.plan.executable import Executable
 from timing import median
 
 MAKER = Path(__file__).parents[1] / "examples" / "make_transformer.py"
@@ -64,7 +68,6 @@ def compare(name: str, text: str, runs: int) -> None:
     megabytes = len(text) / 1e6
     instructions = sum(len(c) for c in ours)
     print(f"{name}: {megabytes:.1f} MB, {instructions} instructions")
-    frontends: Any = importlib.import_module("hloom.frontends")
     rows: list[tuple[str, Callable[[], object], Callable[[], object] | None]] = [
         ("parse", lambda: frontends.parse(text, verify=False), lambda: hlo.hlo_module_from_text(text)),
         ("parse + verify", lambda: frontends.parse(text), lambda: hlo.hlo_module_from_text(text)),
@@ -105,15 +108,12 @@ def chain(step: str) -> str:
 
 def interpreter(runs: int) -> None:
     """Prints the overhead of an evaluated instruction over numpy's time."""
-    executor: Any = importlib.import_module("hloom.runtime.plan.executable")
-    grids: Any = importlib.import_module("hloom.ir.tools.process_grid")
-    fabrics: Any = importlib.import_module("hloom.runtime.fabric.local")
     print(f"interpreter, microseconds per instruction on f32[8] ({CHAIN} in a chain)")
     print("  op                  Hloom     numpy    overhead")
     start = np.linspace(0, 1, 8, dtype=np.float32)
     for name, (step, function) in STEPS.items():
-        program = executor.Executable(hloom.parse(chain(step)), grids.ProcessGrid())
-        fabric = fabrics.LocalFabric()
+        program = Executable(hloom.parse(chain(step)), ProcessGrid())
+        fabric = LocalFabric()
 
         def plain(function: Callable[[Array], Any] = function) -> Array:
             x = start

@@ -38,6 +38,7 @@ from typing import Any
 import hloom
 import numpy as np
 from hloom.runtime.allocator import keep_freed_memory
+from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.native.kernels import NativeKernels
 from llama_step import CONFIGURATIONS, KINDS, batch, flat, least_devices, matmuls, parameters, step_of
 from step_ranks import measure_ranks
@@ -52,13 +53,9 @@ Step = Callable[[], float]
 
 def ours(module: hloom.Module, inputs: list[Array], native: bool) -> Step:
     """Returns a function that runs one step and returns the loss."""
-    runner: Any = importlib.import_module("hloom.runtime.evaluator").UnpartitionedProgram
     if native:
-        passes: Any = importlib.import_module("hloom.passes.pipelines")
-        base: Any = importlib.import_module("hloom.passes.base")
-        pipeline = passes.parse_pipeline("equal-computations,call-inliner,cse,dce,fusion")
-        base.run_pipeline(pipeline, module, base.PassContext())
-    program = runner(module, NativeKernels()) if native else runner(module)
+        module = hloom.run_passes(module, "equal-computations,call-inliner,cse,dce,fusion")
+    program = UnpartitionedProgram(module, NativeKernels()) if native else UnpartitionedProgram(module)
     return lambda: float(program.run(inputs)[-1])
 
 
