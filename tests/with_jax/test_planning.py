@@ -15,7 +15,7 @@ pytest.importorskip("highspy")
 
 def test_shardings_have_the_trees_of_arguments_and_results() -> None:
     step, shapes = unsharded_step.program()
-    found: Any = hloom.jax.plan(step, *shapes, machine="cpu-cluster", mesh="2x2", seconds=5, donate_argnums=0)
+    found: Any = hloom.jax.plan(step, *shapes, machine="cpu-cluster", mesh="2x2", seconds=1, donate_argnums=0)
     weights, x, y = found.in_specs
     assert set(weights) == {"up", "down"}
     new, loss = found.out_specs

@@ -29,7 +29,7 @@ def test_released_modules_are_gone_without_the_collector() -> None:
 
 def test_schedules_free_what_they_tried() -> None:
     """Of the programs that a schedule tries, few are left when the collector has not run."""
-    module = partition(hloom.parse(Model(layers=4, loop=False, width=64, hidden=128).text()))
+    module = partition(hloom.parse(Model(layers=2, loop=False, width=64, hidden=128).text()))
     gc.collect()
     with paused_collector():
         entries = len(_entries())
