@@ -1,9 +1,9 @@
 """The speed of native code on the processor that runs it, by the work of its kernels.
 
 A kernel runs loops over rows and, in a row, over strips of 16 columns (`codegen/native/loops.py`).
-`runtime.native.times` counts what the kernels of a program do; here is how long each takes. A strip that waits for the
-chain of its own values costs the links of the chain, any other one its operations. Products cost the work of their
-plan. What a run, a table of kernels, a call of numpy and a loop cost beside that is of the interpreter.
+`codegen/native/work/times.py` counts what the kernels of a program do; here is how long each takes. A strip that waits
+for the chain of its own values costs the links of the chain, any other one its operations. Products cost the work of
+their plan. What a run, a table of kernels, a call of numpy and a loop cost beside that is of the interpreter.
 """
 
 from __future__ import annotations

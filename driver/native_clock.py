@@ -16,7 +16,7 @@ from .backend import NATIVE, Backend
 
 def program_counts(module: Module) -> Mapping[str, float]:
     """Counts the work of a run of a prepared program, by the names of `cost.native_speed`."""
-    from ..runtime.native.times import NativeCounts
+    from ..codegen.native.work.times import NativeCounts
 
     return NativeCounts(module).total(module)
 
@@ -28,7 +28,7 @@ def native_clock(module: Module, machine: Machine) -> tuple[Module, Clock] | Non
     speed = machine.native
     if not speed.is_known:
         return None
-    from ..runtime.native.times import NativeCounts
+    from ..codegen.native.work.times import NativeCounts
 
     prepared = Backend(NATIVE).prepared(module)
     counts = NativeCounts(prepared)

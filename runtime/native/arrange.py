@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from ...codegen.native.lowerings import Lowerings
+from ...codegen.native.native_steps import Parts, native_parts, product_in
 from ...codegen.native.step import StridedLayout
 from ...codegen.native.views import layout_before, view_of
 from ...ir.brief import brief
@@ -24,7 +25,6 @@ from ..plan.steps import ComputeStep, StartStep, TupleComputeStep, WaitStep, Whi
 from .arena import Life, arena_of
 from .loop import native_loop
 from .native_kernel import NativeKernel
-from .native_steps import Parts, native_parts, product_in
 from .table import ARENA, ArrayPlace, Entry, GuardedStep, Outside, PlanMemory, TableStep
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...codegen.native.lower import LoweredKernel
 from ...codegen.native.lowerings import Lowerings
+from ...codegen.native.native_steps import Parts, loops_of, native_parts, require_product
 from ...codegen.native.numpy_run import DTYPES, run_by_numpy
 from ...codegen.native.products.product import is_product
 from ...codegen.native.step import StridedLayout
@@ -22,7 +23,6 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Kernel
 from ...ir.types.literal import Array
 from ...ir.types.shape import Shape
-from .native_steps import Parts, loops_of, native_parts, require_product
 
 _Call = Callable[[Sequence[Array]], list[Array]]  # from operands to results
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hloom
+from hloom.codegen.native.work.reuse import Reuse
 from hloom.cost.host import HOST
-from hloom.runtime.native.reuse import Reuse
 
 SIZE = HOST.near_cache // 4  # bytes of each array
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ...codegen.native.step import StridedLayout
-from ...ir.graph.computation import Computation
-from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import PassesOn
-from ...ir.graph.op import Role
+from ....ir.graph.computation import Computation
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.interfaces import PassesOn
+from ....ir.graph.op import Role
+from ..step import StridedLayout
 
 
 class TableArrays:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hloom
 import pytest
 from hloom.codegen.native.products.product import is_provided
+from hloom.codegen.native.work.times import NativeCounts
 from hloom.driver.backend import NATIVE, Backend
 from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.runtime.native.table import TableStep
-from hloom.runtime.native.times import NativeCounts
 from hloom.runtime.plan.executable import Executable
 
 pytestmark = pytest.mark.skipif(not is_provided(), reason="needs native code")

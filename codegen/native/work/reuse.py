@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...codegen.native.step import StridedLayout
-from ...cost.host import HOST
-from ...cost.memory_traffic import read_of_operands, written_of
-from ...cost.seconds import trips_of
-from ...cost.uses import overwritten
-from ...ir.analysis.lifetimes import live_bytes
-from ...ir.graph.computation import Computation
-from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import PassesOn
-from ...ir.graph.module import Module
-from ...ir.graph.op import Role
-from ...ir.ops.control import WhileAttributes
-from ...ir.ops.structure import element_index
+from ....cost.host import HOST
+from ....cost.memory_traffic import read_of_operands, written_of
+from ....cost.seconds import trips_of
+from ....cost.uses import overwritten
+from ....ir.analysis.lifetimes import live_bytes
+from ....ir.graph.computation import Computation
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.interfaces import PassesOn
+from ....ir.graph.module import Module
+from ....ir.graph.op import Role
+from ....ir.ops.control import WhileAttributes
+from ....ir.ops.structure import element_index
+from ..step import StridedLayout
 
 _Key = Any  # of an array; for a tuple the list of the keys of its elements
 _View = Callable[[Instruction], StridedLayout | None]

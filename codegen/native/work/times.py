@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ...codegen.native.lowerings import Lowerings
-from ...codegen.native.products.product import is_product
-from ...codegen.native.step import StridedLayout
-from ...codegen.native.views import view_of
-from ...cost.host import HOST
-from ...cost.native_speed import NativeSpeed
-from ...cost.seconds import trips_of
-from ...cost.uses import overwritten
-from ...ir.graph.computation import Computation
-from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import PassesOn, movement
-from ...ir.graph.module import Module
-from ...ir.graph.op import Role
-from ...ir.ops.structure import element_index
+from ....cost.host import HOST
+from ....cost.native_speed import NativeSpeed
+from ....cost.seconds import trips_of
+from ....cost.uses import overwritten
+from ....ir.graph.computation import Computation
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.interfaces import PassesOn, movement
+from ....ir.graph.module import Module
+from ....ir.graph.op import Role
+from ....ir.ops.structure import element_index
+from ..lowerings import Lowerings
+from ..products.product import is_product
+from ..step import StridedLayout
+from ..views import view_of
 from .counts import KernelWork, native_counts, numpy_counts, waited
 from .reuse import Reuse
 from .table_arrays import TableArrays

@@ -13,20 +13,20 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from ...codegen.native.loops import LANES, LOADS, Do, Kernel, Lane, Nest, Node, Row, Store, Strip
-from ...codegen.native.lowerings import Lowerings
-from ...codegen.native.native import expand
-from ...codegen.native.products.product import is_product, product_plan
-from ...codegen.native.products.stages import CopyStage, Method, Multiply, Repeat, Stage
-from ...codegen.native.step import StridedLayout
-from ...cost.host import HOST
-from ...cost.memory_traffic import touched
-from ...ir.errors import NotEvaluable
-from ...ir.graph.attributes import Window
-from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import movement
-from ...ir.graph.op import Role
-from .native_steps import conversions, loops_of, widened
+from ....cost.host import HOST
+from ....cost.memory_traffic import touched
+from ....ir.errors import NotEvaluable
+from ....ir.graph.attributes import Window
+from ....ir.graph.instruction import Instruction
+from ....ir.graph.interfaces import movement
+from ....ir.graph.op import Role
+from ..loops import LANES, LOADS, Do, Kernel, Lane, Nest, Node, Row, Store, Strip
+from ..lowerings import Lowerings
+from ..native import expand
+from ..native_steps import conversions, loops_of, widened
+from ..products.product import is_product, product_plan
+from ..products.stages import CopyStage, Method, Multiply, Repeat, Stage
+from ..step import StridedLayout
 
 _FREE = frozenset((Do.CONSTANT, Do.BITCAST, Do.INDEX, Do.FOLDED))
 _DIVISIONS = frozenset((Do.DIV, Do.SQRT))

@@ -6,9 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...codegen.native.lowerings import Alike, Lowerings
-from ...codegen.native.products.product import is_product, is_provided, product_step
-from ...codegen.native.step import NativeStep, StridedLayout
 from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -17,6 +14,9 @@ from ...ir.graph.op import AnyOp, OpCall, Role
 from ...ir.ops.structure import ParameterAttributes
 from ...ir.types.element_type import F32, S32, S64, ElementType, precision
 from ...ir.types.shape import Shape
+from .lowerings import Alike, Lowerings
+from .products.product import is_product, is_provided, product_step
+from .step import NativeStep, StridedLayout
 
 
 @dataclass(frozen=True, slots=True)

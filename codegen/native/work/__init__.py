@@ -1,0 +1,1 @@
+"""Counts the work of native code in a prepared program, for forecasts."""
