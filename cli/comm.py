@@ -8,22 +8,21 @@ program) is used unchanged.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict
 
-from ..cost.collectives import Collective, collectives
+from ..cost.collectives import collectives
 from ..cost.presets import parse_machine
-from ..cost.work import Contraction, contractions
+from ..cost.work import contractions
 from ..driver.program import Program
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.spmd import is_per_device
 from ..passes.base import PassContext
 from ..passes.resharding.certificate import ProgramCertificate
-from ..report.collectives import by_kind, collectives_table, summary
+from ..report.collectives import collective_record, collectives_record, collectives_table, summary
 from ..report.memory import buffers_table, curve_text, totals_table
 from ..report.turned import Turned, close_decisions, turned_table, what_if
-from ..report.work import times_text, work_summary, work_table
+from ..report.work import certificate_record, times_text, work_record, work_summary, work_table
 from .common import partitioned, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
@@ -40,10 +39,11 @@ def comm(args: argparse.Namespace) -> int:
     found = sorted(collectives(module), key=lambda c: -c.sent_bytes)
     work = contractions(module)
     if args.json:
-        print_json(collectives_json(module, found) | {"collectives": [_record(c) for c in found]} | _work_json(work)
-                   | {"reshardings": _certificate_json(certificate)}
-                   | {key: [asdict(t) for t in found] for key, found in (("what_if", turned), ("close", close))
-                      if found is not None})  # fmt: skip
+        rows = {"collectives": [collective_record(c) for c in found]}
+        decisions = {"what_if": turned, "close": close}
+        print_json(collectives_record(module, found) | rows | work_record(work)
+                   | {"reshardings": certificate_record(certificate)}
+                   | {key: [asdict(t) for t in some] for key, some in decisions.items() if some is not None})
         return EXIT_OK
     if found:
         say(collectives_table(found, args.all), end="\n\n")
@@ -86,40 +86,6 @@ def _close(args: argparse.Namespace, whole: Module, context: PassContext) -> lis
 def _refuse_per_device(module: Module, option: str) -> None:
     if is_per_device(module):
         fail(f"{option} compares how a program is divided, and {module.name} is already the program of a device")
-
-
-def collectives_json(module: Module, found: Sequence[Collective]) -> dict[str, object]:
-    """Returns the totals of a program's collectives."""
-    return {
-        "program": module.name,
-        "devices": module.devices,
-        "sent_bytes": sum(c.sent_bytes for c in found),
-        "exact": all(c.exact for c in found),
-        "kinds": {t.kind: {k: v for k, v in asdict(t).items() if k != "kind"} for t in by_kind(found)},
-    }
-
-
-def _work_json(found: Sequence[Contraction]) -> dict[str, object]:
-    fields = [(c, asdict(c)) for c in sorted(found, key=lambda c: -c.work)]
-    return {
-        "work": sum(c.work for c in found),
-        "repeated_work": sum(c.repeated_work for c in found),
-        "contractions": [
-            f | {"runs": f.pop("count"), "work": c.work, "repeated_work": c.repeated_work} for c, f in fields
-        ],
-    }
-
-
-def _certificate_json(found: ProgramCertificate) -> dict[str, object]:
-    return {
-        "count": len(found.reshardings), "machine": found.machine, "seconds": found.seconds,
-        "bound_seconds": found.bound_seconds, "received_bytes": found.received_bytes, "bound_bytes": found.bound_bytes,
-    }  # fmt: skip
-
-
-def _record(collective: Collective) -> dict[str, object]:
-    fields: dict[str, object] = asdict(collective)
-    return fields | {"runs": fields.pop("count"), "sent_bytes": collective.sent_bytes}
 
 
 def memory(args: argparse.Namespace) -> int:

@@ -5,12 +5,9 @@ run`.
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
 
 from ..driver.assumptions import remark_callbacks
 from ..driver.backend import Backend
@@ -18,13 +15,11 @@ from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
 from ..ir.tools.unknown_values import require_values
-from ..ir.types.element_type import from_numpy
 from ..ir.types.literal import Array
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.evaluator import evaluate, reference_grid
-from ..runtime.fabric.tiles import same_bits
 from ..runtime.inputs.inputs import inputs_for_module
-from ..runtime.outputs import check_outputs, save_outputs
+from ..runtime.outputs import check_outputs, outputs_record, outputs_text, save_outputs
 from ..runtime.plan.call_graph import live_in
 from .exit_codes import EXIT_OK
 from .messages import print_json, tell_found
@@ -53,7 +48,7 @@ def evaluate_command(args: argparse.Namespace) -> int:
     if args.out is not None:
         save_outputs(Path(args.out), outputs, result_names(module))
     if args.json:
-        results = outputs_json(outputs, result_names(module))
+        results = outputs_record(outputs, result_names(module))
         print_json({"program": module.name, "backend": backend.name, "outputs": results})
     else:
         print_outputs(outputs, result_names(module))
@@ -67,40 +62,9 @@ def inputs_for(args: argparse.Namespace, module: Module, seed: int) -> list[Arra
 
 
 def print_outputs(outputs: Sequence[Array], names: Sequence[str], per_device: Sequence[int] = ()) -> None:
-    """Prints one line for each output: number, name, type, dimensions, range; of many only the first on a terminal. The
-    first dimension of outputs in `per_device` counts devices: they get one line per device, unless all are equal.
-    """
+    """Prints the lines of `outputs_text`, of many outputs only those of the first on a terminal."""
     shown = _SHOWN if sys.stdout.isatty() and len(outputs) > _MANY else len(outputs)
-    for number, (array, name) in enumerate(zip(outputs[:shown], names, strict=False)):
-        if number not in per_device:
-            say(f"output {number} {name}: {_summary(array)}")
-        elif same_bits(array, array[:1]).all():
-            say(f"output {number} {name}, alike on {len(array)} devices: {_summary(array[0])}")
-        else:
-            for device, part in enumerate(array):
-                say(f"output {number} {name}, device {device}: {_summary(part)}")
+    for line in outputs_text(outputs[:shown], names, per_device):
+        say(line)
     if shown < len(outputs):
         say(f"{len(outputs) - shown} more outputs: --out DIR writes all, --json prints all")
-
-
-def outputs_json(outputs: Sequence[Array], names: Sequence[str]) -> list[dict[str, object]]:
-    """Returns a record for each output. Numbers that JSON cannot represent (NaN and infinities) are null."""
-    return [
-        {"name": name, "type": from_numpy(array.dtype).name, "dims": list(array.shape),
-         **{what: number if math.isfinite(number) else None for what, number in _range(array).items()}}
-        for array, name in zip(outputs, names, strict=True)
-    ]
-
-
-def _range(array: Array) -> dict[str, float]:
-    """Returns least, mean and greatest of real numbers."""
-    if array.size == 0 or array.dtype.kind == "c":
-        return {}
-    values = array.astype(np.float64)
-    return {"min": float(values.min()), "mean": float(values.mean()), "max": float(values.max())}
-
-
-def _summary(array: Array) -> str:
-    text, found = f"{array.dtype}[{','.join(map(str, array.shape))}]", _range(array)
-    shown = [f"{found['min']:.6g}"] if found and array.size == 1 else [f"{k} {v:.6g}" for k, v in found.items()]
-    return " ".join((text, *shown))

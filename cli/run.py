@@ -7,33 +7,25 @@ rank 0 reports. Under the user's own launcher it does the same.
 from __future__ import annotations
 
 import argparse
-import math
 import statistics
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from ..cost.collectives import collectives
 from ..driver.assumptions import unplaced
 from ..driver.devices import Devices, Simulated
-from ..ir.diagnostics import CompileError
-from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
 from ..ir.tools.placement import placements
 from ..ir.types.element_type import ELEMENT_TYPES
 from ..ir.types.literal import Array
-from ..report.collectives import kinds_text
+from ..report.collectives import collectives_record, kinds_text
 from ..runtime.allocator import keep_freed_memory
-from ..runtime.check.check import CheckVerdict, WideRun, judge, wide_program
-from ..runtime.check.errors import LargestError
-from ..runtime.check.reference import Reference
-from ..runtime.evaluator import UnpartitionedProgram
+from ..runtime.check.on_devices import check_on
 from ..runtime.inputs.inputs import KINDS
-from ..runtime.outputs import save_outputs
-from ..runtime.ranks.failed import RankFailed, deadline
+from ..runtime.outputs import outputs_record, save_outputs
+from ..runtime.ranks.failed import deadline
 from ..runtime.ranks.launch import inside_launcher, launch, world
 from ..runtime.ranks.mode import chosen_mode
-from .evaluate import inputs_for, outputs_json, print_outputs
+from .evaluate import inputs_for, print_outputs
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
 from .job import Job, job_on_ranks, prepare
 from .messages import print_json
@@ -78,10 +70,8 @@ def _describe(args: argparse.Namespace, job: Job, where: str) -> None:
 
 
 def _facts(job: Job) -> dict[str, object]:
-    from .comm import collectives_json  # which knows the passes
-
     names = {"program": job.program.module.name, "backend": job.program.backend.name}
-    return collectives_json(job.program.local, collectives(job.program.local)) | names
+    return collectives_record(job.program.local, collectives(job.program.local)) | names
 
 
 def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
@@ -98,7 +88,7 @@ def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
     if args.check:
         return _check(args, job, outputs, devices, facts)
     if outputs is not None and args.json:
-        print_json(facts | {"outputs": outputs_json(outputs, result_names(program.module))})
+        print_json(facts | {"outputs": outputs_record(outputs, result_names(program.module))})
     elif outputs is not None:
         print_outputs(outputs, result_names(program.module), unplaced(placements(program.local)[1]))
     return devices.share(EXIT_OK)
@@ -113,6 +103,7 @@ def _check(
 ) -> int:
     """Checks the run, and runs and checks further seeds."""
     program = job.program
+    exchanged = [ELEMENT_TYPES[name] for name in (args.reduce_in, args.gather_in) if name]
     passed, checks = True, list[dict[str, object]]()
     for seed in range(args.seed, args.seed + args.seeds):
         inputs = job.inputs
@@ -121,16 +112,17 @@ def _check(
             outputs = devices.run(program.local, inputs)
         with working(f"checking seed {seed}"):
             unpartitioned = program.unpartitioned if outputs is not None else None
-            verdict = check(args, unpartitioned, program.local, inputs, outputs, devices)
+            verdict = check_on(devices, unpartitioned, program.local, inputs, outputs, exchanged, args.tolerance,
+                               args.allow_nan)
         if verdict is not None:
             passed &= verdict.passed
-            checks.append({"seed": seed, **verdict_json(verdict)})
+            checks.append({"seed": seed, **verdict.record()})
             if not args.json:
                 say(f"seed {seed}: {verdict}" if args.seeds > 1 else verdict)
     passed = devices.share(passed)
     if outputs is not None and args.json:
         names = result_names(program.module)
-        print_json(facts | {"outputs": outputs_json(outputs, names), "passed": passed, "checks": checks})
+        print_json(facts | {"outputs": outputs_record(outputs, names), "passed": passed, "checks": checks})
     elif outputs is not None:
         say("check passed" if passed else "check FAILED")
     return EXIT_OK if passed else EXIT_CHECK_FAILED
@@ -144,46 +136,3 @@ def verify_options(args: argparse.Namespace) -> None:
             raise argparse.ArgumentTypeError(f"{option} needs --check")
     if args.seeds > 1 and (args.inputs in KINDS[1:] or Path(args.inputs).exists()):
         raise argparse.ArgumentTypeError(f"--seeds {args.seeds}: --inputs {args.inputs} are the same for each seed")
-
-
-def check(
-    args: argparse.Namespace, program: UnpartitionedProgram | None, local: Module, inputs: list[Array],
-    outputs: list[Array] | None, devices: Devices,
-) -> CheckVerdict | None:  # fmt: skip
-    """Judges the results of a partitioned run. Returns None on all processes but the first, which has the unpartitioned
-    program.
-    """
-    reference = Reference(program, inputs) if program is not None else None
-    exchanged = [ELEMENT_TYPES[name] for name in (args.reduce_in, args.gather_in) if name]
-    wide = wide_program(reference, local, exchanged) if reference is not None else None
-    if devices.share(wide is not None):
-        wide = wide or WideRun.of(local, inputs, exchanged)
-    in_f64, problem = _run_wide(wide, devices)
-    if reference is None or outputs is None:
-        return None
-    if problem:
-        reference.give_up(problem)
-    return judge(reference, outputs, in_f64, local.devices, args.tolerance, args.allow_nan, exchanged)
-
-
-def verdict_json(verdict: CheckVerdict) -> dict[str, Any]:
-    """Returns a verdict as a record. Infinite errors, which JSON cannot represent, are null."""
-
-    def worst(found: LargestError | None) -> dict[str, Any] | None:
-        return found and {**asdict(found), "error": found.error if math.isfinite(found.error) else None}
-
-    errors = {name: worst(getattr(verdict, name)) for name in ("in_f64", "own", "one_device")}
-    return {"passed": verdict.passed, **asdict(verdict), **errors}
-
-
-def _run_wide(wide: WideRun | None, devices: Devices) -> tuple[list[Array] | None, str]:
-    if wide is None:
-        return None, ""
-    try:
-        return devices.run(wide.program, wide.inputs, poison=True), ""
-    except CompileError as error:
-        return None, error.diagnostics[0].message
-    except RankFailed as error:
-        if not error.reported:
-            raise
-        return None, error.message  # that rank continues as this one does

@@ -9,18 +9,16 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from ..cost.seconds import Clock
 from ..driver.forecast import schedule_in_order
 from ..ir.diagnostics import fail
-from ..ir.graph.module import Module
 from ..ir.tools.names import matching
 from ..passes.schedule.bound import program_bound
 from ..passes.schedule.sizes import sized
 from ..passes.stages import divided_states, to_local, to_scheduled
-from ..report.measured import Agreement, agreement_record, agreement_text, compare, load_trace
-from ..report.schedule import Schedule, Scheduled, critical_table, ms, schedule_summary, schedule_table
+from ..report.measured import agreement_record, agreement_text, compare, load_trace
+from ..report.schedule import Scheduled, critical_table, ms, schedule_record, schedule_summary, schedule_table
 from ..report.schedule_trace import schedule_trace
 from .common import check_order, context_for, keeps_order, report
 from .exit_codes import EXIT_OK
@@ -52,7 +50,8 @@ def schedule(args: argparse.Namespace) -> int:
         write_file(args.trace, json.dumps(schedule_trace(found, module.name)) + "\n", "the trace")
     compared = compare(found, measured) if measured is not None else None
     if args.json:
-        print_json(_json(module, before, found, compared))
+        agreement = {} if compared is None else {"measured": agreement_record(compared)}
+        print_json(schedule_record(module, found, before) | agreement)
         return EXIT_OK
     if compared is not None:
         say(agreement_text(compared))
@@ -77,15 +76,3 @@ def _matching(found: Sequence[Scheduled], patterns: Sequence[str]) -> Sequence[S
         fields = "names, kinds, causes, sources, groups and states"
         fail(f"no collective fits {' or '.join(patterns)}", help=f"patterns are of {fields}; * matches anything")
     return kept
-
-
-def _json(module: Module, before: Schedule | None, found: Schedule, compared: Agreement | None) -> dict[str, object]:
-    whole = {
-        name: getattr(found, name)
-        for name in ("machine", "seconds", "compute", "communication", "exposed", "bound", "gap", "peak", "at")
-    }
-    rows = [asdict(c) for c in found.collectives]
-    old = {n: getattr(before, n) for n in ("seconds", "exposed", "peak")} if before is not None else None
-    record: dict[str, object] = {"program": module.name, "devices": module.devices, **whole, "before": old,
-                                 "collectives": rows}  # fmt: skip
-    return record if compared is None else record | {"measured": agreement_record(compared)}

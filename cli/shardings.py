@@ -17,22 +17,23 @@ from ..ir.sharding.sharding import Sharding
 from ..ir.tools.names import suggestions
 from ..passes.base import PassContext
 from ..passes.resharding.certificate import reshard
-from ..report.collectives import numberless
 from ..report.columns import columns
-from ..report.explain import explain, without
+from ..report.explain import changes_text, explain, without
 from ..report.minimal import minimal_annotations
 from ..report.picture import picture
 from ..report.sharding_text import (
-    counts_of,
+    conflicts_text,
     counts_text,
     explanation_text,
     folded,
     rows_called,
     rules_of,
+    rules_text,
+    shardings_record,
     values_table,
 )
-from ..report.shardings import Dispute, ShardingRow, Solved, solved
-from ..report.work import times_text
+from ..report.shardings import ShardingRow, solved
+from ..report.work import certificate_text
 from .common import context_for, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
@@ -40,9 +41,6 @@ from .reading import read_program
 from .streams import say, show_program, working
 
 _STYLES = {"annotation": "1;32", "propagated": "36", "replicated": "2"}
-
-
-_MOST_CONFLICTS = 10
 
 
 def shard(args: argparse.Namespace) -> int:
@@ -64,11 +62,11 @@ def shard(args: argparse.Namespace) -> int:
         known = (name for row in rows for name in (row.name, row.path) if name)
         fail(f"no value is called {' or '.join(args.only)}", help="values: " + suggestions(args.only[0], known))
     if args.json:
-        print_json(_as_json(found, rows, shown))
+        print_json(shardings_record(found, rows, shown))
     else:
         _table(shown, args.all)
-        if not args.only:
-            _conflicts(found)
+        if not args.only and (conflicts := conflicts_text(found)):
+            say(f"\n{conflicts}")
         say("\n" + counts_text(rows))
     return EXIT_OK
 
@@ -99,31 +97,6 @@ def _table(rows: Sequence[ShardingRow], every: bool) -> None:
         say(f"\n(+N) stands for N more values of this size and sharding; --all lists all {len(rows)}")
 
 
-def _as_json(found: Solved, rows: Sequence[ShardingRow], shown: Sequence[ShardingRow]) -> dict[str, object]:
-    return {
-        "program": found.module.name,
-        "devices": found.module.num_partitions,
-        "mesh": dict(found.mesh.axes),
-        "counts": counts_of(rows),
-        "values": [asdict(row) for row in shown],
-        "conflicts": [asdict(d) for d in found.disputes()],
-    }
-
-
-def _conflicts(found: Solved) -> None:
-    """Prints the conflicts that cost most; those that differ in numbers of names only are one line, the first."""
-    groups: dict[str, list[Dispute]] = {}
-    for dispute in found.disputes():
-        groups.setdefault(f"{numberless(str(dispute))} {dispute.received}", []).append(dispute)
-    ordered = sorted(groups.values(), key=lambda group: -sum(d.received for d in group))
-    if ordered:
-        say("\nconflicts, with the bytes that each device receives for what was given up:")
-    for group in ordered[:_MOST_CONFLICTS]:
-        say(f"  {group[0]}" + (f" (+{len(group) - 1})" if len(group) > 1 else ""))
-    if len(ordered) > _MOST_CONFLICTS:
-        say(f"  .. and {sum(map(len, ordered[_MOST_CONFLICTS:]))} smaller ones (--json lists all)")
-
-
 def explain_command(args: argparse.Namespace) -> int:
     """Prints the origin of each axis of a value; with `--without`, the changes if annotations are removed."""
     module = read_program(args)
@@ -135,15 +108,7 @@ def explain_command(args: argparse.Namespace) -> int:
         if args.json:
             print_json([{"before": asdict(a), "after": asdict(b)} for a, b in changes])
             return EXIT_OK
-        names = {e.value for e in found}
-        value = [(a, b) for a, b in changes if a.name in names]
-        say(f"without {', '.join(args.without)}:")
-        for before, after in value or [(None, None)]:
-            same = f"  {args.value} stays as it is"
-            say(same if before is None or after is None else f"  {before.name}: {before.axes} -> {after.axes}")
-        say(f"  {len(changes)} values change")
-        for before, after in changes:
-            say(f"    {before.name}: {before.axes} -> {after.axes}")
+        say(changes_text(args.value, args.without, found, changes))
         return EXIT_OK
     if args.json:
         print_json([asdict(e) for e in found])
@@ -158,12 +123,7 @@ def rules(args: argparse.Namespace) -> int:
     if args.json:
         print_json(records)
         return EXIT_OK
-    groups: dict[object, list[dict[str, str]]] = {}
-    for n, r in enumerate(records):
-        groups.setdefault(n if args.all else (r["opcode"], r["rule"]), []).append(r)
-    for first, *others in groups.values():
-        more = f" (+{len(others)})" if others else ""
-        say(f"{first['name']}{more} = {first['opcode']} {first['rule']}")
+    say(rules_text(records, args.all))
     return EXIT_OK
 
 
@@ -191,12 +151,7 @@ def reshard_command(args: argparse.Namespace) -> int:
     if args.json:
         print_json(asdict(found))
         return EXIT_OK
-    for move in found.moves or ("nothing to do",):
-        say(f"  {move}")
-    ratio = f"{found.ratio:.2f}" if found.bound_bytes else "-"
-    say(f"{found.collectives} collectives; {found.received_bytes} bytes received per device, "
-          f"lower bound {found.bound_bytes}, ratio {ratio}; peak memory {found.peak_bytes} bytes")
-    say(times_text(found))
+    say(certificate_text(found))
     return EXIT_OK
 
 

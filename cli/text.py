@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from itertools import groupby
 
 from .. import frontends
 from ..ir.deadlock.find import find_deadlocks
-from ..ir.diagnostics import CompileError, Diagnostic, fail, without_errors
-from ..ir.graph.instruction import Instruction
-from ..ir.tools.difference import ModuleDifference, differences
+from ..ir.diagnostics import CompileError, fail, without_errors
+from ..ir.tools.difference import differences
 from ..ir.tools.extract import find_computation, find_instruction, isolate
-from ..ir.tools.printer import computation_text, instruction_text
+from ..ir.tools.printer import computation_text
+from ..report.differences import differences_record, differences_text
+from ..report.remarks import diagnostic_record
 from .exit_codes import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_OK
 from .messages import print_json, tell_found
 from .reading import read_program
@@ -27,28 +27,16 @@ def verify(args: argparse.Namespace) -> int:
     except CompileError as error:
         if not args.json:
             raise
-        print_json({"ok": False, "diagnostics": [_record(d) for d in error.diagnostics]})
+        print_json({"ok": False, "diagnostics": [diagnostic_record(d) for d in error.diagnostics]})
         return EXIT_BAD_INPUT
     instructions = sum(len(c) for c in module)
     if args.json:
         print_json({"ok": True, "program": module.name, "stage": module.stage.value,
-                    "diagnostics": [_record(d) for d in found],
+                    "diagnostics": [diagnostic_record(d) for d in found],
                     "computations": len(module.computations), "instructions": instructions})
     else:
         say(f"{module.name}: ok, {len(module.computations)} computations, {instructions} instructions")
     return EXIT_OK
-
-
-def _record(diagnostic: Diagnostic) -> dict[str, object]:
-    return {
-        "severity": diagnostic.severity.value, "file": diagnostic.location.source.name if diagnostic.location else None,
-        "line": diagnostic.line, "column": diagnostic.column, "message": diagnostic.message, "help": diagnostic.help,
-        "category": diagnostic.category, "notes": [_record(note) for note in diagnostic.notes],
-    }  # fmt: skip
-
-
-SHOWN = 5  # differences shown per computation
-LONGEST = 160
 
 
 def show(args: argparse.Namespace) -> int:
@@ -81,33 +69,9 @@ def diff(args: argparse.Namespace) -> int:
     tell_found(args, right.warnings, quiet=False)
     found = differences(left, right)
     if args.json:
-        records = [{"what": d.what, "computations": list(d.computations), "left": d.left and instruction_text(d.left),
-                    "right": d.right and instruction_text(d.right)} for d in found]  # fmt: skip
-        print_json({"equal": not found, "differences": records})
-        return EXIT_CHECK_FAILED if found else EXIT_OK
-    if not found:
+        print_json(differences_record(found))
+    elif found:
+        say(differences_text(found))
+    else:
         say(f"no differences: {left.name} and {right.name}, {sum(map(len, left))} instructions")
-        return EXIT_OK
-    for names, group in groupby(found, key=lambda d: d.computations):
-        _print_group(names, list(group))
-    say(f"{len(found)} difference{'s' * (len(found) > 1)}")
-    return EXIT_CHECK_FAILED
-
-
-def _print_group(names: tuple[str, str], found: list[ModuleDifference]) -> None:
-    left, right = names
-    title = f"computation {left}" if left == right else f"computations {left} and {right}"
-    say(f"{title}:" if left else "modules:")
-    for difference in found[:SHOWN]:
-        say(f"  {difference.what}")
-        for sign, instruction in (("-", difference.left), ("+", difference.right)):
-            if instruction is not None:
-                say(f"  {sign} {_line(instruction)}")
-    if len(found) > SHOWN:
-        say(f"  and {len(found) - SHOWN} more")
-
-
-def _line(instruction: Instruction) -> str:
-    text = instruction_text(instruction)
-    short = text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."
-    return f"{instruction.location}: {short}" if instruction.location else short
+    return EXIT_CHECK_FAILED if found else EXIT_OK

@@ -1,12 +1,13 @@
-"""Collectives as a table for people: one row each, totals per kind, and a summary line."""
+"""Collectives as a table for people: one row each, totals per kind, and a summary line; and as JSON."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ..cost.collectives import Collective
+from ..ir.graph.module import Module
 from .columns import columns
 
 _DIGITS = re.compile(r"\d+")
@@ -90,3 +91,20 @@ def _row(group: Sequence[Collective]) -> tuple[str, ...]:
     runs = str(c.count) if c.exact else f"{c.count} per trip"
     sent = sum(c.sent_bytes for c in group)
     return f"{c.kind}{more}", f"{sent:,}", runs, c.groups, c.cause, " ".join(filter(None, (c.source, c.op_name)))
+
+
+def collectives_record(module: Module, found: Sequence[Collective]) -> dict[str, object]:
+    """Returns the totals of a program's collectives as JSON."""
+    return {
+        "program": module.name,
+        "devices": module.devices,
+        "sent_bytes": sum(c.sent_bytes for c in found),
+        "exact": all(c.exact for c in found),
+        "kinds": {t.kind: {k: v for k, v in asdict(t).items() if k != "kind"} for t in by_kind(found)},
+    }
+
+
+def collective_record(collective: Collective) -> dict[str, object]:
+    """Returns a collective as JSON."""
+    fields: dict[str, object] = asdict(collective)
+    return fields | {"runs": fields.pop("count"), "sent_bytes": collective.sent_bytes}

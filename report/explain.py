@@ -149,3 +149,18 @@ def _source(instruction: Instruction) -> str:
     if metadata is not None and metadata.source_file:
         return f"{metadata.source_file}:{metadata.source_line}"
     return str(instruction.location) if instruction.location is not None else ""
+
+
+def changes_text(
+    value: str, removed: Sequence[str], found: Sequence[Explanation],
+    changes: Sequence[tuple[ShardingRow, ShardingRow]],
+) -> str:  # fmt: skip
+    """Returns how the explained values, asked for by `value`, and all others change without the annotations `removed`.
+    """
+    names = {e.value for e in found}
+    lines = [f"{old.name}: {old.axes} -> {new.axes}" for old, new in changes]
+    own = [line for line, (old, _) in zip(lines, changes, strict=True) if old.name in names]
+    return "\n".join((
+        f"without {', '.join(removed)}:", *(f"  {line}" for line in own or [f"{value} stays as it is"]),
+        f"  {len(changes)} values change", *(f"    {line}" for line in lines),
+    ))  # fmt: skip

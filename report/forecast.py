@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ..cost.attention import attention_kernels
 from ..cost.bubbles import bubbles
@@ -227,3 +227,23 @@ def forecast_text(found: StepForecast) -> str:
     lines += [f"peak memory: {found.peak:,} bytes at {schedule.at}, the largest buffers of it", ""]
     lines.append(buffers_table(schedule.memory.buffers, _BUFFERS, others=False))
     return "\n".join(lines)
+
+
+def forecast_record(name: str, found: StepForecast) -> dict[str, object]:
+    """Returns the forecast of a program as JSON."""
+    schedule, bound = found.schedule, found.bound
+    path = [{"name": s.instruction.name, "seconds": s.seconds, "runs": s.runs, "depth": s.depth} for s in bound.path]
+    named = ("devices", "seconds", "utilisation", "with_recomputation", "next", "rate", "unit", "kernels", "torus",
+             "error", "peak")  # fmt: skip
+    return {
+        "program": name, "machine": schedule.machine, **{key: getattr(found, key) for key in named},
+        "layout": _layout(found.layout) if found.layout is not None else None,
+        "parts": [asdict(part) for part in found.parts], "exposed": schedule.exposed, "at": schedule.at,
+        "buffers": [asdict(buffer) for buffer in schedule.memory.buffers[:10]],
+        "bound": {"seconds": bound.seconds, "by": bound.by, "length": bound.length, "path": path},
+    }  # fmt: skip
+
+
+def _layout(found: MeshLayout) -> dict[str, object]:
+    order = {"dims": list(found.order.dims), "perm": list(found.order.perm)}
+    return {"axes": list(found.lines), "seconds": found.seconds, "by_rows": found.by_rows, "order": order}

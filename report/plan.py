@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
+from ..passes.planning.fewest import FewSettings
 from ..passes.planning.on_mesh import PlanCandidate
 from ..passes.planning.plan import Plan
 from ..passes.planning.what_if import WhatIf
@@ -87,3 +89,28 @@ def _regrets(plan: Plan) -> str:
     rows = [("parameter", "sharding", "next best", "adds")]
     rows += [(r.parameter, r.chosen, r.other, timed(r.seconds)) for r in plan.regrets[:_SHOWN]]
     return columns(rows, [False, False, False, True])
+
+
+def plan_record(
+    name: str, machine: str, found: Plan, strategy: FewSettings | None, frontier: Sequence[PlanCandidate],
+    changes: Sequence[WhatIf],
+) -> dict[str, object]:
+    """Returns a plan as JSON, with its fewest settings, plans for less memory, and other hardware, if any are known."""
+    few = None if strategy is None else {"shardings": dict(strategy.shardings), "reproduces": strategy.reproduces}
+    return {
+        "program": name, "machine": machine, "mesh": dict(found.mesh.axes), "seconds": found.seconds,
+        "peak": found.peak, "bound": found.bound, "gap": found.gap, "spent": found.spent,
+        "candidates": list(map(_candidate, found.candidates)), "regrets": [asdict(r) for r in found.regrets],
+        "strategy": few, "pareto": list(map(_candidate, frontier)), "limits": found.limits,
+        "busy": found.best.judged.busy, "at": found.best.judged.at,
+        "buffers": [asdict(b) for b in found.best.judged.buffers] if changes else [],
+        "what_if": [asdict(change) for change in changes],
+    }  # fmt: skip
+
+
+def _candidate(one: PlanCandidate) -> dict[str, object]:
+    return {
+        "name": one.name, "mesh": dict(one.mesh.axes), "fits": one.judged.fits,
+        "seconds": one.judged.seconds if one.judged.fits else None, "exposed": one.judged.exposed,
+        "peak": one.judged.peak, "model": one.value.seconds if one.value is not None else None, "parts": one.parts,
+    }  # fmt: skip

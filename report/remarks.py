@@ -1,4 +1,6 @@
-"""Folds diagnostics that are alike: those that differ only in the numbers of names, as of equal layers."""
+"""Folds diagnostics that are alike: those that differ only in the numbers of names, as of equal layers; and gives them
+as JSON.
+"""
 
 from __future__ import annotations
 
@@ -22,3 +24,12 @@ def _kind(diagnostic: Diagnostic) -> tuple[object, ...]:
     """Returns a key that equal diagnostics share: it ignores the numbers in names, and the location."""
     message, help = (_NUMBER.sub("", text or "") for text in (diagnostic.message, diagnostic.help))
     return diagnostic.severity, diagnostic.category, message, help
+
+
+def diagnostic_record(diagnostic: Diagnostic) -> dict[str, object]:
+    """Returns a diagnostic and its notes as JSON."""
+    return {
+        "severity": diagnostic.severity.value, "file": diagnostic.location.source.name if diagnostic.location else None,
+        "line": diagnostic.line, "column": diagnostic.column, "message": diagnostic.message, "help": diagnostic.help,
+        "category": diagnostic.category, "notes": [diagnostic_record(note) for note in diagnostic.notes],
+    }  # fmt: skip

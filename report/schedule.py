@@ -7,7 +7,7 @@ how fast it could be at best; the gap follows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from ..cost.attention import OutsideOfAttention
 from ..cost.collectives import collective_of
@@ -198,3 +198,14 @@ def _row(group: Sequence[Scheduled]) -> tuple[str, ...]:
     name = c.name if c.name.startswith(c.kind) else f"{c.kind} {c.name}"
     return (f"{name}{more}", c.state, f"{1e3 * delays:.4g}", f"{size:,}", c.cause, c.groups, str(c.runs),
             *times, " ".join(filter(None, (c.source, c.op_name))))  # fmt: skip
+
+
+def schedule_record(module: Module, found: Schedule, before: Schedule | None) -> dict[str, object]:
+    """Returns the forecast of a scheduled program as JSON, and the main times of `before` it was scheduled."""
+    whole = {
+        name: getattr(found, name)
+        for name in ("machine", "seconds", "compute", "communication", "exposed", "bound", "gap", "peak", "at")
+    }
+    rows = [asdict(c) for c in found.collectives]
+    old = {n: getattr(before, n) for n in ("seconds", "exposed", "peak")} if before is not None else None
+    return {"program": module.name, "devices": module.devices, **whole, "before": old, "collectives": rows}

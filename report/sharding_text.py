@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import asdict
 
 from ..ir.graph.module import Module
 from ..ir.tools.names import matching
+from .collectives import numberless
 from .columns import columns
 from .explain import Explanation
-from .shardings import ShardingRow
+from .shardings import Dispute, ShardingRow, Solved
 from .work import amount, share
 
 _HEAD = ("value", "shape", "sharding", "per device", "work", "repeated", "because of")
 _RIGHT = (4, 5)
+_MOST_CONFLICTS = 10
 _MANY = 60  # rows, of which a reader loses track
 _DIGITS = re.compile(r"\d+")
 
@@ -119,3 +122,46 @@ def rules_of(module: Module) -> list[dict[str, str]]:
             rule = instruction.op.sharding_rule(instruction.call)
             records.append({"name": name, "opcode": instruction.opcode, "rule": str(rule)})
     return records
+
+
+def rules_text(records: Sequence[dict[str, str]], every: bool = False) -> str:
+    """Returns one line for each opcode and rule, with the number of further ops that have both; unless `every` op is
+    asked for.
+    """
+    groups: dict[object, list[dict[str, str]]] = {}
+    for n, r in enumerate(records):
+        groups.setdefault(n if every else (r["opcode"], r["rule"]), []).append(r)
+    return "\n".join(
+        f"{first['name']}{f' (+{len(others)})' * bool(others)} = {first['opcode']} {first['rule']}"
+        for first, *others in groups.values()
+    )
+
+
+def conflicts_text(found: Solved) -> str:
+    """Returns the conflicts that cost most, those that differ in numbers of names only as one line; empty if there are
+    none.
+    """
+    groups: dict[str, list[Dispute]] = {}
+    for dispute in found.disputes():
+        groups.setdefault(f"{numberless(str(dispute))} {dispute.received}", []).append(dispute)
+    if not groups:
+        return ""
+    ordered = sorted(groups.values(), key=lambda group: -sum(d.received for d in group))
+    lines = ["conflicts, with the bytes that each device receives for what was given up:"]
+    lines += [f"  {group[0]}" + (f" (+{len(group) - 1})" if len(group) > 1 else "")
+              for group in ordered[:_MOST_CONFLICTS]]  # fmt: skip
+    if len(ordered) > _MOST_CONFLICTS:
+        lines.append(f"  .. and {sum(map(len, ordered[_MOST_CONFLICTS:]))} smaller ones (--json lists all)")
+    return "\n".join(lines)
+
+
+def shardings_record(found: Solved, rows: Sequence[ShardingRow], shown: Sequence[ShardingRow]) -> dict[str, object]:
+    """Returns the `shown` rows of a program as JSON, the counts of all, and the conflicts."""
+    return {
+        "program": found.module.name,
+        "devices": found.module.num_partitions,
+        "mesh": dict(found.mesh.axes),
+        "counts": counts_of(rows),
+        "values": [asdict(row) for row in shown],
+        "conflicts": [asdict(d) for d in found.disputes()],
+    }

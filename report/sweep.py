@@ -57,3 +57,20 @@ def _plot(sweep: Sweep) -> Iterator[str]:
         bar = "#" * max(1, round(_BAR * point.value.seconds / longest))
         rows.append((machine, str(devices), _mesh(point), timed(point.value.seconds), bar))
     yield columns(rows, [False, True, False, True, False])
+
+
+def sweep_record(name: str, found: Sweep) -> dict[str, object]:
+    """Returns a comparison of meshes and machines as JSON."""
+    return {
+        "program": name, "spent": found.spent, "left_out": found.left_out, "points": list(map(_point, found.points)),
+    }  # fmt: skip
+
+
+def _point(point: SweepPoint) -> dict[str, object]:
+    judged = point.judged
+    return {
+        "machine": point.machine, "mesh": dict(point.mesh.axes), "devices": point.mesh.size,
+        "fits": judged.fits if judged is not None else point.fits, "model": point.value.seconds,
+        "memory": point.value.memory, "seconds": judged.seconds if judged is not None and judged.fits else None,
+        "peak": judged.peak if judged is not None else None,
+    }  # fmt: skip

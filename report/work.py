@@ -1,9 +1,11 @@
-"""Contractions and certified times for people: multiply-adds per device, and which part of them several devices repeat.
+"""Contractions and certified times, for people and as JSON: multiply-adds per device, and which part of them several
+devices repeat.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from ..cost.work import Contraction
 from ..passes.resharding.certificate import Certificate, ProgramCertificate
@@ -80,3 +82,34 @@ def _row(group: Sequence[Contraction]) -> tuple[str, ...]:
     repeated = f"{share(c.repeated_work, c.work)} on {c.alike}" if c.alike > 1 else "-"
     source = " ".join(filter(None, (c.source, c.op_name)))
     return f"{c.opcode} {c.name}{more}", amount(sum(c.work for c in group)), runs, repeated, source
+
+
+def certificate_text(found: Certificate) -> str:
+    """Returns the moves of a plan, one per line, and how far its bytes and its time are from lower bounds."""
+    ratio = f"{found.ratio:.2f}" if found.bound_bytes else "-"
+    return "\n".join((
+        *(f"  {move}" for move in found.moves or ("nothing to do",)),
+        f"{found.collectives} collectives; {found.received_bytes} bytes received per device, "
+        f"lower bound {found.bound_bytes}, ratio {ratio}; peak memory {found.peak_bytes} bytes",
+        times_text(found),
+    ))  # fmt: skip
+
+
+def work_record(found: Sequence[Contraction]) -> dict[str, object]:
+    """Returns the contractions of a program as JSON, most work first, with their totals."""
+    fields = [(c, asdict(c)) for c in sorted(found, key=lambda c: -c.work)]
+    return {
+        "work": sum(c.work for c in found),
+        "repeated_work": sum(c.repeated_work for c in found),
+        "contractions": [
+            f | {"runs": f.pop("count"), "work": c.work, "repeated_work": c.repeated_work} for c, f in fields
+        ],
+    }
+
+
+def certificate_record(found: ProgramCertificate) -> dict[str, object]:
+    """Returns the totals of a program's reshardings as JSON."""
+    return {
+        "count": len(found.reshardings), "machine": found.machine, "seconds": found.seconds,
+        "bound_seconds": found.bound_seconds, "received_bytes": found.received_bytes, "bound_bytes": found.bound_bytes,
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Writes the results of runs: a folder of `.npy` files with a manifest, complete or not at all.
+"""Writes the results of runs: a folder of `.npy` files with a manifest, complete or not at all; and describes them.
 
 Files are written under temporary names and renamed when all of them are complete, so that a full disk leaves neither
 half a file nor a mixture of two runs. `check_outputs` finds out before the run whether the folder is writable.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,6 +19,7 @@ import numpy as np
 from ..ir.diagnostics import CompileError, Diagnostic, Severity
 from ..ir.types.element_type import from_numpy
 from ..ir.types.literal import Array
+from .fabric.tiles import same_bits
 from .inputs.array_files import MANIFEST, storable
 
 
@@ -71,3 +73,40 @@ def save_outputs(directory: Path, arrays: Sequence[Array], names: Sequence[str] 
 def _refuse(directory: Path, error: OSError) -> NoReturn:
     message = f"outputs cannot be written to {directory}: {error.strerror or error}"
     raise OutputError([Diagnostic(Severity.ERROR, message)]) from error
+
+
+def outputs_text(outputs: Sequence[Array], names: Sequence[str], per_device: Sequence[int] = ()) -> Iterator[str]:
+    """Yields one line for each output: number, name, type, dimensions, range. The first dimension of outputs in
+    `per_device` counts devices: they get one line per device, unless all are equal.
+    """
+    for number, (array, name) in enumerate(zip(outputs, names, strict=False)):
+        if number not in per_device:
+            yield f"output {number} {name}: {_summary(array)}"
+        elif same_bits(array, array[:1]).all():
+            yield f"output {number} {name}, alike on {len(array)} devices: {_summary(array[0])}"
+        else:
+            for device, part in enumerate(array):
+                yield f"output {number} {name}, device {device}: {_summary(part)}"
+
+
+def outputs_record(outputs: Sequence[Array], names: Sequence[str]) -> list[dict[str, object]]:
+    """Returns each output as JSON. Numbers that JSON cannot represent (NaN and infinities) are null."""
+    return [
+        {"name": name, "type": from_numpy(array.dtype).name, "dims": list(array.shape),
+         **{what: number if math.isfinite(number) else None for what, number in _range(array).items()}}
+        for array, name in zip(outputs, names, strict=True)
+    ]
+
+
+def _range(array: Array) -> dict[str, float]:
+    """Returns least, mean and greatest of real numbers."""
+    if array.size == 0 or array.dtype.kind == "c":
+        return {}
+    values = array.astype(np.float64)
+    return {"min": float(values.min()), "mean": float(values.mean()), "max": float(values.max())}
+
+
+def _summary(array: Array) -> str:
+    text, found = f"{array.dtype}[{','.join(map(str, array.shape))}]", _range(array)
+    shown = [f"{found['min']:.6g}"] if found and array.size == 1 else [f"{k} {v:.6g}" for k, v in found.items()]
+    return " ".join((text, *shown))

@@ -104,7 +104,7 @@ ROOMS: dict[str, set[str]] = {
     "runtime/inputs": {"runtime/plan"},
     "runtime/native": {"runtime/plan", "runtime/ranks"},
     "runtime": {"runtime/checkpoint", "runtime/fabric", "runtime/inputs", "runtime/plan", "runtime/ranks"},
-    "runtime/check": {"runtime", "runtime/plan"},
+    "runtime/check": {"runtime", "runtime/plan", "runtime/ranks"},
     "runtime/checkpoint": {"runtime/fabric", "runtime/inputs", "runtime/plan", "runtime/ranks"},
     "runtime/proof": {"runtime", "runtime/check", "runtime/inputs", "runtime/plan"},
     "runtime/proof/relations": {"runtime", "runtime/fabric", "runtime/plan", "runtime/proof"},

@@ -8,8 +8,10 @@ although the inputs hold none proves nothing, and fails; so do infinities, but f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -74,6 +76,15 @@ class CheckVerdict:
     @property
     def passed(self) -> bool:
         return not self.differences and not self.undefined
+
+    def record(self) -> dict[str, Any]:
+        """Returns the verdict as JSON. Infinite errors, which JSON cannot represent, are null."""
+
+        def worst(found: LargestError | None) -> dict[str, Any] | None:
+            return found and {**asdict(found), "error": found.error if math.isfinite(found.error) else None}
+
+        errors = {name: worst(getattr(self, name)) for name in ("in_f64", "own", "one_device")}
+        return {"passed": self.passed, **asdict(self), **errors}
 
     def __str__(self) -> str:
         lines = [f"{len(self.differences)}/{self.outputs} outputs differ from those of one device"]
