@@ -1,32 +1,17 @@
 """Plans the steps of checkpoints: each N steps, each S seconds, or by Daly's formula.
 
-With a write of C seconds and a mean time M between failures, the work between checkpoints that loses the least time is
-about sqrt(2 C M) (Young, 1974); Daly ("A higher order estimate of the optimum checkpoint interval for restart dumps",
-2006) adds terms for C near M. All ranks follow one plan: the step of the next checkpoint, which rank 0 chooses by
-its measurements.
+All ranks follow one plan: the step of the next checkpoint, which rank 0 chooses by its measurements.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 
+from ...cost.goodput.pod import DAY, MACHINE_DAYS, daly_interval
 from ...ir.diagnostics import fail
 
-MACHINE_DAYS = 1 / 0.0008
-"""Mean days between failures of a machine: 0.08 % of machines fail per day ("Resiliency at Scale: Managing Google's
-TPUv4 Machine Learning Supercomputer", NSDI 2024)."""
-_DAY = 86400.0
 _FIRST = 3  # steps before the first measured checkpoint, the first of which are slower
-
-
-def daly_interval(write: float, between_failures: float) -> float:
-    """Returns the seconds of work between checkpoints that lose the least time, for a write of `write` seconds."""
-    if write >= 2 * between_failures:
-        return between_failures
-    ratio = write / (2 * between_failures)
-    return math.sqrt(2 * write * between_failures) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - write
 
 
 @dataclass(frozen=True)
@@ -37,12 +22,12 @@ class Cadence:
 
     steps: int = 0
     seconds: float = 0.0
-    between_failures: float = MACHINE_DAYS * _DAY
+    between_failures: float = MACHINE_DAYS * DAY
 
     @staticmethod
     def parse(text: str, hosts: int = 1) -> Cadence:
         """Reads `auto`, `N` or `60s`. Raises CompileError for anything else."""
-        between = MACHINE_DAYS * _DAY / hosts
+        between = MACHINE_DAYS * DAY / hosts
         if text == "auto":
             return Cadence(between_failures=between)
         match = re.fullmatch(r"(\d+)|(\d+(?:\.\d+)?)s", text)

@@ -71,6 +71,11 @@ class StateLayout:
             arrays.append(StateArray(saved, shape, tiling))
         return StateLayout(module.name, ProcessGrid.of(module), tuple(arrays))
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the state, each array once."""
+        return sum(array.shape.num_elements * array.shape.element.byte_size for array in self.arrays)
+
     def whole(self) -> StateLayout:
         """Returns the same arrays on one device."""
         arrays = tuple(replace(a, tiling=Tiling.replicated(a.shape.rank)) for a in self.arrays)

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from hloom.cost.goodput.detours import Detours, Torus, TorusTraffic, detours
 from hloom.cost.goodput.events import simulate_pod
-from hloom.cost.goodput.pod import Pod, at_least, efficiency, needed_availability, placed
-from hloom.driver.training.cadence import daly_interval
+from hloom.cost.goodput.pod import Pod, at_least, daly_interval, efficiency, needed_availability, placed
 from support.command_line import EXAMPLES, hloom
 
 POD = Pod()

@@ -9,7 +9,8 @@ from pathlib import Path
 import hloom
 import numpy as np
 import pytest
-from hloom.driver.training.cadence import Cadence, daly_interval
+from hloom.cost.goodput.pod import daly_interval
+from hloom.driver.training.cadence import Cadence
 from hloom.driver.training.loop import state_count
 from hloom.driver.training.metrics import MetricsFile, StepRecord
 from hloom.driver.training.step_inputs import StepInputs
