@@ -24,7 +24,7 @@ def bench(args: argparse.Namespace) -> int:
         return _bench_on_ranks(args)
     job = prepare(args, args.ranks)
     if args.ranks is not None:
-        return launch(args.argv, args.ranks, left=job.packed())
+        return launch(args.argv, args.ranks, left=job.program.packed())
     inputs = inputs_for(args, job.program.module, args.seed)
     _report(args, PartsBenchmark.of(job.program, inputs, args.repeat, args.backend, job.seconds, args.trace, working))
     return EXIT_OK

@@ -17,19 +17,16 @@ import os
 import pickle
 import platform
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..driver.backend import Backend
 from ..driver.program import Program
 from ..ir.brief import brief
 from ..ir.diagnostics import Diagnostic, Diagnostics, fail
-from ..ir.gc_pause import paused_collector
 from ..ir.graph import keeping
-from ..ir.graph.module import Module
 from ..ir.types.literal import Array
 from ..ir.user_files import read_bytes
 from ..runtime.outputs import check_outputs
@@ -74,13 +71,10 @@ class Job:
     inputs: list[Array] = field(default_factory=list[Array])
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
-    def packed(self) -> bytes:
-        """Returns the program and its backend as bytes; none if they cannot be pickled."""
-        made = self.program
-        try:
-            return pickle.dumps((made.module, made.local, made.backend.name, made.backend.known))
-        except (pickle.PicklingError, AttributeError, TypeError):
-            return b""
+
+def with_mesh(args: argparse.Namespace, mesh: Mapping[str, int] | None) -> argparse.Namespace:
+    """Returns the arguments for another mesh, if one is given."""
+    return args if mesh is None else argparse.Namespace(**{**vars(args), "mesh": dict(mesh)})
 
 
 def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) -> Job:
@@ -91,13 +85,13 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
     loaded = keeping.load(key)
     found: list[Diagnostic]
     if loaded is not None:
-        job, found = _of_values(*loaded[0]), loaded[1]
+        job, found = Job(Program.of_parts(*loaded[0])), loaded[1]
         tell_found(args, job.program.module.warnings, quiet)
     else:
         from .preparing import made  # which knows the passes
 
         job, found = made(args, ranks, quiet)
-        keeping.store(key, lambda: (job.packed(), pickle.dumps(found)))
+        keeping.store(key, lambda: (job.program.packed(), pickle.dumps(found)))
     tell_found(args, found, quiet)
     if args.out is not None and not quiet:  # the first rank writes
         check_outputs(Path(args.out))
@@ -106,19 +100,9 @@ def prepare(args: argparse.Namespace, ranks: int | None, quiet: bool = False) ->
     return job
 
 
-def unpacked(data: bytes) -> Job:
-    """Returns the job that `Job.packed` gave."""
-    with paused_collector():
-        return _of_values(*pickle.loads(data))  # of this job: over MPI, or from the process that started it
-
-
-def _of_values(program: Module, local: Module, backend: str, known: tuple[Module, Module] | None) -> Job:
-    return Job(Program(program, local, Backend(backend, known)))
-
-
 def job_on_ranks(
     args: argparse.Namespace, comm: Any, with_inputs: bool = True, active: int | None = None,
-    left: Callable[[], bytes] = left_for_ranks, unpacked: Callable[[bytes], Job] = unpacked,
+    left: Callable[[], bytes] = left_for_ranks, unpacked: Callable[[bytes], Program] = Program.unpacked,
 ) -> Job:  # fmt: skip
     """Returns the job of a run on all ranks of `comm`, or the first `active` ones, with its inputs unless they are made
     later. The first rank prepares it where the launcher has `left` none. Raises errors of `prepare` on one rank,
@@ -130,7 +114,7 @@ def job_on_ranks(
     data = broadcast(comm, on_all_ranks(comm, sent, where, args.timeout), where, args.timeout)
 
     def mine() -> Job:
-        job = unpacked(data) if data else prepare(args, ranks, quiet=True)
+        job = Job(unpacked(data)) if data else prepare(args, ranks, quiet=True)
         if with_inputs:
             job.inputs = inputs_for(args, job.program.module, args.seed)
         return job
@@ -149,4 +133,4 @@ def _first_job(args: argparse.Namespace, ranks: int, left: Callable[[], bytes]) 
     found = left()
     if not found and args.file == "-" and started_by_hloom():
         fail(f"standard input does not come to host {socket.gethostname()}", help="give a file that all hosts see")
-    return found or prepare(args, ranks, quiet=started_by_hloom()).packed()
+    return found or prepare(args, ranks, quiet=started_by_hloom()).program.packed()

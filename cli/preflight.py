@@ -6,6 +6,7 @@ import argparse
 import socket
 import time
 
+from ..driver.program import Program
 from ..ir.graph.module import Module
 from ..ir.tools.process_grid import ProcessGrid
 from ..runtime.plan.executable import Executable
@@ -16,7 +17,7 @@ from ..runtime.ranks.launch import inside_launcher, launch, world
 from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.preflight import examine, try_groups, verdict_of
 from .exit_codes import EXIT_OK
-from .job import Job, job_on_ranks, prepare
+from .job import job_on_ranks, prepare
 from .streams import say, tell
 
 DEADLINE = 5.0
@@ -30,10 +31,10 @@ def preflight(args: argparse.Namespace) -> int:
         return _examine(args)
     if args.ranks is None:
         raise argparse.ArgumentTypeError("the ranks are tried: give --ranks")
-    return launched(args.argv, args.ranks, prepare(args, args.ranks), args.deadline)
+    return launched(args.argv, args.ranks, prepare(args, args.ranks).program, args.deadline)
 
 
-def launched(argv: list[str], ranks: int, job: Job, deadline: float = DEADLINE) -> int:
+def launched(argv: list[str], ranks: int, program: Program, deadline: float = DEADLINE) -> int:
     """Starts ranks that try each other, unless a host does not answer: Open MPI would wait for it. Returns the exit
     code.
     """
@@ -41,7 +42,7 @@ def launched(argv: list[str], ranks: int, job: Job, deadline: float = DEADLINE) 
     hosts.leave_out_dead(ranks)
     for host in hosts.dead:
         tell(f"hloom: error: host {host} does not answer within {2 * deadline:g} s")
-    return EXIT_RANK_FAILED if hosts.dead else launch(argv, ranks, left=job.packed(), survives=True)
+    return EXIT_RANK_FAILED if hosts.dead else launch(argv, ranks, left=program.packed(), survives=True)
 
 
 def _examine(args: argparse.Namespace) -> int:

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         return _run_rank(args)
     job = prepare(args, args.ranks)
     if args.ranks is not None:
-        return launch(args.argv, args.ranks, left=job.packed())
+        return launch(args.argv, args.ranks, left=job.program.packed())
     job.inputs = inputs_for(args, job.program.module, args.seed)
     _describe(args, job, f"{job.program.devices} simulated devices")
     return _report(args, job, Simulated(job.program))

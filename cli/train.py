@@ -6,13 +6,16 @@ import argparse
 import math
 import signal
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ..driver.program import Program
+from ..driver.training.ahead import leave_smaller
 from ..driver.training.api import trained
 from ..driver.training.cadence import Cadence
-from ..driver.training.loop import Trainer, state_count
+from ..driver.training.elastic import TrainingJob, TrainingRank, mesh_of
+from ..driver.training.loop import CheckpointPlan, Trainer, state_count
 from ..driver.training.metrics import StepProgress, StepRecord
 from ..driver.training.recovery import DEADLINE, FOLD, SHRINK, JobStart, Recovery
 from ..driver.training.step_inputs import StepInputs
@@ -22,15 +25,13 @@ from ..runtime.allocator import keep_freed_memory
 from ..runtime.checkpoint.step_folder import steps_in
 from ..runtime.inputs.inputs import InputSource
 from ..runtime.ranks.failed import EXIT_RANK_FAILED, deadline
-from ..runtime.ranks.launch import inside_launcher, launch, started_by_hloom
+from ..runtime.ranks.launch import inside_launcher, launch, left_for_ranks, started_by_hloom, world
 from ..runtime.ranks.mode import chosen_mode
-from .ahead import leave_smaller, with_mesh
 from .exit_codes import EXIT_OK
-from .job import Job, prepare
+from .job import job_on_ranks, prepare, with_mesh
 from .messages import print_json
 from .preflight import launched as preflight
 from .streams import say, tell
-from .train_rank import TrainingRank, mesh_of, plan_of, warn
 
 
 def train(args: argparse.Namespace) -> int:
@@ -45,14 +46,43 @@ def train(args: argparse.Namespace) -> int:
     chosen_mode(args.collectives)
     Cadence.parse(args.every)
     if inside_launcher() and (args.ranks is not None or args.devices is None):
-        return TrainingRank(args).run(_run)
-    job = prepare(args, args.ranks)
-    state_count(job.program.local, args.state)  # reports an error before starting ranks
+        everyone = world(args.ranks + args.spares if args.ranks is not None else None)
+        return TrainingRank(_job(args), everyone).run(partial(_run, args))
+    program = prepare(args, args.ranks).program
+    count = state_count(program.local, args.state)  # reports an error before starting ranks
     if args.ranks is not None:
-        return _launched(args, job)
-    count, inputs = _inputs(args, job)
-    trainer = Trainer(job.program.simulated, inputs, count, plan_of(args), tell=warn)
-    return _run(args, job, trainer, f"{job.program.devices} simulated devices")
+        return _launched(args, program)
+    inputs = StepInputs(program.module, count, args.inputs, args.seed)
+    trainer = Trainer(program.simulated, inputs, count, _plan(args), tell=_warn)
+    return _run(args, program, trainer, f"{program.devices} simulated devices")
+
+
+def _job(args: argparse.Namespace) -> TrainingJob:
+    def make(
+        mesh: Mapping[str, int] | None, everyone: Any, active: int, left: Callable[[], bytes] = left_for_ranks,
+        unpacked: Callable[[bytes], Program] = Program.unpacked,
+    ) -> Program:  # fmt: skip
+        return job_on_ranks(with_mesh(args, mesh), everyone, False, active, left, unpacked).program
+
+    return TrainingJob(
+        make, args.mesh, args.state, args.inputs, args.seed, partial(_plan, args), args.on_failure, args.spares,
+        args.snapshots, args.start, args.fault, args.timeout, args.collectives, _tell, _warn,
+    )  # fmt: skip
+
+
+def _plan(args: argparse.Namespace, hosts: int = 1) -> CheckpointPlan | None:
+    """Returns where checkpoints go and when; None if there are none."""
+    if args.checkpoint is None:
+        return None
+    return CheckpointPlan(args.checkpoint, Cadence.parse(args.every, hosts), args.keep)
+
+
+def _tell(text: str) -> None:
+    tell(f"hloom: {text}")
+
+
+def _warn(text: str) -> None:
+    tell(f"hloom: warning: {text}")
 
 
 def _verify(args: argparse.Namespace) -> None:
@@ -66,49 +96,43 @@ def _verify(args: argparse.Namespace) -> None:
         raise argparse.ArgumentTypeError("--on-failure goes on from a checkpoint: give --checkpoint")
 
 
-def _launched(args: argparse.Namespace, job: Job) -> int:
+def _launched(args: argparse.Namespace, program: Program) -> int:
     """Starts the ranks, again after a failure if that is asked for, and returns the exit code of the whole."""
     if args.preflight:
-        code = preflight(["preflight", args.file, "--ranks", str(args.ranks)], args.ranks, job)
+        code = preflight(["preflight", args.file, "--ranks", str(args.ranks)], args.ranks, program)
         if code:
             return code
     if args.on_failure is None:
-        return launch(args.argv, args.ranks, left=job.packed(), orderly=ORDERLY)
+        return launch(args.argv, args.ranks, left=program.packed(), orderly=ORDERLY)
 
-    mesh = mesh_of(args, job)
+    mesh = mesh_of(program, args.mesh)
+
+    def divided(sizes: Mapping[str, int], ranks: int) -> Program:
+        return prepare(with_mesh(args, sizes), ranks, quiet=True).program
 
     def start(now: JobStart) -> int:
-        again, more = job, ["--ranks", str(now.ranks), "--start", str(now.number)]
+        again, more = program, ["--ranks", str(now.ranks), "--start", str(now.number)]
         if now.mesh is not None:
-            sizes = ",".join(f"{axis}={size}" for axis, size in now.mesh.items())
-            more += ["--mesh", sizes]
-            again = prepare(with_mesh(args, now.mesh), now.ranks, quiet=True)
+            more += ["--mesh", ",".join(f"{axis}={size}" for axis, size in now.mesh.items())]
+            again = divided(now.mesh, now.ranks)
         ranks, sizes = now.ranks + args.spares, now.mesh or mesh
-        ahead = partial(leave_smaller, args, sizes, now.ranks) if args.on_failure == SHRINK and sizes else None
+        ahead = partial(leave_smaller, divided, sizes, now.ranks) if args.on_failure == SHRINK and sizes else None
         code = launch([*args.argv, *more], ranks, left=again.packed(), survives=args.on_failure in (FOLD, SHRINK),
                       orderly=ORDERLY, meanwhile=ahead, hosts=recovery.hosts.text)  # fmt: skip
         done = max(steps_in(args.checkpoint), default=0) >= args.steps
         return EXIT_RANK_FAILED if code == EXIT_OK and not done else code  # mpiexec may not tell of a lost host
 
-    def said(text: str) -> None:
-        tell(f"hloom: {text}")
-
-    recovery = Recovery(args.on_failure, args.checkpoint, args.starts, said)
+    recovery = Recovery(args.on_failure, args.checkpoint, args.starts, _tell)
     return recovery.run(JobStart(0, args.ranks), mesh, start, EXIT_RANK_FAILED)
-
-
-def _inputs(args: argparse.Namespace, job: Job) -> tuple[int, StepInputs]:
-    count = state_count(job.program.local, args.state)
-    return count, StepInputs(job.program.module, count, args.inputs, args.seed)
 
 
 def _silent(record: StepRecord) -> None:
     """Shows nothing, where JSON is asked for."""
 
 
-def _run(args: argparse.Namespace, job: Job, trainer: Trainer, where: str) -> int:
+def _run(args: argparse.Namespace, program: Program, trainer: Trainer, where: str) -> int:
     def initial() -> Sequence[Array]:
-        return InputSource(job.program.module, args.initial, slice(0, trainer.count)).make(args.seed)
+        return InputSource(program.module, args.initial, slice(0, trainer.count)).make(args.seed)
 
     progress, request = StepProgress(args.steps), StopRequest()
     trainer.asked = lambda: request.signal
@@ -118,15 +142,17 @@ def _run(args: argparse.Namespace, job: Job, trainer: Trainer, where: str) -> in
     if trainer.is_first:
         if trainer.is_stopping:
             tell(f"hloom: a signal ended the run after step {trainer.step} of {args.steps}")
-        _report(args, job, trainer, records, where)
+        _report(args, program, trainer, records, where)
     return 128 + request.signal if trainer.is_stopping and trainer.comm is None else EXIT_OK
 
 
-def _report(args: argparse.Namespace, job: Job, trainer: Trainer, records: list[StepRecord], where: str) -> None:
-    name, median = job.program.module.name, statistics.median([r.seconds for r in records] or [math.nan])
+def _report(
+    args: argparse.Namespace, program: Program, trainer: Trainer, records: list[StepRecord], where: str
+) -> None:
+    name, median = program.module.name, statistics.median([r.seconds for r in records] or [math.nan])
     first, last = (records[n].loss if records else None for n in (0, -1))
     if args.json:
-        facts: dict[str, Any] = {"program": name, "devices": job.program.devices, "state": trainer.count}
+        facts: dict[str, Any] = {"program": name, "devices": program.devices, "state": trainer.count}
         facts |= {"first_step": trainer.step - len(records), "steps": trainer.step, "first_loss": first, "loss": last}
         print_json(facts | {"median_seconds": None if math.isnan(median) else median})
         return

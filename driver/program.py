@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +13,7 @@ from ..cost.memory import LiveMemory, live_memory
 from ..cost.timeline import Timeline, timeline
 from ..ir.brief import brief
 from ..ir.diagnostics import CompileError, Diagnostic, Diagnostics
+from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module
 from ..ir.tools.process_grid import ProcessGrid
 from ..ir.types.literal import Array
@@ -56,6 +58,24 @@ class Program:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name not in _COMPILED}
+
+    def packed(self) -> bytes:
+        """Returns the program and its backend as bytes for another process; none if they cannot be pickled."""
+        try:
+            return pickle.dumps((self.module, self.local, self.backend.name, self.backend.known))
+        except (pickle.PicklingError, AttributeError, TypeError):
+            return b""
+
+    @staticmethod
+    def unpacked(data: bytes) -> Program:
+        """Returns the program that `packed` gave to a process of the same job."""
+        with paused_collector():
+            return Program.of_parts(*pickle.loads(data))
+
+    @staticmethod
+    def of_parts(module: Module, local: Module, backend: str, known: tuple[Module, Module] | None) -> Program:
+        """Returns the program of the values that `packed` pickles."""
+        return Program(module, local, Backend(backend, known))
 
     @property
     def devices(self) -> int:

@@ -6,35 +6,33 @@ two, and leaves the results to the ranks of its host. There each rank compiles t
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..driver.backend import Backend
-from ..driver.training.recovery import shrunk
-from ..ir.diagnostics import CompileError
-from ..runtime.plan.executable import Executable
-from ..runtime.ranks.launch import Leave, left_for_ranks
-from .job import Job, prepare, unpacked
+from ...ir.diagnostics import CompileError
+from ...runtime.plan.executable import Executable
+from ...runtime.ranks.launch import Leave, left_for_ranks
+from ..backend import Backend
+from ..program import Program
+from .recovery import shrunk
 
 _LOSSES = 2  # for which programs are prepared
 _PAUSE = 0.5  # seconds between looks for a program
 
 
-def with_mesh(args: argparse.Namespace, mesh: Mapping[str, int]) -> argparse.Namespace:
-    """Returns the arguments for another mesh."""
-    return argparse.Namespace(**{**vars(args), "mesh": dict(mesh)})
-
-
-def leave_smaller(args: argparse.Namespace, mesh: Mapping[str, int], ranks: int, leave: Leave) -> None:
-    """Leaves the programs for the next losses of a rank; none for a mesh that the program cannot be divided along."""
+def leave_smaller(
+    made: Callable[[Mapping[str, int], int], Program], mesh: Mapping[str, int], ranks: int, leave: Leave
+) -> None:
+    """Leaves the programs for the next losses of a rank, each `made` for a mesh and so many ranks; none for a mesh that
+    the program cannot be divided along.
+    """
     for _ in range(min(_LOSSES, ranks - 1)):
         mesh, ranks = shrunk(mesh, ranks, ranks - 1)
         try:
-            leave(_name(mesh, ranks), prepare(with_mesh(args, mesh), ranks, quiet=True).packed())
+            leave(_name(mesh, ranks), made(mesh, ranks).packed())
         except CompileError:  # which the ranks report, if they come to it
             return
 
@@ -47,7 +45,7 @@ def left_smaller(mesh: Mapping[str, int], ranks: int) -> bytes:
 @dataclass(frozen=True)
 class _Compiled:
     data: bytes
-    job: Job
+    program: Program
     backend: Backend
     executable: Executable
 
@@ -66,10 +64,10 @@ class NextProgram:
         while not self._ended.wait(_PAUSE):
             data = left_smaller(self._mesh, self._ranks)
             if data:
-                job = unpacked(data)
-                backend = job.program.backend
+                program = Program.unpacked(data)
+                backend = program.backend
                 with contextlib.suppress(CompileError):
-                    self._made = _Compiled(data, job, backend, backend.executable(job.program.local))
+                    self._made = _Compiled(data, program, backend, backend.executable(program.local))
                 return
 
     def end(self) -> None:
@@ -77,14 +75,14 @@ class NextProgram:
         self._ended.set()
         self._thread.join()
 
-    def unpacked(self, data: bytes) -> Job:
-        """Returns the job in some bytes: this one, if they are the same."""
-        return self._made.job if self._made is not None and self._made.data == data else unpacked(data)
+    def unpacked(self, data: bytes) -> Program:
+        """Returns the program in some bytes: this one, if they are the same."""
+        return self._made.program if self._made is not None and self._made.data == data else Program.unpacked(data)
 
-    def executable(self, job: Job) -> Executable | None:
-        """Returns the compiled program of a job, if it is this one and ranks run it by the backend of its making."""
+    def executable(self, program: Program) -> Executable | None:
+        """Returns the executable of a program, if it is this one and ranks run it by the backend of its making."""
         made = self._made
-        return made.executable if made and made.job is job and made.backend == job.program.backend else None
+        return made.executable if made and made.program is program and made.backend == program.backend else None
 
 
 def _name(mesh: Mapping[str, int], ranks: int) -> str:
