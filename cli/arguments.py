@@ -10,6 +10,7 @@ import argparse
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,25 +68,14 @@ def backend_name(text: str) -> str:
     return text
 
 
-def positive(text: str) -> int:
-    """Parses a whole number of at least 1."""
-    return _at_least(1, text)
-
-
-def parts(text: str) -> int:
-    """Parses a number of parts: at least 2."""
-    return _at_least(2, text)
-
-
-def not_negative(text: str) -> int:
-    """Parses a whole number of at least 0."""
-    return _at_least(0, text)
-
-
 def _at_least(least: int, text: str) -> int:
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least {least}")
     return int(text)
+
+
+positive, parts, not_negative = (partial(_at_least, least) for least in (1, 2, 0))
+"""Parse a whole number of at least 1, 2 or 0."""
 
 
 def _float(text: str) -> float:
@@ -283,12 +273,21 @@ BATCH = argument("--split-batch", type=parts, metavar="N", default=0,
                  help="try to compute the batch in N parts, each of which computes while the other ones communicate; "
                       "keep that if it is faster")  # fmt: skip
 
+AS_IS = flag("--as-is", "keep the order of the program, and its collectives")
+ALL = flag("--all", "show each of those that differ in numbers only")
+
+
+def memory(metavar: str = "12GB", when: str = "") -> Argument:
+    """Returns the option that limits the memory of a device."""
+    return argument("--memory", type=byte_count, metavar=metavar,
+                    help=f"{when}the most bytes that the program may take on a device")
+
+
 SCHEDULE = (
     argument("--schedule", action=argparse.BooleanOptionalAction,
              help="combine collectives and order the program, so that they run beside computation (default: on ranks, "
                   "where --machine forecasts that it saves more time than it takes)"),
-    argument("--memory", type=byte_count, metavar="12GB",
-             help="with --schedule: the most bytes that the program may take on a device"),
+    memory(when="with --schedule: "),
     FLAT,
     BATCH,
 )  # fmt: skip

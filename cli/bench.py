@@ -9,10 +9,10 @@ import argparse
 from ..driver.benchmark import Benchmark, PartsBenchmark, RanksBenchmark
 from ..driver.devices import write_trace
 from ..runtime.allocator import keep_freed_memory
-from ..runtime.ranks.launch import inside_launcher, launch, world
-from .evaluate import inputs_for
+from ..runtime.inputs.inputs import inputs_for_module
+from ..runtime.ranks.launch import launch, world
 from .exit_codes import EXIT_OK
-from .job import job_on_ranks, prepare
+from .job import is_rank, job_on_ranks, prepare
 from .messages import print_json
 from .streams import say, working
 
@@ -20,12 +20,12 @@ from .streams import say, working
 def bench(args: argparse.Namespace) -> int:
     """Runs `hloom bench` and returns its exit code. Raises the errors of `hloom run`."""
     keep_freed_memory()
-    if inside_launcher() and (args.ranks is not None or args.devices is None):
+    if is_rank(args):
         return _bench_on_ranks(args)
     job = prepare(args, args.ranks)
     if args.ranks is not None:
         return launch(args.argv, args.ranks, left=job.program.packed())
-    inputs = inputs_for(args, job.program.module, args.seed)
+    inputs = inputs_for_module(job.program.module, args.inputs, args.seed)
     _report(args, PartsBenchmark.of(job.program, inputs, args.repeat, args.backend, job.seconds, args.trace, working))
     return EXIT_OK
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 
 from ..cost.presets import parse_machine
-from ..ir.diagnostics import fail
 from ..ir.graph.module import Module, clone_module
 from ..passes.base import PassContext
 from ..passes.pipelines import remarks
@@ -46,19 +45,3 @@ def require_schedule(args: argparse.Namespace) -> None:
 def report(args: argparse.Namespace, context: PassContext, quiet: bool = False) -> None:
     """Prints the diagnostics of passes. Raises CompileError with those that `--werror` turns into errors."""
     tell_found(args, remarks(context), quiet)
-
-
-def check_order(args: argparse.Namespace) -> None:
-    """Refuses options of a new order beside `--as-is`."""
-    if args.as_is and args.memory is not None:
-        raise argparse.ArgumentTypeError("--memory limits what a new order may use, --as-is asks for none")
-    if args.as_is and args.split_batch:
-        raise argparse.ArgumentTypeError("--split-batch asks for another program, --as-is for none")
-
-
-def keeps_order(args: argparse.Namespace, local: Module) -> bool:
-    """Whether a program per device keeps its order: by `--as-is`, or since it is scheduled."""
-    if local.has_schedule and args.split_batch:
-        fail(f"{local.name} is scheduled already: its batch stays whole",
-             help="--split-batch takes programs without a schedule")  # fmt: skip
-    return args.as_is or local.has_schedule

@@ -1,6 +1,4 @@
-"""Implements `hloom eval`, which runs the program unpartitioned; shares inputs and summaries of outputs with `hloom
-run`.
-"""
+"""Implements `hloom eval`, which runs the program unpartitioned; shares summaries of outputs with `hloom run`."""
 
 from __future__ import annotations
 
@@ -12,7 +10,6 @@ from pathlib import Path
 from ..driver.assumptions import remark_callbacks
 from ..driver.backend import Backend
 from ..ir.diagnostics import Diagnostics
-from ..ir.graph.module import Module
 from ..ir.tools.names import result_names
 from ..ir.tools.unknown_values import require_values
 from ..ir.types.literal import Array
@@ -44,7 +41,8 @@ def evaluate_command(args: argparse.Namespace) -> int:
     if args.out is not None:
         check_outputs(Path(args.out))
     with working("running on one device"):
-        outputs = evaluate(backend.prepared(module), inputs_for(args, module, args.seed), backend.kernels())
+        inputs = inputs_for_module(module, args.inputs, args.seed)
+        outputs = evaluate(backend.prepared(module), inputs, backend.kernels())
     if args.out is not None:
         save_outputs(Path(args.out), outputs, result_names(module))
     if args.json:
@@ -53,12 +51,6 @@ def evaluate_command(args: argparse.Namespace) -> int:
     else:
         print_outputs(outputs, result_names(module))
     return EXIT_OK
-
-
-def inputs_for(args: argparse.Namespace, module: Module, seed: int) -> list[Array]:
-    """Makes the inputs that `--inputs` describes: global arrays for the parameters of a program. Raises CompileError.
-    """
-    return inputs_for_module(module, args.inputs, seed)
 
 
 def print_outputs(outputs: Sequence[Array], names: Sequence[str], per_device: Sequence[int] = ()) -> None:

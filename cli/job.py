@@ -29,11 +29,11 @@ from ..ir.diagnostics import Diagnostic, Diagnostics, fail
 from ..ir.graph import keeping
 from ..ir.types.literal import Array
 from ..ir.user_files import read_bytes
+from ..runtime.inputs.inputs import inputs_for_module
 from ..runtime.outputs import check_outputs
 from ..runtime.ranks.failed import broadcast, on_all_ranks
 from ..runtime.ranks.launch import inside_launcher, left_for_ranks, started_by_hloom
 from ..runtime.trace import check_trace
-from .evaluate import inputs_for
 from .messages import tell_found
 
 _LATER = frozenset({
@@ -70,6 +70,11 @@ class Job:
     program: Program
     inputs: list[Array] = field(default_factory=list[Array])
     seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+
+def is_rank(args: argparse.Namespace) -> bool:
+    """Whether this process is one of the ranks of a run."""
+    return inside_launcher() and (args.ranks is not None or args.devices is None)
 
 
 def with_mesh(args: argparse.Namespace, mesh: Mapping[str, int] | None) -> argparse.Namespace:
@@ -116,7 +121,7 @@ def job_on_ranks(
     def mine() -> Job:
         job = Job(unpacked(data)) if data else prepare(args, ranks, quiet=True)
         if with_inputs:
-            job.inputs = inputs_for(args, job.program.module, args.seed)
+            job.inputs = inputs_for_module(job.program.module, args.inputs, args.seed)
         return job
 
     job = on_all_ranks(comm, mine, "the inputs of the program", args.timeout)

@@ -1,4 +1,6 @@
-"""Implements `hloom plan FILE`: finds the shardings of a program that take the least time on a machine."""
+"""Implements `hloom plan FILE`: finds the shardings of a program that take the least time on a machine; and
+`hloom sweep FILE`: compares meshes and machines.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,14 @@ from collections.abc import Sequence
 
 from .. import frontends
 from ..cost.presets import parse_machine
+from ..ir.graph.module import Module
 from ..passes.planning.fewest import FewSettings
 from ..passes.planning.on_mesh import PlanCandidate
 from ..passes.planning.plan import plan
+from ..passes.planning.sweep import sweep
 from ..passes.planning.what_if import WhatIf
 from ..report.plan import explanation_text, frontier_text, plan_record, plan_text
+from ..report.sweep import sweep_record, sweep_text
 from .exit_codes import EXIT_OK
 from .messages import print_json, tell_found
 from .streams import say, working, write_file
@@ -19,9 +24,7 @@ from .streams import say, working, write_file
 
 def plan_command(args: argparse.Namespace) -> int:
     """Prints the plan, or JSON; writes the annotated program and the strategy to files."""
-    with working(f"reading {args.file}"):
-        module = frontends.load(args.file)
-    tell_found(args, module.warnings, quiet=False)
+    module = _read(args)
     machine = parse_machine(args.machine, args.links)
     with working("planning"):
         found = plan(module, machine, mesh=args.mesh, devices=args.devices, memory=args.memory or 0,
@@ -53,3 +56,27 @@ def plan_command(args: argparse.Namespace) -> int:
         say(f"\n{args.strategy_out}: {len(strategy.shardings)} annotations, which "
             + ("give" if strategy.reproduces else "alone do not give") + " this forecast")  # fmt: skip
     return EXIT_OK
+
+
+def sweep_command(args: argparse.Namespace) -> int:
+    """Prints the table and a plot, or JSON; writes the annotated program of the best mesh to a file."""
+    module = _read(args)
+    with working("comparing meshes"):
+        found = sweep(
+            module, args.machine or [""], devices=args.devices, meshes=args.meshes, memory=args.memory or 0,
+            keep=args.set, best=args.best, seconds=args.time,
+        )  # fmt: skip
+    if args.out is not None and found.best.module is not None:
+        write_file(args.out, found.best.module.to_text())
+    if args.json:
+        print_json(sweep_record(module.name, found))
+    else:
+        say(f"{module.name}: {sweep_text(found, args.rows)}")
+    return EXIT_OK
+
+
+def _read(args: argparse.Namespace) -> Module:
+    with working(f"reading {args.file}"):
+        module = frontends.load(args.file)
+    tell_found(args, module.warnings, quiet=False)
+    return module

@@ -20,14 +20,14 @@ from ..ir.types.literal import Array
 from ..report.collectives import collectives_record, kinds_text
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.check.on_devices import check_on
-from ..runtime.inputs.inputs import KINDS
+from ..runtime.inputs.inputs import KINDS, inputs_for_module
 from ..runtime.outputs import outputs_record, save_outputs
 from ..runtime.ranks.failed import deadline
-from ..runtime.ranks.launch import inside_launcher, launch, world
+from ..runtime.ranks.launch import launch, world
 from ..runtime.ranks.mode import chosen_mode
-from .evaluate import inputs_for, print_outputs
+from .evaluate import print_outputs
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
-from .job import Job, job_on_ranks, prepare
+from .job import Job, is_rank, job_on_ranks, prepare
 from .messages import print_json
 from .streams import say, working
 
@@ -40,12 +40,12 @@ def run(args: argparse.Namespace) -> int:
     keep_freed_memory()
     deadline(args.timeout)  # reports an error in the environment before starting ranks
     chosen_mode(args.collectives)
-    if inside_launcher() and (args.ranks is not None or args.devices is None):
+    if is_rank(args):
         return _run_rank(args)
     job = prepare(args, args.ranks)
     if args.ranks is not None:
         return launch(args.argv, args.ranks, left=job.program.packed())
-    job.inputs = inputs_for(args, job.program.module, args.seed)
+    job.inputs = inputs_for_module(job.program.module, args.inputs, args.seed)
     _describe(args, job, f"{job.program.devices} simulated devices")
     return _report(args, job, Simulated(job.program))
 
@@ -108,7 +108,7 @@ def _check(
     for seed in range(args.seed, args.seed + args.seeds):
         inputs = job.inputs
         if seed != args.seed:
-            inputs = inputs_for(args, program.module, seed)
+            inputs = inputs_for_module(program.module, args.inputs, seed)
             outputs = devices.run(program.local, inputs)
         with working(f"checking seed {seed}"):
             unpartitioned = program.unpartitioned if outputs is not None else None

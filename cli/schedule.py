@@ -1,4 +1,5 @@
-"""Implements `hloom schedule FILE`: schedules a program, and prints its forecast, collective by collective.
+"""Implements `hloom schedule FILE`: schedules a program, and prints its forecast, collective by collective; and `hloom
+forecast FILE`: the time of a step on a machine, and its parts.
 
 An unpartitioned program is partitioned first. A program that is scheduled already (Hloom's own output, or XLA's print
 of a compiled program) keeps its order, and so does any with `--as-is`.
@@ -11,16 +12,27 @@ import json
 from collections.abc import Sequence
 
 from ..cost.seconds import Clock
-from ..driver.forecast import schedule_in_order
+from ..driver.forecast import forecast_in_order, schedule_in_order
 from ..ir.diagnostics import fail
+from ..ir.graph.module import Module, clone_module
 from ..ir.tools.names import matching
+from ..passes.base import PassContext
 from ..passes.schedule.bound import program_bound
 from ..passes.schedule.sizes import sized
 from ..passes.stages import divided_states, to_local, to_scheduled
+from ..report.forecast import forecast_record, forecast_text
 from ..report.measured import agreement_record, agreement_text, compare, load_trace
-from ..report.schedule import Scheduled, critical_table, ms, schedule_record, schedule_summary, schedule_table
+from ..report.schedule import (
+    Schedule,
+    Scheduled,
+    critical_table,
+    ms,
+    schedule_record,
+    schedule_summary,
+    schedule_table,
+)
 from ..report.schedule_trace import schedule_trace
-from .common import check_order, context_for, keeps_order, report
+from .common import context_for, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .reading import read_program
@@ -29,17 +41,11 @@ from .streams import say, working, write_file
 
 def schedule(args: argparse.Namespace) -> int:
     """Prints a table of collectives and a summary, or JSON; with `--measured` the comparison with a run."""
-    check_order(args)
+    _check_order(args)
     measured = load_trace(args.measured) if args.measured is not None else None
     module = read_program(args)
     context = context_for(args)
-    divided = None if args.as_is else divided_states(module, context)
-    to_local(module, context, working)
-    keeps = keeps_order(args, module)
-    before = None if keeps else schedule_in_order(module, context.machine)
-    to_scheduled(module, context, None if keeps else args.memory or 0, flat=args.flat_parameters, during=working,
-                 split=args.split_batch, divided=divided)
-    report(args, context)
+    before = _in_order(args, module, context, args.flat_parameters, with_before=True)
     with working("simulating the order"):
         found = schedule_in_order(module, context.machine)
     limit: int | None = args.memory
@@ -76,3 +82,47 @@ def _matching(found: Sequence[Scheduled], patterns: Sequence[str]) -> Sequence[S
         fields = "names, kinds, causes, sources, groups and states"
         fail(f"no collective fits {' or '.join(patterns)}", help=f"patterns are of {fields}; * matches anything")
     return kept
+
+
+def forecast(args: argparse.Namespace) -> int:
+    """Prints the forecast of a step, or JSON; with `--critical` also the longest path."""
+    _check_order(args)
+    whole, context = read_program(args), context_for(args)
+    local = clone_module(whole)
+    _in_order(args, local, context)
+    with working("simulating the order"):
+        found = forecast_in_order(local, context.machine, whole, args.batch_of)
+    if args.json:
+        print_json(forecast_record(local.name, found))
+        return EXIT_OK
+    if args.critical:
+        say(critical_table(found.bound), end="\n\n")
+    say(f"{local.name}: {forecast_text(found)}")
+    return EXIT_OK
+
+
+def _check_order(args: argparse.Namespace) -> None:
+    """Refuses options of a new order beside `--as-is`."""
+    if args.as_is and args.memory is not None:
+        raise argparse.ArgumentTypeError("--memory limits what a new order may use, --as-is asks for none")
+    if args.as_is and args.split_batch:
+        raise argparse.ArgumentTypeError("--split-batch asks for another program, --as-is for none")
+
+
+def _in_order(
+    args: argparse.Namespace, module: Module, context: PassContext, flat: bool = False, with_before: bool = False
+) -> Schedule | None:
+    """Makes a module the program of each device, in place, in a new order unless it has a schedule or `--as-is` keeps
+    it. Prints the diagnostics of passes. Returns the forecast of the old order, if asked to and the order is new.
+    """
+    divided = None if args.as_is else divided_states(module, context)
+    to_local(module, context, working)
+    if module.has_schedule and args.split_batch:
+        fail(f"{module.name} is scheduled already: its batch stays whole",
+             help="--split-batch takes programs without a schedule")  # fmt: skip
+    keeps = args.as_is or module.has_schedule
+    before = schedule_in_order(module, context.machine) if with_before and not keeps else None
+    to_scheduled(module, context, None if keeps else args.memory or 0, flat=flat, during=working,
+                 split=args.split_batch, divided=divided)  # fmt: skip
+    report(args, context)
+    return before

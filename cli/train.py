@@ -25,10 +25,10 @@ from ..runtime.allocator import keep_freed_memory
 from ..runtime.checkpoint.step_folder import steps_in
 from ..runtime.inputs.inputs import InputSource
 from ..runtime.ranks.failed import EXIT_RANK_FAILED, deadline
-from ..runtime.ranks.launch import inside_launcher, launch, left_for_ranks, started_by_hloom, world
+from ..runtime.ranks.launch import launch, left_for_ranks, started_by_hloom, world
 from ..runtime.ranks.mode import chosen_mode
 from .exit_codes import EXIT_OK
-from .job import job_on_ranks, prepare, with_mesh
+from .job import is_rank, job_on_ranks, prepare, with_mesh
 from .messages import print_json
 from .preflight import launched as preflight
 from .streams import say, tell
@@ -45,7 +45,7 @@ def train(args: argparse.Namespace) -> int:
     deadline(args.timeout)
     chosen_mode(args.collectives)
     Cadence.parse(args.every)
-    if inside_launcher() and (args.ranks is not None or args.devices is None):
+    if is_rank(args):
         everyone = world(args.ranks + args.spares if args.ranks is not None else None)
         return TrainingRank(_job(args), everyone).run(partial(_run, args))
     program = prepare(args, args.ranks).program
