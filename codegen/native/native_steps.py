@@ -18,6 +18,8 @@ from .lowerings import Alike, Lowerings
 from .products.product import is_product, is_provided, product_step
 from .step import NativeStep, StridedLayout
 
+_RESULT = 2  # the number of a product's result, after its operands
+
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -40,14 +42,19 @@ def native_parts(
         if is_product(op):
             return _product(op, call, operands, lowerings)
         if kernels is None:
-            moves = movement(op)
-            is_loops = op.role is Role.FUSION or op.is_fusible or moves.sources(call) is not None
-            if not is_loops and moves.updates(call) is None:
+            if not has_loops(instruction):
                 return None
             kernels = loops_of(instruction, lowerings)
         return Parts(((kernels.step(operands), tuple(range(len(operands) + instruction.shape.num_leaves))),))
     except NotEvaluable:
         return None
+
+
+def has_loops(instruction: Instruction) -> bool:
+    """Whether an op is of a kind that may have loop kernels."""
+    op, moves = instruction.op, movement(instruction.op)
+    is_loops = op.role is Role.FUSION or op.is_fusible or moves.sources(instruction.call) is not None
+    return is_loops or moves.updates(instruction.call) is not None
 
 
 def loops_of(instruction: Instruction, lowerings: Lowerings) -> Alike:
@@ -71,25 +78,21 @@ def _product(op: AnyOp, call: OpCall[Any], operands: Sequence[StridedLayout], lo
     wide = widened(op, call)
     if wide is None:
         return None
-    steps: list[tuple[NativeStep, tuple[int, ...]]] = []
-    layouts, numbers, temporaries = list(operands), [0, 1, 2], list[Shape]()
-    for n, (narrow, shape) in enumerate(zip(call.operands, wide.operands, strict=True)):
-        if narrow.element.bits != shape.element.bits:
-            layouts[n], numbers[n] = StridedLayout.dense(shape.dims), 3 + len(temporaries)
-            temporaries.append(shape)
-            steps.append((_conversion(narrow, shape, lowerings).step([operands[n]]), (n, numbers[n])))
-    is_narrow = call.shape.element.bits != wide.shape.element.bits
-    if is_narrow:
-        numbers[2] = 3 + len(temporaries)
-        temporaries.append(wide.shape)
+    before, after = list[tuple[NativeStep, tuple[int, ...]]](), list[tuple[NativeStep, tuple[int, ...]]]()
     dense = StridedLayout.dense(wide.shape.dims)
+    layouts, numbers, temporaries = list(operands), [0, 1, 2], list[Shape]()
+    for n, kernels in conversions(call, wide, lowerings):
+        numbers[n] = 3 + len(temporaries)
+        temporaries.append((*wide.operands, wide.shape)[n])
+        if n == _RESULT:
+            after.append((kernels.step([dense]), (numbers[n], n)))
+        else:
+            before.append((kernels.step([operands[n]]), (n, numbers[n])))
+            layouts[n] = StridedLayout.dense(wide.operands[n].dims)
     product = product_step(op, wide, layouts, dense)
     if product is None:
         return None
-    steps.append((product, tuple(numbers)))
-    if is_narrow:
-        steps.append((_conversion(wide.shape, call.shape, lowerings).step([dense]), (numbers[2], 2)))
-    return Parts(tuple(steps), tuple(temporaries))
+    return Parts((*before, (product, tuple(numbers)), *after), tuple(temporaries))
 
 
 def require_product(op: AnyOp, call: OpCall[Any], lowerings: Lowerings) -> None:
@@ -132,24 +135,17 @@ def _computed_in(elements: Sequence[ElementType]) -> ElementType | None:
     return F32 if all(e is highest for e in elements[:2]) else None
 
 
-def conversions(
-    call: OpCall[Any], wide: OpCall[Any], lowerings: Lowerings
-) -> Iterator[tuple[int, Alike]]:
+def conversions(call: OpCall[Any], wide: OpCall[Any], lowerings: Lowerings) -> Iterator[tuple[int, Alike]]:
     """Yields the kernels that convert the operands of a product to those of the `wide` one, each with the operand's
     number, and its result back, with 2.
     """
     pairs = [*zip(call.operands, wide.operands, strict=True), (wide.shape, call.shape)]
     for number, (source, target) in enumerate(pairs):
         if source.element.bits != target.element.bits:
-            yield number, _conversion(source, target, lowerings)
-
-
-def _conversion(source: Shape, target: Shape, lowerings: Lowerings) -> Alike:
-    """Returns the kernels that convert an array to another type."""
-    result = Computation("conversion")
-    operand = result.add("parameter", [], ParameterAttributes(0), source)
-    result.root = result.add("convert", [operand], shape=replace(source, element=target.element))
-    return lowerings.of(result)
+            alone = Computation("conversion")
+            operand = alone.add("parameter", [], ParameterAttributes(0), source)
+            alone.root = alone.add("convert", [operand], shape=replace(source, element=target.element))
+            yield number, lowerings.of(alone)
 
 
 def product_in(instruction: Instruction, operands: Sequence[StridedLayout], wanted: StridedLayout) -> NativeStep | None:

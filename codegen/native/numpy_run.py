@@ -16,8 +16,10 @@ import numpy as np
 
 from ...cost.host import HOST
 from ...ir.graph.extremes import MAXIMUM, MINIMUM, ArrayFold
+from ...ir.graph.op import Kernel as OpKernel
 from ...ir.types.literal import Array
 from .loops import COMPARISONS, LOADS, Access, Do, Fold, Function, Kernel, Lane, Nest, Node, Row, Store, Strip
+from .lower import LoweredKernel
 
 DTYPES: dict[Lane, np.dtype[Any]] = {
     Lane.MASK: np.dtype(np.bool_), Lane.I8: np.dtype(np.int8), Lane.I16: np.dtype(np.int16),
@@ -232,3 +234,17 @@ def _constant(bits: int, lane: Lane) -> Array:
         return np.full((1, 1), bool(bits))
     dtype = DTYPES[lane]
     return np.full((1, 1), bits, unsigned(dtype)).view(dtype)
+
+
+def numpy_kernel(lowered: LoweredKernel, is_tuple: bool) -> OpKernel:
+    """Returns a function of arrays that runs a loop kernel by numpy. A tuple is one value."""
+    dtypes = [DTYPES[lane] for lane in lowered.kernel.buffers]
+    rows = [np.empty(n, t) for n, t in zip(lowered.scratch, dtypes[len(dtypes) - len(lowered.scratch) :], strict=True)]
+
+    def call(*operands: Array) -> Any:
+        results = [np.empty(shape.dims, shape.element.numpy) for shape in lowered.results]
+        arrays = [*(np.ascontiguousarray(x) for x in operands), *results, *rows]
+        run_by_numpy(lowered.kernel, [a.reshape(a.size).view(t) for a, t in zip(arrays, dtypes, strict=True)])
+        return tuple(results) if is_tuple else results[0]
+
+    return call

@@ -36,6 +36,11 @@ address = _fast if _agree() else _slow
 """Returns the address of an array's first element."""
 
 
+def is_dense(array: Array) -> bool:
+    """Whether an array is one that machine code reads element after element."""
+    return array.flags.c_contiguous and array.flags.aligned
+
+
 def copy_into(target: Array, source: Array) -> None:
     """Copies an array into another one of its type. Elements of types that numpy does not know, such as bf16, are
     copied as integers of their size: numpy copies broadcast ones one by one, which takes ten times as long.

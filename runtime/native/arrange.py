@@ -119,7 +119,12 @@ class _Arranged:
         layouts = [o.layout for o in operands]
         wanted = self._wanted(step)
         turned = product_in(step.instruction, layouts, wanted) if wanted else None
-        native = Parts(((turned, (0, 1, 2)),)) if turned is not None else self._native_parts(step, layouts)
+        if turned is not None:
+            native = Parts(((turned, (0, 1, 2)),))
+        elif isinstance(step.kernel, NativeKernel):
+            native = step.kernel.parts(layouts)
+        else:
+            native = native_parts(step.instruction, layouts, self.lowerings)
         if native is None:
             return False
         wanted = wanted if turned is not None else None
@@ -137,11 +142,6 @@ class _Arranged:
             scratch = [self._scratch(size, time) for size in part.scratch]
             segment.entries.append(Entry(part, (*(arrays[n] for n in numbers), *scratch)))
         return True
-
-    def _native_parts(self, step: ComputeStep | TupleComputeStep, layouts: Sequence[StridedLayout]) -> Parts | None:
-        if isinstance(step.kernel, NativeKernel):
-            return step.kernel.parts(layouts)
-        return native_parts(step.instruction, layouts, self.lowerings)
 
     def _temporary(self, shape: Shape, time: int) -> ArrayPlace:
         dtype = shape.element.numpy
@@ -168,11 +168,6 @@ class _Arranged:
         if place is not None and life is not None:
             self.lives[place.root] = Life(life.size, life.first, time)
 
-    def read_by_others(self) -> set[int]:
-        """Returns the buffers that steps outside of tables read, and the results."""
-        others = {b for step in self.parts if isinstance(step, Step) for b in step.reads}
-        return others.union(self.plan.results)
-
 
 def arranged(plan: StepPlan, lowerings: Lowerings) -> StepPlan:
     """Replaces the native steps of a plan by tables."""
@@ -180,7 +175,7 @@ def arranged(plan: StepPlan, lowerings: Lowerings) -> StepPlan:
     work.arrange()
     memory = PlanMemory(arena_of(list(work.lives.values())))
     in_arena = dict(zip(work.lives, memory.arena.offsets, strict=True))
-    wanted = work.read_by_others()
+    wanted = {b for step in work.parts if isinstance(step, Step) for b in step.reads}.union(plan.results)
     steps = list(_steps(work, in_arena, wanted, memory))
     result = replace(plan, steps=steps)
     find_last_uses(result)

@@ -21,7 +21,7 @@ from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
 from ..plan.steps import ConditionalStep, WhileStep
 from ..plan.updates import UpdateStep
-from .addresses import Regions, address, copy_into
+from .addresses import Regions, address, copy_into, is_dense
 from .table import DeviceArena, TableStep
 
 _ALWAYS = np.ones(1, np.int64)  # the end word of a step that never pauses
@@ -39,13 +39,7 @@ def is_native(step: WhileStep) -> bool:
 
 def steps_of(plan: StepPlan) -> int:
     """Counts the steps of a plan, and those of its loops and branches."""
-    count = len(plan.steps)
-    for inner in (step.acting for step in plan.steps):
-        if isinstance(inner, WhileStep):
-            count += steps_of(inner.condition) + steps_of(inner.body)
-        elif isinstance(inner, ConditionalStep):
-            count += sum(map(steps_of, inner.branches))
-    return count
+    return sum(len(inner.steps) for inner in plan.all_plans())
 
 
 def _runs(step: Step) -> bool:
@@ -91,73 +85,67 @@ class DeviceRun:
 
 @dataclass(slots=True)
 class _Code:
-    """The steps of a plan as table entries: code and blocks, and the arrays that must stay alive."""
+    """The steps of a plan as table entries: code and blocks, and the arrays that must stay alive. Unless it `is_real`,
+    only the addresses of results are found.
+    """
 
     run: DeviceRun
     plan: StepPlan
+    is_real: bool = True
     entries: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
     kept: list[Any] = field(default_factory=list[Any])
 
-    def results(self, state: Sequence[Array], made: dict[int, Array], is_real: bool = True) -> list[Array]:
-        """Adds the steps of the plan for a state, with the arrays of `made` for its buffers, and returns its results.
-        Unless `is_real`, only finds their addresses.
-        """
+    def results(self, state: Sequence[Array], made: dict[int, Array]) -> list[Array]:
+        """Adds the steps of the plan for a state, with the arrays of `made` for its buffers. Returns its results."""
         frame, updated = self.plan.frame(self.run.device, list(state)), _updated(self.plan) or {}
         changing = Regions(state[n] for n in updated.values())
         block = self.run.block(self.plan)
         for step in self.plan.steps:
             inner = step.acting
             if isinstance(step, TableStep):
-                self._table(step, block, frame, made, is_real)
+                self._table(step, block, frame, made)
             elif isinstance(inner, WhileStep):
-                self._loop(inner, frame, made, changing, is_real)
+                self._loop(inner, frame, made, changing)
             elif isinstance(inner, ConditionalStep):
-                self._choose(inner, frame, made, is_real)
+                self._choose(inner, frame, made)
             else:
-                self._put(step, frame, changing, is_real)
+                self._put(step, frame, changing)
         _refuse_views(changing, [frame[buffer] for buffer in self.plan.results if buffer not in updated])
-        return [self._dense(frame[buffer], is_real) for buffer in self.plan.results]
+        return [self._dense(frame[buffer]) for buffer in self.plan.results]
 
-    def _table(self, step: TableStep, block: DeviceArena, frame: Frame, made: dict[int, Array], is_real: bool) -> None:
+    def _table(self, step: TableStep, block: DeviceArena, frame: Frame, made: dict[int, Array]) -> None:
         held: dict[int, Array] = {}
         for o in step.outside:
             if o.is_made:
                 frame[o.buffer] = made.setdefault(o.buffer, np.empty(o.dims, o.dtype))
-            held[o.buffer] = x = self._dense(frame[o.buffer], is_real)
+            held[o.buffer] = x = self._dense(frame[o.buffer])
             if x.shape != o.dims or x.dtype != o.dtype:
                 raise NotNative
-        if is_real:
-            pairs, words = step.pairs(block, held)
-            self.kept += [words, *held.values()]
-            self.add("run", [len(pairs), *(word for pair in pairs for word in pair)])
-        for buffer, place in step.exports:
-            root = held.get(place.root)
-            frame[buffer] = place.array(block.memory, block.start) if root is None else place.array(root)
+        if self.is_real:
+            self.kept += held.values()
+            self.add("run", step.table(block, held))
+        step.export(frame, block, held)
 
-    def _put(self, step: Step, frame: Frame, changing: Regions, is_real: bool) -> None:
+    def _put(self, step: Step, frame: Frame, changing: Regions) -> None:
         first, *others = step.acting.reads
-        whole = _refuse_gaps(frame[first])
-        part, *starts = (self._dense(frame[buffer], is_real) for buffer in others)
+        whole = array_of(frame[first])
+        part, *starts = (self._dense(frame[buffer]) for buffer in others)
         _refuse_views(changing, (part, *starts))
-        if any(start.ndim or start.dtype not in INDICES for start in starts):
+        if not is_dense(whole) or any(start.ndim or start.dtype not in INDICES for start in starts):
             raise NotNative
-        if is_real:
-            most = [n - m for n, m in zip(whole.shape, part.shape, strict=True)]
-            kinds = [INDICES[start.dtype] for start in starts]
-            indices = list(zip(map(address, starts), kinds, most, whole.strides, strict=True))
-            self._put_into(whole, part, indices)
-            self.kept += starts
+        most = [n - m for n, m in zip(whole.shape, part.shape, strict=True)]
+        kinds = [INDICES[start.dtype] for start in starts]
+        self._put_into(whole, part, list(zip(map(address, starts), kinds, most, whole.strides, strict=True)))
+        self.kept += starts
         frame[step.writes[0]] = whole
 
-    def _loop(
-        self, step: WhileStep, frame: Frame, made: dict[int, Array], changing: Regions, is_real: bool
-    ) -> None:
+    def _loop(self, step: WhileStep, frame: Frame, made: dict[int, Array], changing: Regions) -> None:
         """Adds a loop. State that it forwards keeps its address, unless that array changes afterwards."""
-        given = [self._dense(frame[buffer], is_real) for buffer in step.reads]
+        given = [self._dense(frame[buffer]) for buffer in step.reads]
         for x, write, before, after in zip(given, step.writes, step.body.parameters, step.body.results, strict=True):
             stays = before == after and not changing.has_part_of(x)
             frame[write] = x if stays else made.setdefault(write, np.empty(x.shape, x.dtype))
-        if not is_real:
+        if not self.is_real:
             return
         loop = Loop.of(step, given, self.run)
         for x, first in zip(given, loop.states[0], strict=True):
@@ -172,8 +160,8 @@ class _Code:
         self._branch(loop.block[1:2], LONG, ends)
         self.kept.append(loop)
 
-    def _choose(self, step: ConditionalStep, frame: Frame, made: dict[int, Array], is_real: bool) -> None:
-        values = [self._dense(frame[buffer], is_real) for buffer in step.reads]
+    def _choose(self, step: ConditionalStep, frame: Frame, made: dict[int, Array]) -> None:
+        values = [self._dense(frame[buffer]) for buffer in step.reads]
         if values[0].ndim or values[0].dtype not in _SELECTORS:
             raise NotNative
         outs: list[Array] = []
@@ -182,7 +170,7 @@ class _Code:
                 raise NotNative
             outs.append(made.setdefault(write, np.empty(leaf.dims, leaf.element.numpy)))
             frame[write] = outs[-1]
-        if not is_real:
+        if not self.is_real:
             return
         branches: list[_Code] = []
         for plan, operands in zip(step.branches, step.slices, strict=True):
@@ -200,17 +188,18 @@ class _Code:
         words = [0, -1, address(selector), kind, len(codes), *map(address, sequences)]
         self.add("choose", words, may_pause=True)
 
-    def _dense(self, value: Any, is_real: bool) -> Array:
+    def _dense(self, value: Any) -> Array:
         """Returns a value without gaps: itself, or a copy that the code makes at this point."""
         x = array_of(value)
-        if x.flags.c_contiguous and x.flags.aligned:
+        if is_dense(x):
             return x
         found = np.empty(x.shape, x.dtype)
-        if is_real:
-            self._put_into(found, x)
+        self._put_into(found, x)
         return found
 
     def _put_into(self, whole: Array, part: Array, indices: Sequence[tuple[int, int, int, int]] = ()) -> None:
+        if not self.is_real:
+            return
         words = put_words(part.shape, part.itemsize, (part.strides, whole.strides), indices)
         self.kept += [whole, part]
         self.add("put", [address(part), address(whole), *words])
@@ -272,7 +261,7 @@ class Loop:
             heads.append([address(test.sequence()), address(found), address(trip.sequence())])
             test.kept.append(found)
             codes += [test, trip]
-        touched = sum(s.touched for plan in (step.condition, step.body) for s in plan.steps if isinstance(s, TableStep))
+        touched = sum(s.touched for plan in step.plans() for s in plan.steps if isinstance(s, TableStep))
         block = np.array([0, 0, 0, address(run.left), touched + HOST.trip, *heads[0], *heads[1]], np.int64)
         return Loop(run, block, states, [codes, made])
 
@@ -287,7 +276,7 @@ def _states(
     """
     like = [np.empty(x.shape, x.dtype) for x in given]
     made: list[dict[int, Array]] = [{}, {}]
-    results = [_Code(run, plan).results(like, m, is_real=False) for m in made]
+    results = [_Code(run, plan, is_real=False).results(like, m) for m in made]
     updated = set((_updated(plan) or {}).values())
     owned = [{address(x) for x in m.values()} for m in made]
     first, second = list[Array](), list[Array]()
@@ -297,7 +286,7 @@ def _states(
         if n in updated:
             pair = (old, old)
         elif address(after[0]) == address(old):
-            pair = (x if x.flags.c_contiguous and x.flags.aligned else x.copy(order="C"),) * 2
+            pair = (x if is_dense(x) else x.copy(order="C"),) * 2
         elif all(address(a) in own for a, own in zip(after, owned, strict=True)) and address(after[0]) not in seen:
             seen.add(address(after[0]))
             pair = (after[1], after[0])
@@ -315,14 +304,6 @@ def array_of(value: Any) -> Array:
     if value is None:
         raise NotNative
     return np.asarray(value)
-
-
-def _refuse_gaps(value: Any) -> Array:
-    """Returns an array unchanged. Raises NotNative for tokens, and for arrays with gaps."""
-    x = array_of(value)
-    if not (x.flags.c_contiguous and x.flags.aligned):
-        raise NotNative
-    return x
 
 
 def _refuse_views(changing: Regions, read: Sequence[Any]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ...codegen.native.compile_llvm import is_available
 from ...codegen.native.lowerings import Lowerings
 from ...codegen.native.native_steps import loops_of
+from ...codegen.native.numpy_run import numpy_kernel
 from ...codegen.native.products.product import is_product
 from ...cost.host import HOST
 from ...ir.graph.instruction import Instruction
@@ -19,7 +20,7 @@ from ...ir.ops.reduce import Reduce
 from ..plan.interpreter import StepPlan
 from ..plan.kernels import NumpyKernels
 from .arrange import arranged
-from .native_kernel import NativeKernel, numpy_kernel
+from .native_kernel import NativeKernel
 
 
 class NativeKernels(NumpyKernels):

@@ -51,7 +51,7 @@ class LoopStep(WhileStep):
     def _loop(self, frame: Frame, interpreter: Interpreter) -> Loop:
         """Returns the loop of a device before its first trip. Raises NotNative."""
         given, run = [array_of(frame[buffer]) for buffer in self.reads], DeviceRun(interpreter, frame[0])
-        if sum(x.nbytes for x in given) > HOST.copied_state * (steps_of(self.condition) + steps_of(self.body)):
+        if sum(x.nbytes for x in given) > HOST.copied_state * sum(map(steps_of, self.plans())):
             return Loop.of(self, given, run)
         # One that does not come to its end, as at a limit of time, is not there for the next run.
         loop = self._kept(interpreter).pop(frame[0], None)

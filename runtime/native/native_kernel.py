@@ -1,7 +1,7 @@
 """Native code of single instructions as functions of arrays.
 
 Machine code reads arrays at their strides, such as those of transposed or broadcast views, and is compiled on the first
-use of each combination of strides. By numpy a kernel reads dense arrays, a block of rows at a time.
+use of each combination of strides.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.native.lower import LoweredKernel
 from ...codegen.native.lowerings import Lowerings
 from ...codegen.native.native_steps import Parts, loops_of, native_parts, require_product
-from ...codegen.native.numpy_run import DTYPES, run_by_numpy
 from ...codegen.native.products.product import is_product
 from ...codegen.native.step import StridedLayout
 from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.op import Kernel
 from ...ir.types.literal import Array
 from ...ir.types.shape import Shape
 
@@ -57,20 +54,13 @@ class NativeKernel:
         return native_parts(self._instruction, layouts, self._lowerings, self._kernels)
 
     def _call_for(self, operands: Sequence[Array]) -> _Call:
-        layouts = [layout for layout in map(_layout, operands) if layout is not None]
+        layouts = [layout for layout in map(StridedLayout.of, operands) if layout is not None]
         parts = self.parts(layouts) if len(layouts) == len(operands) else None
         if parts is None:
             layouts = [StridedLayout.dense(shape.dims) for shape in self._shapes]
             parts = self.parts(layouts)
             assert parts is not None  # else there would be no kernel
         return _machine_code(parts, [layout.is_dense for layout in layouts], list(self._instruction.shape.leaves()))
-
-
-def _layout(x: Array) -> StridedLayout | None:
-    """Returns the layout of an array; None if a stride is no multiple of the element size, or an element no word."""
-    steps = [divmod(stride, x.itemsize) for stride in x.strides]
-    is_whole = x.flags.aligned and not any(rest for _, rest in steps)
-    return StridedLayout(x.shape, tuple(step for step, _ in steps)) if is_whole else None
 
 
 def _machine_code(parts: Parts, is_dense: Sequence[bool], results: Sequence[Shape]) -> _Call:
@@ -87,20 +77,6 @@ def _machine_code(parts: Parts, is_dense: Sequence[bool], results: Sequence[Shap
             block = (ctypes.c_int64 * len(words))(*words)
             function(ctypes.addressof(block))
         return made
-
-    return call
-
-
-def numpy_kernel(lowered: LoweredKernel, is_tuple: bool) -> Kernel:
-    """Returns a function that runs a loop kernel by numpy."""
-    dtypes = [DTYPES[lane] for lane in lowered.kernel.buffers]
-    rows = [np.empty(n, t) for n, t in zip(lowered.scratch, dtypes[len(dtypes) - len(lowered.scratch) :], strict=True)]
-
-    def call(*operands: Array) -> Any:
-        results = [_empty(shape) for shape in lowered.results]
-        arrays = [*(np.ascontiguousarray(x) for x in operands), *results, *rows]
-        run_by_numpy(lowered.kernel, [a.reshape(a.size).view(t) for a, t in zip(arrays, dtypes, strict=True)])
-        return tuple(results) if is_tuple else results[0]
 
     return call
 

@@ -26,7 +26,7 @@ from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
 from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
-from .addresses import address, copy_into
+from .addresses import address, copy_into, is_dense
 from .arena import ALIGNMENT, Arena
 from .workers import run_all
 
@@ -120,8 +120,8 @@ class TableStep(Step):
     """Runs native steps, then puts the arrays that other steps read into their buffers (`exports`)."""
 
     __slots__ = (
-        "_fixed", "_indices", "_offsets", "_pieces", "_places", "_starts", "_touched", "entries", "exports", "memory",
-        "outside",
+        "_fixed", "_indices", "_offsets", "_pieces", "_places", "_starts", "entries", "exports", "memory", "outside",
+        "touched",
     )  # fmt: skip
 
     def __init__(
@@ -136,7 +136,7 @@ class TableStep(Step):
         self.exports = tuple(exports)
         self.memory = memory
         touched = [sum(place.byte_size for place in entry.places) for entry in self.entries]
-        self._touched = sum(touched)
+        self.touched = sum(touched)  # bytes that the native steps read and write
         self._pieces = pieces(touched)
         self._lay_out()
 
@@ -168,11 +168,7 @@ class TableStep(Step):
             tables = [self._table(block, held) for block, held in zip(blocks, arrays, strict=True)]
             self._run_pieces(tables, interpreter)
         for frame, block, held in zip(frames, blocks, arrays, strict=True):
-            for buffer, place in self.exports:
-                if place.root == ARENA:
-                    frame[buffer] = place.array(block.memory, block.start)
-                else:
-                    frame[buffer] = place.array(held[place.root])
+            self.export(frame, block, held)
             for i in self.dead:
                 frame[i] = None
 
@@ -180,7 +176,7 @@ class TableStep(Step):
         """Runs the tables of all devices, given by their addresses."""
         run, fabric = table_loop().run, interpreter.fabric
         offsets = [8 * (number + 2 * first) for number, (first, _) in enumerate(self._pieces)]
-        touched = self._touched * len(tables)
+        touched = self.touched * len(tables)
         if not fabric.needs_progress:
 
             def run_whole(table: int) -> None:
@@ -203,39 +199,49 @@ class TableStep(Step):
             if x.shape != o.dims or x.dtype != o.dtype:
                 raise InternalError(f"native code for {o.dtype}{list(o.dims)} got {x.dtype}{list(x.shape)}")
             held[o.buffer] = x
-            if not (x.flags.c_contiguous and x.flags.aligned):
+            if not is_dense(x):
                 held[o.buffer] = np.empty(o.dims, o.dtype)
                 copy_into(held[o.buffer], x)
         return held
 
-    def pairs(self, block: DeviceArena, held: dict[int, Array]) -> tuple[list[tuple[int, int]], Array]:
-        """Returns the function and the address of the block of each native step, and the words of all blocks."""
-        words = self._fixed.copy()
-        bases = [address(block.memory) + block.start, *(address(held[o.buffer]) for o in self.outside)]
-        words[self._places] = np.array(bases, np.int64)[self._indices] + self._offsets
-        start = address(words)
-        return [(e.step.function, start + 8 * int(n)) for e, n in zip(self.entries, self._starts, strict=True)], words
+    def export(self, frame: Frame, block: DeviceArena, held: dict[int, Array]) -> None:
+        """Puts the arrays that other steps read into their buffers."""
+        for buffer, place in self.exports:
+            if place.root == ARENA:
+                frame[buffer] = place.array(block.memory, block.start)
+            else:
+                frame[buffer] = place.array(held[place.root])
 
-    @property
-    def touched(self) -> int:
-        """The bytes that the native steps read and write."""
-        return self._touched
+    def table(self, block: DeviceArena, held: dict[int, Array]) -> Array:
+        """Returns a new table of all native steps, in one piece."""
+        return self._fill(self._words([(0, len(self.entries))]), block, held)
 
     def _table(self, block: DeviceArena, held: dict[int, Array]) -> int:
-        """Fills in the addresses, and returns the address of the table."""
-        head, words = len(self._pieces) + 2 * len(self.entries), block.tables.get(self)
+        """Returns the address of the table of a device, all pieces of it."""
+        words = block.tables.get(self)
         if words is None:
-            words = block.tables[self] = np.concatenate([np.empty(head, np.int64), self._fixed])
-            blocks = address(words) + 8 * (head + self._starts)
-            functions = np.array([entry.step.function for entry in self.entries], np.int64)
-            pairs = np.stack([functions, blocks], 1)
-            for number, (first, last) in enumerate(self._pieces):
-                start = number + 2 * first
-                words[start] = last - first
-                words[start + 1 : start + 1 + 2 * (last - first)] = pairs[first:last].reshape(-1)
+            words = block.tables[self] = self._words(self._pieces)
+        return address(self._fill(words, block, held))
+
+    def _words(self, pieces: Sequence[tuple[int, int]]) -> Array:
+        """Returns the words of a table without the addresses of arrays: each piece is the number of its steps and their
+        functions and blocks, which come last.
+        """
+        head = len(pieces) + 2 * len(self.entries)
+        words = np.concatenate([np.empty(head, np.int64), self._fixed])
+        functions = np.array([entry.step.function for entry in self.entries], np.int64)
+        pairs = np.stack([functions, address(words) + 8 * (head + self._starts)], 1)
+        for number, (first, last) in enumerate(pieces):
+            start = number + 2 * first
+            words[start] = last - first
+            words[start + 1 : start + 1 + 2 * (last - first)] = pairs[first:last].reshape(-1)
+        return words
+
+    def _fill(self, words: Array, block: DeviceArena, held: dict[int, Array]) -> Array:
+        """Fills in the addresses of arrays."""
         bases = [address(block.memory) + block.start, *(address(held[o.buffer]) for o in self.outside)]
-        words[head + self._places] = np.array(bases, np.int64)[self._indices] + self._offsets
-        return address(words)
+        words[len(words) - len(self._fixed) + self._places] = np.array(bases, np.int64)[self._indices] + self._offsets
+        return words
 
 
 class GuardedStep(Step):
@@ -281,11 +287,6 @@ def pieces(touched: Sequence[int]) -> list[tuple[int, int]]:
 
 def arenas(plan: StepPlan) -> list[Arena]:
     """Returns the arenas of an arranged plan and of the plans of its loops and branches."""
-    found: dict[PlanMemory, None] = {}
-    stack = [plan]
-    while stack:
-        for step in stack.pop().steps:
-            if isinstance(step, TableStep | GuardedStep):
-                found[step.memory] = None
-            stack += step.plans()
+    steps = (step for inner in plan.all_plans() for step in inner.steps)
+    found = dict.fromkeys(step.memory for step in steps if isinstance(step, TableStep | GuardedStep))
     return [memory.arena for memory in found]

@@ -102,6 +102,16 @@ class StepPlan:
             frame[buffer] = value
         return frame
 
+    def all_plans(self) -> list[StepPlan]:
+        """Returns this plan and all that its steps run, and theirs, each once."""
+        found, work = dict[int, StepPlan](), [self]
+        while work:
+            plan = work.pop()
+            if id(plan) not in found:
+                found[id(plan)] = plan
+                work += [inner for step in plan.steps for inner in step.plans()]
+        return list(found.values())
+
 
 def find_last_uses(plan: StepPlan) -> None:
     """Finds the buffers that each step frees: neither constants nor results, and read by no later step."""

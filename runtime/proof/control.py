@@ -10,12 +10,7 @@ from ..plan.interpreter import StepPlan, label
 
 def forget_runs(plan: StepPlan) -> Callable[[], None]:
     """Returns a function that resets the run counts of a plan and its callees to their present values."""
-    plans, work = list[StepPlan](), [plan]
-    while work:
-        one = work.pop()
-        if not any(one is other for other in plans):
-            plans.append(one)
-            work += [callee for step in one.steps for callee in step.plans()]
+    plans = plan.all_plans()
     before = [one.runs.copy() for one in plans]
 
     def forget() -> None:

@@ -12,7 +12,7 @@ program always takes the same number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -53,22 +53,13 @@ def trials_for(plans: Sequence[StepPlan], comparisons: int, done: int) -> int:
     """Returns the total number of trials, given that these plans have run in `done` ones, each with so many comparisons
     of floats.
     """
-    steps = sum(_work(plan) for top in plans for plan in _all(top, set())) / done
+    steps = sum(_work(plan) for top in plans for plan in top.all_plans()) / done
     return max(LEAST, min(_MOST, int(_WORK / (steps + comparisons * _COMPARISON + 1))))
 
 
 def _work(plan: StepPlan) -> float:
     steps = sum(1 + step.instruction.shape.num_elements / _ELEMENTS for step in plan.steps)
     return plan.runs.total() * steps
-
-
-def _all(plan: StepPlan, seen: set[int]) -> Iterator[StepPlan]:
-    if id(plan) not in seen:
-        seen.add(id(plan))
-        yield plan
-        for step in plan.steps:
-            for callee in step.plans():
-                yield from _all(callee, seen)
 
 
 _FIRST = 2  # trials before it is asked what else shows results

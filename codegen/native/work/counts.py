@@ -18,12 +18,10 @@ from ....cost.memory_traffic import touched
 from ....ir.errors import NotEvaluable
 from ....ir.graph.attributes import Window
 from ....ir.graph.instruction import Instruction
-from ....ir.graph.interfaces import movement
-from ....ir.graph.op import Role
 from ..loops import LANES, LOADS, Do, Kernel, Lane, Nest, Node, Row, Store, Strip
 from ..lowerings import Lowerings
 from ..native import expand
-from ..native_steps import conversions, loops_of, widened
+from ..native_steps import conversions, has_loops, loops_of, widened
 from ..products.product import is_product, product_plan
 from ..products.stages import CopyStage, Method, Multiply, Repeat, Stage
 from ..step import StridedLayout
@@ -63,9 +61,7 @@ def native_counts(
     try:
         if is_product(instruction.op):
             return _product(instruction, layouts, lowerings)
-        moves = movement(instruction.op)
-        is_loops = instruction.op.role is Role.FUSION or instruction.op.is_fusible
-        if not is_loops and moves.sources(instruction.call) is None and moves.updates(instruction.call) is None:
+        if not has_loops(instruction):
             return None
         return kernel_counts(loops_of(instruction, lowerings).lowered(layouts).kernel)
     except (NotEvaluable, KeyError):
