@@ -12,12 +12,13 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .messages import FEW, SHOWN
 from .parser import Parser
 
 Argument = Callable[[Parser], object]
+T = TypeVar("T")
 
 
 def argument(*names: str, **settings: Any) -> Argument:
@@ -35,17 +36,35 @@ def defaults(**values: object) -> Argument:
     return lambda parser: parser.set_defaults(**values)
 
 
+def _refused(message: str) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
+    """Makes a parser of values refuse texts that raise ValueError, with this message after the text."""
+
+    def decorated(read: Callable[[str], T]) -> Callable[[str], T]:
+        def parse(text: str) -> T:
+            try:
+                return read(text)
+            except ValueError:
+                raise argparse.ArgumentTypeError(f"'{text}' {message}") from None
+
+        return parse
+
+    return decorated
+
+
+def _checked(value: T, fits: bool) -> T:
+    if not fits:
+        raise ValueError
+    return value
+
+
+@_refused("is not of the form x=2,y=4")
 def mesh_sizes(text: str) -> dict[str, int]:
     """Parses `x=2,y=4` into a dict."""
-    sizes: dict[str, int] = {}
-    for part in text.split(","):
-        name, _, size = part.partition("=")
-        if not name or not size.isdecimal() or int(size) < 1 or name in sizes:
-            raise argparse.ArgumentTypeError(f"'{text}' is not of the form x=2,y=4")
-        sizes[name] = int(size)
     from ..ir.sharding.mesh import LARGEST_MESH
 
-    if math.prod(sizes.values()) > LARGEST_MESH:
+    pairs = [part.partition("=")[::2] for part in text.split(",")]
+    sizes = {name: int(size) for name, size in pairs if name and size.isdecimal()}
+    if _checked(math.prod(sizes.values()), len(sizes) == len(pairs) and 0 not in sizes.values()) > LARGEST_MESH:
         raise argparse.ArgumentTypeError(f"a mesh has at most {LARGEST_MESH} devices, their numbers have 32 bits")
     return sizes
 
@@ -78,18 +97,10 @@ positive, parts, not_negative = (partial(_at_least, least) for least in (1, 2, 0
 """Parse a whole number of at least 1, 2 or 0."""
 
 
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
+@_refused("is not a positive number of seconds")
 def seconds(text: str) -> float:
     """Parses a positive number of seconds, `inf` for no limit."""
-    if not _float(text) > 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a positive number of seconds")
-    return float(text)
+    return _checked(float(text), float(text) > 0)
 
 
 def duration(text: str) -> float:
@@ -98,11 +109,10 @@ def duration(text: str) -> float:
     return seconds(number) * (60.0 if unit == "m" else 1.0)
 
 
+@_refused("is not a number of at least 0")
 def tolerance(text: str) -> float:
     """Parses a number of at least 0."""
-    if not 0 <= _float(text) < math.inf:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of at least 0")
-    return float(text)
+    return _checked(float(text), 0 <= float(text) < math.inf)
 
 
 def _names(text: str) -> frozenset[str]:
@@ -110,20 +120,18 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split(","))
 
 
+@_refused("is not of the form FILE.py:FUNCTION")
 def python_place(text: str) -> str:
     """Checks that a text is `FILE.py:FUNCTION`."""
     path, _, name = text.rpartition(":")
-    if not path or not name.isidentifier():
-        raise argparse.ArgumentTypeError(f"'{text}' is not of the form FILE.py:FUNCTION")
-    return text
+    return _checked(text, bool(path) and name.isidentifier())
 
 
+@_refused("is not of the form 4x4x4")
 def extent(text: str) -> tuple[int, ...]:
     """Parses `4x4x4`: three numbers."""
-    parts = text.split("x")
-    if len(parts) != 3:
-        raise argparse.ArgumentTypeError(f"'{text}' is not of the form 4x4x4")
-    return tuple(map(positive, parts))
+    x, y, z = text.split("x")
+    return positive(x), positive(y), positive(z)
 
 
 def positive_list(text: str) -> tuple[int, ...]:
@@ -131,41 +139,33 @@ def positive_list(text: str) -> tuple[int, ...]:
     return tuple(map(positive, text.split(",")))
 
 
+@_refused("is not of the form CHIPS:JOBS,.., such as 1024:2,256:4")
 def job_mix(text: str) -> tuple[tuple[int, int], ...]:
     """Parses `1024:2,256:4`: the chips of a job and the number of such jobs."""
-    pairs = [part.split(":") for part in text.split(",")]
-    if any(len(pair) != 2 for pair in pairs):
-        raise argparse.ArgumentTypeError(f"'{text}' is not of the form CHIPS:JOBS,.., such as 1024:2,256:4")
+    pairs = [(chips, jobs) for chips, jobs in (part.split(":") for part in text.split(","))]
     return tuple((positive(chips), positive(jobs)) for chips, jobs in pairs)
 
 
+@_refused("are not numbers between 0 and 1, such as 0.99,0.999")
 def shares(text: str) -> tuple[float, ...]:
     """Parses `0.99,0.999` into shares between 0 and 1."""
-    found = tuple(map(_float, text.split(",")))
-    if not all(0 < share < 1 for share in found):
-        raise argparse.ArgumentTypeError(f"'{text}' are not numbers between 0 and 1, such as 0.99,0.999")
-    return found
+    return tuple(_checked(share, 0 < share < 1) for share in map(float, text.split(",")))
 
 
+@_refused("is not of the form RANK,COLLECTIVE,kill|stop|slow|drop-host[,START]")
 def fault(text: str) -> Any:
     """Parses a failure to rehearse."""
     from ..runtime.fabric.rehearsal import Fault
 
-    try:
-        return Fault.parse(text)
-    except ValueError:
-        message = f"'{text}' is not of the form RANK,COLLECTIVE,kill|stop|slow|drop-host[,START]"
-        raise argparse.ArgumentTypeError(message) from None
+    return Fault.parse(text)
 
 
+@_refused("is not a number of bytes such as 12GB")
 def byte_count(text: str) -> int:
     """Parses a number of bytes, such as `12GB`."""
     from ..passes.schedule.sizes import Bytes
 
-    try:
-        return positive(str(int(Bytes(text))))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of bytes such as 12GB") from None
+    return positive(str(int(Bytes(text))))
 
 
 def machine(parser: Parser) -> None:

@@ -21,7 +21,7 @@ from ..passes.base import PassContext
 from ..passes.resharding.certificate import ProgramCertificate
 from ..report.collectives import collective_record, collectives_record, collectives_table, summary
 from ..report.memory import buffers_table, curve_text, totals_table
-from ..report.turned import Turned, close_decisions, turned_table, what_if
+from ..report.turned import Turned, close_decisions, remark_close, turned_table, what_if
 from ..report.work import certificate_record, times_text, work_record, work_summary, work_table
 from .common import partitioned, report
 from .exit_codes import EXIT_OK
@@ -76,9 +76,7 @@ def _close(args: argparse.Namespace, whole: Module, context: PassContext) -> lis
     with working("partitioning with other times"):
         found = close_decisions(whole, context)
     told = PassContext()
-    for t in found:
-        told.diagnostics.remark(f"close: {t.here} for {t.op}, in place of {t.there}: the times differ by less than "
-                                "the error of forecasts", category="close", cost=t.bytes)  # fmt: skip
+    remark_close(found, told.diagnostics)
     report(args, told)
     return found
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ..ir.diagnostics import CompileError, Diagnostic, Severity
-from ..report.remarks import alike
+from ..report.remarks import costliest
 from .streams import message_width, tell, wrapped
 
 FEW, ALL, NONE = "few", "all", "none"
@@ -20,24 +20,12 @@ _MOST, _MOST_ON_SCREEN = 3, 1  # remarks: on a terminal the results stay on the 
 
 
 def chosen(found: Sequence[Diagnostic], shown: str, most: int = _MOST) -> tuple[list[Diagnostic], int]:
-    """Returns the diagnostics to show, and how many remarks are left out: of equal ones the first with their number,
-    and of remarks, unless all are `shown`, the `most` that cost most.
-    """
+    """Returns the diagnostics to show, and how many remarks are left out."""
     if shown == ALL:
         return list(found), 0
     if shown == NONE:
         return [d for d in found if d.severity is not Severity.REMARK], 0
-    groups = alike(found)
-    others = [group for group in groups if group[0].severity is not Severity.REMARK]
-    remarks = [group for group in groups if group[0].severity is Severity.REMARK]
-    remarks.sort(key=lambda group: -sum(d.cost for d in group))
-    left_out = sum(map(len, remarks[most:]))
-    return [_folded(group) for group in (*others, *remarks[:most])], left_out
-
-
-def _folded(group: Sequence[Diagnostic]) -> Diagnostic:
-    first, more = group[0], len(group) - 1
-    return replace(first, message=f"{first.message} (and {more} more like it)") if more else first
+    return costliest(found, most)
 
 
 _NOTED = "noted"  # the name of the findings in the arguments

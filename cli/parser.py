@@ -104,22 +104,7 @@ class Version(argparse.Action):
                          help="print the versions of Hloom and of what it uses, and exit")
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from ..ir.installed import versions
+
         print(versions())
         parser.exit()
-
-
-def versions() -> str:
-    """Returns `hloom 0.1.0 (Python 3.12.1, numpy 2.1.0, ..)`; packages that are not installed are left out."""
-    import importlib.metadata
-    import platform
-
-    found = [f"Python {platform.python_version()}"]
-    own = "unknown"
-    for name in ("hloom", "numpy", "ml_dtypes", "jaxlib", "mpi4py", "openmpi"):
-        try:
-            version = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        own = version if name == "hloom" else own
-        found += [f"{name} {version}"] if name != "hloom" else []
-    return f"hloom {own} ({', '.join(found)})"

@@ -6,24 +6,23 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict
 
 from .. import frontends
-from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.time_limit import TimeLimit, time_limit
-from ..ir.tools.names import matching, suggestions
+from ..ir.tools.names import called
 from ..ir.tools.spmd import is_per_device
+from ..report.columns import columns
 from ..runtime.proof.progress import Progress
 from ..runtime.proof.relations.located import prove
-from ..runtime.proof.relations.relate import RelationRow, relate
+from ..runtime.proof.relations.relate import relate
 from ..runtime.proof.verdict import Verdict
 from .common import partitioned
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TESTED, EXIT_UNPROVED
 from .messages import print_json
 from .reading import read_program
-from .streams import say, working
+from .streams import say, working, working_on_parts
 
 _CODES = {
     "equal": EXIT_OK, "differs": EXIT_CHECK_FAILED, "unproved": EXIT_UNPROVED, "undecided": EXIT_UNPROVED,
@@ -55,14 +54,7 @@ def _proved(args: argparse.Namespace, program: Module) -> tuple[int | None, Verd
         local = partitioned(args, program)[0] if args.local is None else frontends.load(args.local)
     except TimeLimit as limit:
         return None, progress.undecided(limit)
-    part = "making ready"
-
-    def tell(now: str) -> None:
-        nonlocal part
-        part = now
-
-    whole = f"proving on {local.num_partitions} devices"
-    with working(lambda: f"{whole}, {part}", name=whole):
+    with working_on_parts(f"proving on {local.num_partitions} devices", "making ready") as tell:
         return local.num_partitions, prove(
             program, local, args.trials, args.seed, args.all_inputs, args.timeout, tell
         )
@@ -80,25 +72,13 @@ def relate_command(args: argparse.Namespace) -> int:
     with working(f"relating on {local.num_partitions} devices"):
         found = relate(program, local, args.seed)
     rows = found.rows()
-    shown = _matching(rows, args.only)
+    shown = called(rows, args.only, lambda row: (row.name, row.name.rpartition("/")[2]), lambda row: [row.name])
     counts = Counter(row.kind for row in rows)
     if args.json:
         print_json({"program": program.name, "devices": local.num_partitions, "complete": found.is_complete,
                     "counts": counts, "values": [asdict(row) for row in shown]})  # fmt: skip
         return EXIT_OK
-    cells = [_HEAD, *((row.name, row.opcode, row.shape, row.relation) for row in shown)]
-    widths = [max(len(row[i]) for row in cells) for i in range(3)]
-    for row in cells:
-        say("  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3])))
+    say(columns([_HEAD, *((row.name, row.opcode, row.shape, row.relation) for row in shown)], (False,) * 4))
     say(f"\n{len(rows)} values: {', '.join(f'{n} {kind}' for kind, n in counts.most_common())}"
           + ("" if found.is_complete else "; the others are too large to be recorded"))  # fmt: skip
     return EXIT_OK
-
-
-def _matching(rows: Sequence[RelationRow], patterns: Sequence[str]) -> list[RelationRow]:
-    """Returns the rows whose names match one of the patterns; all if there are none."""
-    shown = matching(rows, patterns, lambda row: (row.name, row.name.rpartition("/")[2]))
-    if not shown:
-        fail(f"no value is called {' or '.join(patterns)}",
-             help="values: " + suggestions(patterns[0], (r.name for r in rows)))  # fmt: skip
-    return shown

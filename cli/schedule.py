@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
 
 from ..cost.seconds import Clock
 from ..driver.forecast import forecast_in_order, schedule_in_order
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module, clone_module
-from ..ir.tools.names import matching
 from ..passes.base import PassContext
 from ..passes.schedule.bound import program_bound
 from ..passes.schedule.sizes import sized
@@ -24,7 +22,7 @@ from ..report.forecast import forecast_record, forecast_text
 from ..report.measured import agreement_record, agreement_text, compare, load_trace
 from ..report.schedule import (
     Schedule,
-    Scheduled,
+    collectives_called,
     critical_table,
     ms,
     schedule_record,
@@ -62,7 +60,7 @@ def schedule(args: argparse.Namespace) -> int:
     if compared is not None:
         say(agreement_text(compared))
         return EXIT_OK
-    if shown := _matching(found.collectives, args.only):
+    if shown := collectives_called(found.collectives, args.only):
         say(schedule_table(shown, args.all), end="\n\n")
     if args.critical:
         say(critical_table(program_bound(module, Clock.of(module, context.machine))), end="\n\n")
@@ -71,17 +69,6 @@ def schedule(args: argparse.Namespace) -> int:
     if before is not None:
         say(f"before: {ms(before.seconds)}, {ms(before.exposed)} of it exposed; peak {before.peak:,} bytes")
     return EXIT_OK
-
-
-def _matching(found: Sequence[Scheduled], patterns: Sequence[str]) -> Sequence[Scheduled]:
-    """Returns the collectives of which a word fits one of the patterns; all if there are none. Raises CompileError if
-    none fits.
-    """
-    kept = matching(found, patterns, lambda c: (c.name, c.kind, c.cause, c.source, c.groups, c.state))
-    if patterns and not kept:
-        fields = "names, kinds, causes, sources, groups and states"
-        fail(f"no collective fits {' or '.join(patterns)}", help=f"patterns are of {fields}; * matches anything")
-    return kept
 
 
 def forecast(args: argparse.Namespace) -> int:

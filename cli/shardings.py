@@ -14,7 +14,6 @@ from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.sharding import Sharding
-from ..ir.tools.names import suggestions
 from ..passes.base import PassContext
 from ..passes.resharding.certificate import reshard
 from ..report.columns import columns
@@ -38,7 +37,7 @@ from .common import context_for, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .reading import read_program
-from .streams import say, show_program, working
+from .streams import say, show_program, working, working_on_parts
 
 _STYLES = {"annotation": "1;32", "propagated": "36", "replicated": "2"}
 
@@ -58,9 +57,6 @@ def shard(args: argparse.Namespace) -> int:
         return EXIT_OK
     rows = list(found.rows())
     shown = rows_called(rows, args.only)
-    if args.only and not shown:
-        known = (name for row in rows for name in (row.name, row.path) if name)
-        fail(f"no value is called {' or '.join(args.only)}", help="values: " + suggestions(args.only[0], known))
     if args.json:
         print_json(shardings_record(found, rows, shown))
     else:
@@ -73,13 +69,7 @@ def shard(args: argparse.Namespace) -> int:
 
 def _minimal(module: Module, context: PassContext, as_json: bool) -> None:
     """Prints annotations that imply all others."""
-    far, whole = "", "leaving annotations out"
-
-    def tell(now: str) -> None:
-        nonlocal far
-        far = f", {now}"
-
-    with working(lambda: whole + far, name=whole):
+    with working_on_parts("leaving annotations out") as tell:
         found = minimal_annotations(module, context, tell)
     if as_json:
         print_json(asdict(found))

@@ -82,10 +82,9 @@ def show_program(text: str, stream: IO[str] | None = None) -> None:
 
 def message_width() -> int:
     """Returns the columns of an excerpt in a message: those of a narrow terminal, else `diagnostics.WIDTH`."""
-    try:
-        return max(40, min(WIDTH, os.get_terminal_size(sys.stderr.fileno()).columns or WIDTH))  # 0: not known
-    except (OSError, ValueError):  # no terminal, or no file
-        return WIDTH
+    from ..report.columns import terminal_width
+
+    return max(40, min(WIDTH, terminal_width(sys.stderr) or WIDTH))
 
 
 def tell(text: str) -> None:
@@ -157,6 +156,19 @@ def working(
         from .estimates import keep
 
         keep(name, sys.argv[1:], time.monotonic() - start)
+
+
+@contextmanager
+def working_on_parts(whole: str, first: str = "") -> Generator[Callable[[str], None]]:
+    """Shows `working` with the part of the work that it has come to, which the block tells."""
+    part = first
+
+    def tell(now: str) -> None:
+        nonlocal part
+        part = now
+
+    with working(lambda: f"{whole}, {part}" if part else whole, name=whole):
+        yield tell
 
 
 @contextmanager

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import math
 import signal
-import statistics
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +14,7 @@ from ..driver.training.api import trained
 from ..driver.training.cadence import Cadence
 from ..driver.training.elastic import TrainingJob, TrainingRank, mesh_of
 from ..driver.training.loop import CheckpointPlan, Trainer, state_count
-from ..driver.training.metrics import StepProgress, StepRecord
+from ..driver.training.metrics import StepProgress, StepRecord, TrainingReport
 from ..driver.training.recovery import DEADLINE, FOLD, SHRINK, JobStart, Recovery
 from ..driver.training.step_inputs import StepInputs
 from ..driver.training.stopping import ORDERLY, StopRequest
@@ -149,17 +147,9 @@ def _run(args: argparse.Namespace, program: Program, trainer: Trainer, where: st
 def _report(
     args: argparse.Namespace, program: Program, trainer: Trainer, records: list[StepRecord], where: str
 ) -> None:
-    name, median = program.module.name, statistics.median([r.seconds for r in records] or [math.nan])
-    first, last = (records[n].loss if records else None for n in (0, -1))
+    found = TrainingReport(program.module.name, trainer.step, records)
     if args.json:
-        facts: dict[str, Any] = {"program": name, "devices": program.devices, "state": trainer.count}
-        facts |= {"first_step": trainer.step - len(records), "steps": trainer.step, "first_loss": first, "loss": last}
-        print_json(facts | {"median_seconds": None if math.isnan(median) else median})
+        print_json({"program": found.name, "devices": program.devices, "state": trainer.count} | found.record())
         return
-    if not records:
-        say(f"{name}: {trainer.step} steps are done already")
-        return
-    losses = "" if first is None or last is None else f", loss {first:.6g} to {last:.6g}"
-    since = f"steps {records[0].step} to {records[-1].step}"
-    kept = f"; the state is in {args.checkpoint}" if args.checkpoint is not None else ""
-    say(f"{name}: {since} on {where}{losses}, median {median * 1e3:.3g} ms{kept}")
+    kept = f"; the state is in {args.checkpoint}" if args.checkpoint is not None and records else ""
+    say(found.text(where) + kept)

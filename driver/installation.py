@@ -8,11 +8,11 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ..codegen.native.compile_llvm import host
 from ..ir import disk_cache
+from ..ir.installed import version_of
 from ..passes.schedule.sizes import sized
 from ..runtime.ranks.cores import core_count
 from ..runtime.ranks.launch import find_mpiexec
@@ -39,8 +39,8 @@ def installation() -> list[Finding]:
 
 
 def _hloom() -> Finding:
-    packages = ", ".join(f"{name} {number}" for name in ("numpy", "ml_dtypes", "lark") if (number := _version(name)))
-    own = _version("hloom") or "a checkout"
+    packages = ", ".join(f"{name} {number}" for name in ("numpy", "ml_dtypes", "lark") if (number := version_of(name)))
+    own = version_of("hloom") or "a checkout"
     return Finding("hloom", True, f"{own}, Python {platform.python_version()}, {packages}")
 
 
@@ -49,7 +49,7 @@ def _machine() -> Finding:
 
 
 def _native() -> Finding:
-    number = _version("llvmlite")
+    number = version_of("llvmlite")
     if has_native_code():
         return Finding("native code", True, f"llvmlite {number}, for {host()[0]}")
     needs = "pip install 'hloom[native]'" if number is None else "the processor needs a fused multiply-add"
@@ -62,7 +62,7 @@ def _mpi() -> Finding:
         launcher = find_mpiexec()
     except MpiMissing as error:
         return Finding("MPI", False, "no mpiexec", f"run --ranks and bench --ranks need it: {error}")
-    library = _version("mpi4py")
+    library = version_of("mpi4py")
     if library is None:
         return Finding("MPI", False, f"{launcher}, no mpi4py", "run --ranks needs it: pip install 'hloom[mpi]'")
     return Finding("MPI", True, f"{_first_line(launcher)}, mpi4py {library}, {launcher}")
@@ -85,15 +85,15 @@ def _shared_memory() -> Finding:
 
 
 def _jax() -> Finding:
-    number = _version("jax")
+    number = version_of("jax")
     if number is None:
         return Finding("JAX", False, "not installed",
                        "hloom.jax, from-jax and StableHLO need it: pip install 'hloom[xla]'")  # fmt: skip
-    return Finding("JAX", True, f"jax {number}, jaxlib {_version('jaxlib')}")
+    return Finding("JAX", True, f"jax {number}, jaxlib {version_of('jaxlib')}")
 
 
 def _solver() -> Finding:
-    number = _version("highspy")
+    number = version_of("highspy")
     if number is None:
         return Finding("solver", False, "no highspy", "plans over many choices need it: pip install 'hloom[plan]'")
     return Finding("solver", True, f"highspy {number}")
@@ -108,13 +108,6 @@ def _cache() -> Finding:
 
 
 _CHECKS: tuple[Callable[[], Finding], ...] = (_hloom, _machine, _native, _mpi, _shared_memory, _jax, _solver, _cache)
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
 
 
 def environment() -> Iterator[tuple[str, str]]:

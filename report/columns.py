@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from ..ir.shown import for_terminal
 
@@ -29,10 +30,11 @@ def columns(rows: Sequence[Sequence[str]], right: Sequence[bool], most: int | No
     )
 
 
-def terminal_width() -> int | None:
-    """Returns the columns of the terminal that standard output is; None if it is none."""
+def terminal_width(stream: TextIO | None = None) -> int | None:
+    """Returns the columns of the terminal that a stream is, by default standard output; None if it is none."""
+    shown: TextIO = sys.stdout if stream is None else stream
     try:
-        return os.get_terminal_size(sys.stdout.fileno()).columns or None if sys.stdout.isatty() else None
+        return os.get_terminal_size(shown.fileno()).columns or None if shown.isatty() else None
     except (OSError, ValueError):
         return None
 

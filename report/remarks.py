@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ..ir.diagnostics import Diagnostic
+from ..ir.diagnostics import Diagnostic, Severity
 
 _NUMBER = re.compile(r"(?<=\w)\.\d+(?:\.\d+)*\b(?!,)")  # in names, as of layers that are alike
 
@@ -33,3 +34,19 @@ def diagnostic_record(diagnostic: Diagnostic) -> dict[str, object]:
         "line": diagnostic.line, "column": diagnostic.column, "message": diagnostic.message, "help": diagnostic.help,
         "category": diagnostic.category, "notes": [diagnostic_record(note) for note in diagnostic.notes],
     }  # fmt: skip
+
+
+def costliest(found: Sequence[Diagnostic], most: int) -> tuple[list[Diagnostic], int]:
+    """Returns all errors and warnings and the `most` remarks that cost most, of equal ones the first with their number;
+    and how many remarks are left out.
+    """
+    groups = alike(found)
+    others = [group for group in groups if group[0].severity is not Severity.REMARK]
+    remarks = [group for group in groups if group[0].severity is Severity.REMARK]
+    remarks.sort(key=lambda group: -sum(d.cost for d in group))
+    return [_folded(group) for group in (*others, *remarks[:most])], sum(map(len, remarks[most:]))
+
+
+def _folded(group: Sequence[Diagnostic]) -> Diagnostic:
+    first, more = group[0], len(group) - 1
+    return replace(first, message=f"{first.message} (and {more} more like it)") if more else first

@@ -19,11 +19,13 @@ from ..cost.runs import Execution
 from ..cost.seconds import Clock
 from ..cost.timeline import Event, Timeline, state_of, timeline
 from ..ir.brief import brief
+from ..ir.diagnostics import fail
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import source_line
 from ..ir.in_notebooks import InNotebooks
 from ..ir.sharding.mesh import Mesh
+from ..ir.tools.names import matching
 from ..passes.schedule.bound import Bound
 from ..passes.schedule.recorded import recorded_bound
 from .collectives import numberless
@@ -129,6 +131,17 @@ def _scheduled(events: Sequence[Event], run: Execution, devices: int, mesh: Mesh
         first.issued, first.start, first.end, first.needed, first.seconds, waited, hidden, state_of(hidden),
         found.cause, found.op_name, found.source,
     )  # fmt: skip
+
+
+def collectives_called(found: Sequence[Scheduled], patterns: Sequence[str]) -> Sequence[Scheduled]:
+    """Returns the collectives of which a word fits one of the patterns; all if there are none. Raises CompileError if
+    none fits.
+    """
+    kept = matching(found, patterns, lambda c: (c.name, c.kind, c.cause, c.source, c.groups, c.state))
+    if patterns and not kept:
+        fields = "names, kinds, causes, sources, groups and states"
+        fail(f"no collective fits {' or '.join(patterns)}", help=f"patterns are of {fields}; * matches anything")
+    return kept
 
 
 def schedule_table(found: Sequence[Scheduled], every: bool = False) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict
 
 from ..ir.graph.module import Module
-from ..ir.tools.names import matching
+from ..ir.tools.names import called
 from .collectives import numberless
 from .columns import columns
 from .explain import Explanation
@@ -21,10 +21,13 @@ _MANY = 60  # rows, of which a reader loses track
 _DIGITS = re.compile(r"\d+")
 
 
-def rows_called(rows: Iterable[ShardingRow], patterns: Sequence[str]) -> list[ShardingRow]:
-    """Returns the rows whose name or path matches one of the patterns; all if there are none."""
-    return matching(rows, patterns,
-                    lambda row: (row.name, row.name.partition("[")[0], row.name.rpartition("/")[2], row.path))
+def rows_called(rows: Sequence[ShardingRow], patterns: Sequence[str]) -> list[ShardingRow]:
+    """Returns the rows whose name or path matches one of the patterns; all if there are none. Raises CompileError if
+    none matches.
+    """
+    return called(rows, patterns,
+                  lambda row: (row.name, row.name.partition("[")[0], row.name.rpartition("/")[2], row.path),
+                  lambda row: filter(None, (row.name, row.path)))  # fmt: skip
 
 
 def folded(rows: Sequence[ShardingRow]) -> list[tuple[ShardingRow, int]]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..cost.collectives import Collective, collectives
 from ..cost.machine import Machine
+from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module, clone_module
 from ..passes.base import PassContext
 from ..passes.pipelines import partition
@@ -63,6 +64,13 @@ def close_decisions(module: Module, context: PassContext) -> list[Turned]:
     here = _partitioned(module, context, machine)
     found = [turned(here, _partitioned(module, context, machine.slower(by))) for by in (share, 1 / share)]
     return list({(t.op, t.source): t for one in found for t in one}.values())
+
+
+def remark_close(found: Sequence[Turned], diagnostics: Diagnostics) -> None:
+    """Remarks on decisions of `close_decisions`."""
+    for t in found:
+        why = "the times differ by less than the error of forecasts"
+        diagnostics.remark(f"close: {t.here} for {t.op}, in place of {t.there}: {why}", category="close", cost=t.bytes)
 
 
 def _partitioned(module: Module, context: PassContext, machine: Machine) -> list[Collective]:

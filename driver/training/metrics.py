@@ -1,14 +1,16 @@
-"""Writes a line of JSON for each step, and shows the progress of a training run."""
+"""Writes a line of JSON for each step, shows the progress of a training run, and reports its end."""
 
 from __future__ import annotations
 
 import json
+import math
+import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from ...ir.shown import visible
 
@@ -31,6 +33,40 @@ class StepRecord:
     @property
     def loss(self) -> float | None:
         return next((value for value in self.scalars.values() if isinstance(value, float)), None)
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """The end of a run of the program `name`: the steps that are done, and the records of those that it has run."""
+
+    name: str
+    steps: int
+    records: Sequence[StepRecord]
+
+    @property
+    def median(self) -> float:
+        """The median seconds of a step; NaN if none was run."""
+        return statistics.median([r.seconds for r in self.records] or [math.nan])
+
+    @property
+    def losses(self) -> tuple[float | None, float | None]:
+        """The losses of the first and the last step."""
+        return (self.records[0].loss, self.records[-1].loss) if self.records else (None, None)
+
+    def record(self) -> dict[str, Any]:
+        """Returns the report as JSON."""
+        (first, last), median = self.losses, self.median
+        return {"first_step": self.steps - len(self.records), "steps": self.steps, "first_loss": first, "loss": last,
+                "median_seconds": None if math.isnan(median) else median}  # fmt: skip
+
+    def text(self, where: str) -> str:
+        """Returns the report for people. `where` says where the steps have run."""
+        if not self.records:
+            return f"{self.name}: {self.steps} steps are done already"
+        first, last = self.losses
+        losses = "" if first is None or last is None else f", loss {first:.6g} to {last:.6g}"
+        since = f"steps {self.records[0].step} to {self.records[-1].step}"
+        return f"{self.name}: {since} on {where}{losses}, median {self.median * 1e3:.3g} ms"
 
 
 @dataclass

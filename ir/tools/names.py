@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from ..diagnostics import fail
 from ..graph.instruction import Instruction
 from ..graph.module import Module
 from ..graph.op import Role
@@ -35,6 +36,20 @@ def matching(values: Iterable[T], patterns: Sequence[str], names: Callable[[T], 
     """Returns the values of which a name fits one of the patterns; all if there are none."""
     wanted = [name_pattern(text) for text in patterns]
     return [value for value in values if not wanted or any(fits(pattern, names(value)) for pattern in wanted)]
+
+
+def called(
+    values: Sequence[T], patterns: Sequence[str], names: Callable[[T], Iterable[str]],
+    known: Callable[[T], Iterable[str]],
+) -> list[T]:  # fmt: skip
+    """Returns the values of which a name fits one of the patterns; all if there are none. Raises CompileError, which
+    suggests names that are `known`, if none fits.
+    """
+    found = matching(values, patterns, names)
+    if patterns and not found:
+        all_known = (name for value in values for name in known(value))
+        fail(f"no value is called {' or '.join(patterns)}", help="values: " + suggestions(patterns[0], all_known))
+    return found
 
 
 def result_names(module: Module) -> list[str]:
