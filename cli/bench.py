@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import argparse
 
-from ..driver.benchmark import Benchmark, PartsBenchmark, RanksBenchmark
+from ..driver.benchmark import PartsBenchmark, RanksBenchmark
 from ..driver.devices import write_trace
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.inputs.inputs import inputs_for_module
 from ..runtime.ranks.launch import launch, world
 from .exit_codes import EXIT_OK
 from .job import is_rank, job_on_ranks, prepare
-from .messages import print_json
-from .streams import say, working
+from .messages import answer
+from .streams import working
 
 
 def bench(args: argparse.Namespace) -> int:
@@ -26,8 +26,8 @@ def bench(args: argparse.Namespace) -> int:
     if args.ranks is not None:
         return launch(args.argv, args.ranks, left=job.program.packed())
     inputs = inputs_for_module(job.program.module, args.inputs, args.seed)
-    _report(args, PartsBenchmark.of(job.program, inputs, args.repeat, args.backend, job.seconds, args.trace, working))
-    return EXIT_OK
+    found = PartsBenchmark.of(job.program, inputs, args.repeat, args.backend, job.seconds, args.trace, working)
+    return answer(args, found.record, found.text)
 
 
 def _bench_on_ranks(args: argparse.Namespace) -> int:
@@ -42,13 +42,6 @@ def _bench_on_ranks(args: argparse.Namespace) -> int:
         if traces is not None:
             if args.trace is not None:
                 write_trace(args.trace, traces, program.local, program.backend, seconds)
-            _report(args, RanksBenchmark(program, seconds, args.backend, traces=traces))
+            found = RanksBenchmark(program, seconds, args.backend, traces=traces)
+            answer(args, found.record, found.text)
         return ranks.share(EXIT_OK)
-
-
-def _report(args: argparse.Namespace, found: Benchmark) -> None:
-    if args.json:
-        print_json(found.record())
-        return
-    for line in found.lines():
-        say(line)

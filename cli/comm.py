@@ -34,16 +34,15 @@ def comm(args: argparse.Namespace) -> int:
     """Prints a table with totals per kind, or JSON."""
     whole = read_program(args)
     module, context = partitioned(args, whole)
-    turned, close = _turned(args, whole, context), _close(args, whole, context)
+    decisions = _decisions(args, whole, context)
     certificate = ProgramCertificate.of(context.reshardings, module.num_partitions, context.machine)
     found = sorted(collectives(module), key=lambda c: -c.sent_bytes)
     work = contractions(module)
     if args.json:
         rows = {"collectives": [collective_record(c) for c in found]}
-        decisions = {"what_if": turned, "close": close}
         print_json(collectives_record(module, found) | rows | work_record(work)
                    | {"reshardings": certificate_record(certificate)}
-                   | {key: [asdict(t) for t in some] for key, some in decisions.items() if some is not None})
+                   | {key: [asdict(t) for t in some] for key, some in decisions.items()})
         return EXIT_OK
     if found:
         say(collectives_table(found, args.all), end="\n\n")
@@ -52,38 +51,29 @@ def comm(args: argparse.Namespace) -> int:
         say(f"\n{work_table(work, args.all)}\n\n{module.name}: {work_summary(work)}")
     if certificate.seconds:
         say(f"\nreshardings, each once; {times_text(certificate)}")
-    if turned is not None:
+    if (turned := decisions.get("what_if")) is not None:
         say(f"\n{args.what_if} turns {len(turned) or 'no'} decision{'s' * (len(turned) != 1)}")
         say(f"\n{turned_table(turned)}" if turned else "", end="\n" * bool(turned))
     return EXIT_OK
 
 
-def _turned(args: argparse.Namespace, whole: Module, context: PassContext) -> list[Turned] | None:
-    """Returns the decisions that the machine of --what-if turns; None if none is asked for."""
-    if not args.what_if:
-        return None
-    machine = parse_machine(args.what_if)
-    _refuse_per_device(whole, "--what-if")
-    with working(f"partitioning for {args.what_if}"):
-        return what_if(whole, context, machine)
-
-
-def _close(args: argparse.Namespace, whole: Module, context: PassContext) -> list[Turned] | None:
-    """Remarks on the decisions that --close asks for, and returns them; None if it was not given."""
-    if not args.close:
-        return None
-    _refuse_per_device(whole, "--close")
-    with working("partitioning with other times"):
-        found = close_decisions(whole, context)
-    told = PassContext()
-    remark_close(found, told.diagnostics)
-    report(args, told)
+def _decisions(args: argparse.Namespace, whole: Module, context: PassContext) -> dict[str, list[Turned]]:
+    """Returns the decisions that --what-if and --close ask for, by their names in JSON, and remarks on close ones."""
+    found: dict[str, list[Turned]] = {}
+    machine = parse_machine(args.what_if) if args.what_if else None
+    for option in (*["--what-if"] * bool(args.what_if), *["--close"] * args.close):
+        if is_per_device(whole):
+            fail(f"{option} compares how a program is divided, and {whole.name} is already the program of a device")
+    if machine is not None:
+        with working(f"partitioning for {args.what_if}"):
+            found["what_if"] = what_if(whole, context, machine)
+    if args.close:
+        with working("partitioning with other times"):
+            found["close"] = close_decisions(whole, context)
+        told = PassContext()
+        remark_close(found["close"], told.diagnostics)
+        report(args, told)
     return found
-
-
-def _refuse_per_device(module: Module, option: str) -> None:
-    if is_per_device(module):
-        fail(f"{option} compares how a program is divided, and {module.name} is already the program of a device")
 
 
 def memory(args: argparse.Namespace) -> int:

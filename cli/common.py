@@ -32,14 +32,18 @@ def context_for(args: argparse.Namespace, default_devices: int | None = None) ->
     )  # fmt: skip
 
 
+_OF_A_SCHEDULE = {
+    "memory": "--memory limits what --schedule may use",
+    "flat_parameters": "--flat-parameters joins what --schedule gathers together",
+    "split_batch": "--split-batch is for --schedule",
+}
+
+
 def require_schedule(args: argparse.Namespace) -> None:
     """Raises argparse.ArgumentTypeError for options of a schedule without one."""
-    if args.memory is not None and not args.schedule:
-        raise argparse.ArgumentTypeError("--memory limits what --schedule may use: give both")
-    if args.flat_parameters and not args.schedule:
-        raise argparse.ArgumentTypeError("--flat-parameters joins what --schedule gathers together: give both")
-    if args.split_batch and not args.schedule:
-        raise argparse.ArgumentTypeError("--split-batch is for --schedule: give both")
+    for name, why in _OF_A_SCHEDULE.items():
+        if getattr(args, name, None) and not args.schedule:
+            raise argparse.ArgumentTypeError(f"{why}: give both")
 
 
 def report(args: argparse.Namespace, context: PassContext, quiet: bool = False) -> None:

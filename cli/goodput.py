@@ -8,9 +8,8 @@ import math
 from ..cost.goodput.detours import MOST_NODES
 from ..cost.goodput.pod import Pod
 from ..report.goodput import GoodputQuestion
-from .exit_codes import EXIT_OK
-from .messages import print_json
-from .streams import say, working
+from .messages import answer
+from .streams import working
 
 
 def goodput(args: argparse.Namespace) -> int:
@@ -35,11 +34,7 @@ def goodput(args: argparse.Namespace) -> int:
     )  # fmt: skip
     with working("simulating failures and repairs"):
         found = question.record()
-    if args.json:
-        print_json(found | {"step_seconds": step})
-    else:
-        say(question.text(found, step))
-    return EXIT_OK
+    return answer(args, lambda: found | {"step_seconds": step}, lambda: question.text(found, step))
 
 
 def _step_and_state(args: argparse.Namespace) -> tuple[float, int]:

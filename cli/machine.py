@@ -17,7 +17,7 @@ from ..driver.backend import AUTO, NATIVE, REFERENCE, Backend, has_native_code
 from ..ir.diagnostics import fail
 from ..report.columns import columns
 from .exit_codes import EXIT_OK
-from .messages import print_json
+from .messages import answer, print_json
 from .streams import say, show_program, working
 
 CALIBRATE = "calibrate"
@@ -50,12 +50,8 @@ def _named(name: str) -> MachineFile:
 
 
 def _list(args: argparse.Namespace) -> int:
-    if args.json:
-        print_json({"machines": list(PRESETS)})
-        return EXIT_OK
-    say(columns([("machine", "memory", "bf16", "links"), *((n, *machine_summary(m)) for n, m in PRESETS.items())],
-                  (False,) * 4))  # fmt: skip
-    return EXIT_OK
+    rows = [("machine", "memory", "bf16", "links"), *((n, *machine_summary(m)) for n, m in PRESETS.items())]
+    return answer(args, lambda: {"machines": list(PRESETS)}, lambda: columns(rows, (False,) * 4))
 
 
 def _print_json(file: MachineFile) -> None:

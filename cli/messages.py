@@ -7,12 +7,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..ir.diagnostics import CompileError, Diagnostic, Severity
 from ..report.remarks import costliest
-from .streams import message_width, tell, wrapped
+from .exit_codes import EXIT_OK
+from .streams import message_width, say, tell, wrapped
 
 FEW, ALL, NONE = "few", "all", "none"
 SHOWN = (FEW, ALL, NONE)
@@ -34,6 +35,15 @@ _NOTED = "noted"  # the name of the findings in the arguments
 def print_json(value: object) -> None:
     """Prints the output of `--json`; docs/json.md describes its forms."""
     print(json.dumps(value, indent=1))
+
+
+def answer(args: argparse.Namespace, record: Callable[[], object], text: Callable[[], object]) -> int:
+    """Prints a result, as JSON by `--json`, and returns the exit code of a command that has succeeded."""
+    if args.json:
+        print_json(record())
+    else:
+        say(text())
+    return EXIT_OK
 
 
 def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:

@@ -17,9 +17,8 @@ from ..passes.planning.sweep import sweep
 from ..passes.planning.what_if import WhatIf
 from ..report.plan import explanation_text, frontier_text, plan_record, plan_text
 from ..report.sweep import sweep_record, sweep_text
-from .exit_codes import EXIT_OK
-from .messages import print_json, tell_found
-from .streams import say, working, write_file
+from .messages import answer, tell_found
+from .streams import working, write_file
 
 
 def plan_command(args: argparse.Namespace) -> int:
@@ -44,18 +43,16 @@ def plan_command(args: argparse.Namespace) -> int:
     if args.explain:
         with working("trying other hardware"):
             changes = found.what_if(args.time / 3)
-    if args.json:
-        print_json(plan_record(module.name, args.machine, found, strategy, frontier, changes))
-        return EXIT_OK
-    say(f"{module.name}: {plan_text(found, args.machine or 'the default machine')}")
+    texts = [f"{module.name}: {plan_text(found, args.machine or 'the default machine')}"]
     if args.pareto:
-        say(f"\n{frontier_text(frontier)}")
+        texts.append(frontier_text(frontier))
     if args.explain:
-        say(f"\n{explanation_text(found, changes)}")
+        texts.append(explanation_text(found, changes))
     if strategy is not None:
-        say(f"\n{args.strategy_out}: {len(strategy.shardings)} annotations, which "
-            + ("give" if strategy.reproduces else "alone do not give") + " this forecast")  # fmt: skip
-    return EXIT_OK
+        texts.append(f"{args.strategy_out}: {len(strategy.shardings)} annotations, which "
+                     + ("give" if strategy.reproduces else "alone do not give") + " this forecast")  # fmt: skip
+    return answer(args, lambda: plan_record(module.name, args.machine, found, strategy, frontier, changes),
+                  lambda: "\n\n".join(texts))  # fmt: skip
 
 
 def sweep_command(args: argparse.Namespace) -> int:
@@ -68,11 +65,8 @@ def sweep_command(args: argparse.Namespace) -> int:
         )  # fmt: skip
     if args.out is not None and found.best.module is not None:
         write_file(args.out, found.best.module.to_text())
-    if args.json:
-        print_json(sweep_record(module.name, found))
-    else:
-        say(f"{module.name}: {sweep_text(found, args.rows)}")
-    return EXIT_OK
+    return answer(args, lambda: sweep_record(module.name, found),
+                  lambda: f"{module.name}: {sweep_text(found, args.rows)}")  # fmt: skip
 
 
 def _read(args: argparse.Namespace) -> Module:

@@ -12,7 +12,7 @@ from ..report.data.plan import Reported, described, on_mesh, reported
 from ..report.data.record import report_data
 from ..report.html.page import page
 from ..report.measured import compare, load_trace
-from .common import context_for, report
+from .common import context_for, report, require_schedule
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .reading import read_program
@@ -25,8 +25,7 @@ def report_command(args: argparse.Namespace) -> int:
     """Writes the page, or prints JSON; several strategies, and with `--xla` its division of each, are compared."""
     if args.json == (args.out is not None):
         raise argparse.ArgumentTypeError("one of -o FILE.html, for a page, and --json is needed")
-    if args.memory is not None and not args.schedule:
-        raise argparse.ArgumentTypeError("--memory limits what --schedule may use: give both")
+    require_schedule(args)
     if args.measured is not None and len(args.strategies) > 1:
         raise argparse.ArgumentTypeError("--measured is the run of one program: give one strategy at most")
     trace = load_trace(args.measured) if args.measured is not None else None

@@ -69,29 +69,32 @@ def _describe(args: argparse.Namespace, job: Job, where: str) -> None:
     say(f"{job.program.module.name}: {where}; {kinds_text(found)}; {sent} bytes sent per device")
 
 
-def _facts(job: Job) -> dict[str, object]:
-    names = {"program": job.program.module.name, "backend": job.program.backend.name}
-    return collectives_record(job.program.local, collectives(job.program.local)) | names
-
-
 def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
     """Runs the program and reports its results; returns the exit code on all processes."""
-    program = job.program
+    program, names = job.program, result_names(job.program.module)
     with working(f"running on {program.devices} devices"):
         outputs, seconds = devices.repeat(program.local, job.inputs, args.repeat or 1, args.trace)
     if outputs is not None and args.out is not None:
-        save_outputs(Path(args.out), outputs, result_names(program.module))
-    times = {"first": seconds[0], "median": statistics.median(seconds), "runs": len(seconds)} if args.repeat else {}
-    if outputs is not None and times and not args.json:
-        say(f"first run {_time(times['first'])}, median of {len(seconds)} {_time(times['median'])}")
-    facts = _facts(job) | ({"seconds": times} if times else {}) if args.json else {}
+        save_outputs(Path(args.out), outputs, names)
+    facts: dict[str, object] = {"program": program.module.name, "backend": program.backend.name}
+    if args.repeat:
+        first, median = seconds[0], statistics.median(seconds)
+        facts["seconds"] = {"first": first, "median": median, "runs": len(seconds)}
+        if outputs is not None and not args.json:
+            say(f"first run {_time(first)}, median of {len(seconds)} {_time(median)}")
+    checked: dict[str, object] = {}
     if args.check:
-        return _check(args, job, outputs, devices, facts)
+        outputs, checks = _check(args, job, outputs, devices)
+        checked = {"passed": all(check["passed"] for check in checks), "checks": checks}
+    passed = bool(checked.get("passed", True))
     if outputs is not None and args.json:
-        print_json(facts | {"outputs": outputs_record(outputs, result_names(program.module))})
+        made = collectives_record(program.local, collectives(program.local))
+        print_json({**made, **facts, "outputs": outputs_record(outputs, names), **checked})
+    elif outputs is not None and args.check:
+        say("check passed" if passed else "check FAILED")
     elif outputs is not None:
-        print_outputs(outputs, result_names(program.module), unplaced(placements(program.local)[1]))
-    return devices.share(EXIT_OK)
+        print_outputs(outputs, names, unplaced(placements(program.local)[1]))
+    return EXIT_OK if devices.share(passed) else EXIT_CHECK_FAILED
 
 
 def _time(seconds: float) -> str:
@@ -99,12 +102,11 @@ def _time(seconds: float) -> str:
 
 
 def _check(
-    args: argparse.Namespace, job: Job, outputs: list[Array] | None, devices: Devices, facts: dict[str, object]
-) -> int:
-    """Checks the run, and runs and checks further seeds."""
-    program = job.program
+    args: argparse.Namespace, job: Job, outputs: list[Array] | None, devices: Devices
+) -> tuple[list[Array] | None, list[dict[str, object]]]:
+    """Checks the run, and runs and checks further seeds. Returns the last outputs and the verdicts."""
+    program, checks = job.program, list[dict[str, object]]()
     exchanged = [ELEMENT_TYPES[name] for name in (args.reduce_in, args.gather_in) if name]
-    passed, checks = True, list[dict[str, object]]()
     for seed in range(args.seed, args.seed + args.seeds):
         inputs = job.inputs
         if seed != args.seed:
@@ -115,17 +117,10 @@ def _check(
             verdict = check_on(devices, unpartitioned, program.local, inputs, outputs, exchanged, args.tolerance,
                                args.allow_nan)
         if verdict is not None:
-            passed &= verdict.passed
             checks.append({"seed": seed, **verdict.record()})
             if not args.json:
                 say(f"seed {seed}: {verdict}" if args.seeds > 1 else verdict)
-    passed = devices.share(passed)
-    if outputs is not None and args.json:
-        names = result_names(program.module)
-        print_json(facts | {"outputs": outputs_record(outputs, names), "passed": passed, "checks": checks})
-    elif outputs is not None:
-        say("check passed" if passed else "check FAILED")
-    return EXIT_OK if passed else EXIT_CHECK_FAILED
+    return outputs, checks
 
 
 def verify_options(args: argparse.Namespace) -> None:

@@ -32,7 +32,7 @@ from ..report.schedule import (
 from ..report.schedule_trace import schedule_trace
 from .common import context_for, report
 from .exit_codes import EXIT_OK
-from .messages import print_json
+from .messages import answer, print_json
 from .reading import read_program
 from .streams import say, working, write_file
 
@@ -79,13 +79,9 @@ def forecast(args: argparse.Namespace) -> int:
     _in_order(args, local, context)
     with working("simulating the order"):
         found = forecast_in_order(local, context.machine, whole, args.batch_of)
-    if args.json:
-        print_json(forecast_record(local.name, found))
-        return EXIT_OK
-    if args.critical:
-        say(critical_table(found.bound), end="\n\n")
-    say(f"{local.name}: {forecast_text(found)}")
-    return EXIT_OK
+    critical = f"{critical_table(found.bound)}\n\n" if args.critical and not args.json else ""
+    return answer(args, lambda: forecast_record(local.name, found),
+                  lambda: f"{critical}{local.name}: {forecast_text(found)}")  # fmt: skip
 
 
 def _check_order(args: argparse.Namespace) -> None:

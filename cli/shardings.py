@@ -35,7 +35,7 @@ from ..report.shardings import ShardingRow, solved
 from ..report.work import certificate_text
 from .common import context_for, report
 from .exit_codes import EXIT_OK
-from .messages import print_json
+from .messages import answer, print_json
 from .reading import read_program
 from .streams import say, show_program, working, working_on_parts
 
@@ -47,8 +47,7 @@ def shard(args: argparse.Namespace) -> int:
     module = read_program(args)
     context = context_for(args)
     if args.minimal:
-        _minimal(module, context, args.json)
-        return EXIT_OK
+        return _minimal(args, module, context)
     with working("propagating"):
         found = solved(module, context)
     report(args, context)
@@ -67,16 +66,13 @@ def shard(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _minimal(module: Module, context: PassContext, as_json: bool) -> None:
+def _minimal(args: argparse.Namespace, module: Module, context: PassContext) -> int:
     """Prints annotations that imply all others."""
     with working_on_parts("leaving annotations out") as tell:
         found = minimal_annotations(module, context, tell)
-    if as_json:
-        print_json(asdict(found))
-        return
-    if found.values:
-        say(columns([("value", "annotation"), *found.values], [False, False]) + "\n")
-    say(f"{len(found.values)} of {found.count} annotations imply the others")
+    table = columns([("value", "annotation"), *found.values], [False, False]) + "\n\n" if found.values else ""
+    count = f"{len(found.values)} of {found.count} annotations imply the others"
+    return answer(args, lambda: asdict(found), lambda: table + count)
 
 
 def _table(rows: Sequence[ShardingRow], every: bool) -> None:
@@ -93,28 +89,17 @@ def explain_command(args: argparse.Namespace) -> int:
     context = context_for(args)
     with working("propagating"):
         found = explain(module, args.value, context)
-    if args.without:
-        changes = without(module, args.without, context)
-        if args.json:
-            print_json([{"before": asdict(a), "after": asdict(b)} for a, b in changes])
-            return EXIT_OK
-        say(changes_text(args.value, args.without, found, changes))
-        return EXIT_OK
-    if args.json:
-        print_json([asdict(e) for e in found])
-    else:
-        say("\n".join(explanation_text(e) for e in found))
-    return EXIT_OK
+    if not args.without:
+        return answer(args, lambda: list(map(asdict, found)), lambda: "\n".join(map(explanation_text, found)))
+    changes = without(module, args.without, context)
+    return answer(args, lambda: [{"before": asdict(old), "after": asdict(new)} for old, new in changes],
+                  lambda: changes_text(args.value, args.without, found, changes))  # fmt: skip
 
 
 def rules(args: argparse.Namespace) -> int:
     """Prints the sharding rules of ops, which propagation and the partitioner use."""
     records = rules_of(read_program(args))
-    if args.json:
-        print_json(records)
-        return EXIT_OK
-    say(rules_text(records, args.all))
-    return EXIT_OK
+    return answer(args, lambda: records, lambda: rules_text(records, args.all))
 
 
 def picture_command(args: argparse.Namespace) -> int:
@@ -138,11 +123,7 @@ def reshard_command(args: argparse.Namespace) -> int:
     mesh = Mesh(tuple(args.mesh.items())) if args.mesh else next((s.mesh for s in (source, target) if s.mesh), None)
     source, target = (s if s.mesh else replace(s, mesh=mesh) for s in (source, target))
     found = reshard(shape, source, target, args.memory, parse_machine(args.machine, args.links, mesh))
-    if args.json:
-        print_json(asdict(found))
-        return EXIT_OK
-    say(certificate_text(found))
-    return EXIT_OK
+    return answer(args, lambda: asdict(found), lambda: certificate_text(found))
 
 
 def parse_one_sharding(text: str, mesh: dict[str, int] | None) -> Sharding:

@@ -27,9 +27,9 @@ from ..runtime.ranks.launch import launch, left_for_ranks, started_by_hloom, wor
 from ..runtime.ranks.mode import chosen_mode
 from .exit_codes import EXIT_OK
 from .job import is_rank, job_on_ranks, prepare, with_mesh
-from .messages import print_json
+from .messages import answer
 from .preflight import launched as preflight
-from .streams import say, tell
+from .streams import tell
 
 
 def train(args: argparse.Namespace) -> int:
@@ -124,19 +124,15 @@ def _launched(args: argparse.Namespace, program: Program) -> int:
     return recovery.run(JobStart(0, args.ranks), mesh, start, EXIT_RANK_FAILED)
 
 
-def _silent(record: StepRecord) -> None:
-    """Shows nothing, where JSON is asked for."""
-
-
 def _run(args: argparse.Namespace, program: Program, trainer: Trainer, where: str) -> int:
     def initial() -> Sequence[Array]:
         return InputSource(program.module, args.initial, slice(0, trainer.count)).make(args.seed)
 
-    progress, request = StepProgress(args.steps), StopRequest()
+    shown, request = () if args.json else (StepProgress(args.steps).show,), StopRequest()
     trainer.asked = lambda: request.signal
     # What starts ranks passes SIGUSR1 on to them; SIGTERM is how it ends them.
     with request.listening((signal.SIGUSR1,) if started_by_hloom() else ORDERLY):
-        records = trained(trainer, initial, args.steps, args.metrics, progress.show if not args.json else _silent)
+        records = trained(trainer, initial, args.steps, args.metrics, *shown)
     if trainer.is_first:
         if trainer.is_stopping:
             tell(f"hloom: a signal ended the run after step {trainer.step} of {args.steps}")
@@ -148,8 +144,6 @@ def _report(
     args: argparse.Namespace, program: Program, trainer: Trainer, records: list[StepRecord], where: str
 ) -> None:
     found = TrainingReport(program.module.name, trainer.step, records)
-    if args.json:
-        print_json({"program": found.name, "devices": program.devices, "state": trainer.count} | found.record())
-        return
     kept = f"; the state is in {args.checkpoint}" if args.checkpoint is not None and records else ""
-    say(found.text(where) + kept)
+    answer(args, lambda: {"program": found.name, "devices": program.devices, "state": trainer.count} | found.record(),
+           lambda: found.text(where) + kept)  # fmt: skip

@@ -54,8 +54,12 @@ class Benchmark:
         return {"program": program.module.name, "devices": program.devices, "backend": program.backend.name,
                 "seconds": seconds}  # fmt: skip
 
+    def text(self) -> str:
+        """Returns the times for people."""
+        return "\n".join(self.lines())
+
     def lines(self) -> Iterator[str]:
-        """Yields the lines of a report."""
+        """Yields the lines of `text`."""
         backend, asked = self.program.backend, self.asked
         yield f"{self.program.module.name}: {self.where}, backend {backend.name} ({backend.reason(asked)})"
         if self.compiling:
