@@ -12,6 +12,7 @@ import pytest
 from hloom.cost.goodput.detours import Detours, Torus, TorusTraffic, detours
 from hloom.cost.goodput.events import simulate_pod
 from hloom.cost.goodput.pod import Pod, at_least, daly_interval, efficiency, needed_availability, placed
+from hloom.report.goodput import GoodputQuestion
 from support.command_line import EXAMPLES, hloom
 
 POD = Pod()
@@ -137,3 +138,14 @@ def test_command(tmp_path: Path) -> None:
     for wrong, message in wrong_ones.items():
         refused = hloom("goodput", *wrong.split(), cwd=tmp_path)
         assert (refused.code, message in refused.err) == (2, True), refused.err
+
+
+def test_the_command_asks_the_library(tmp_path: Path) -> None:
+    question = GoodputQuestion(Pod((4, 6, 6)), (1024, 64), (0.99, 0.999), need=130, state=10**12, mix=((1024, 2),))
+    found = question.record()
+    assert question.text(found).splitlines()[1].split()[:2] == ["slice", "99.00%"]
+    assert [row["slice"] for row in found["rows"]] == [1024, 1024, 64, 64]
+    assert found["rows"][0]["switched"] == question.pod.switched(16, 0.99)
+    told = hloom("goodput", "--pod", "4x6x6", "--slices", "1024,64", "--availability", "0.99,0.999", "--need", "130",
+                 "--state", "1TB", "--mix", "1024:2", "--json", cwd=tmp_path)  # fmt: skip
+    assert json.loads(told.out) == found | {"step_seconds": None}

@@ -48,11 +48,9 @@ ENTRY e {{
 
 
 def whiles(plan: StepPlan) -> Iterator[Step]:
-    for step in plan.steps:
+    for step in (step for inner in plan.all_plans() for step in inner.steps):
         if isinstance(step.acting, WhileStep):
             yield step.acting
-        for inner in step.plans():
-            yield from whiles(inner)
 
 
 def check(text: str, inputs: Sequence[Array], native: Sequence[bool] = (True,)) -> None:
