@@ -38,7 +38,8 @@ class LocalForm:
     `emit` makes the instruction from the partitioner's `LocalOp`, whose operands are in the tilings of the assignment.
     A form that communicates has `exchanged`: it returns the time of that under an assignment (see `cost.machine`),
     infinity if the form does not support it. Only such forms may divide permutation factors, and reduction factors
-    without a monoid. With `by_use` it emits the same for equal uses, whatever instructions compute the operands.
+    without a monoid. With `by_use` it emits the same for equal uses, whatever instructions compute the operands, if
+    equal ones of these are scalar constants, with equal numbers.
     """
 
     emit: Callable[[Any], Instruction]

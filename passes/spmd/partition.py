@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import ClassVar
 
@@ -42,9 +43,9 @@ from .checks.unsupported import refuse_uncountable, refuse_unsupported, settle_s
 from .emit.channels import Channels, stay_apart
 from .emit.emitter import Emitter, LocalValue, is_made_anywhere
 from .emit.local_op import LocalOp, emit_local, pack
-from .emit.rematerialize import is_rematerializable, rematerializable
+from .emit.rematerialize import is_rematerializable, rematerializable, rematerialize
 from .emit.resharder import Resharder
-from .emit.stamps import Stamp, Stamps
+from .emit.stamps import Stamp, Stamps, may_have_stamp
 from .emit.windowed import emit_windowed, find_ring
 from .structure.aliases import keep_fitting_aliases
 from .structure.handlers import HANDLERS
@@ -135,8 +136,8 @@ class Partitioner:
         self.resharder = Resharder(
             self.emitter, state.channels, state.context.machine, state.context.reshardings
         )
-        self.stamps = Stamps()
         self.values: dict[Instruction, Leaves] = {}
+        self.stamps = Stamps(self.values)
 
     @property
     def module(self) -> Module:
@@ -222,8 +223,7 @@ class Partitioner:
     def generic(self, instruction: Instruction) -> Leaves:
         """Partitions any op: chooses an assignment, reshards operands, emits the op on tiles, reshards results."""
         operands = self.operands(instruction)
-        key = None if self.state.windowed else self.stamps.key(instruction, self.values)
-        stamp = self.stamps.find(key)
+        stamp = None if self.state.windowed else self.stamps.find(instruction)
         if stamp is not None and stamp.stays_partial == (stamp.may_stay_partial and self._stays_partial(instruction)):
             return self._stamped(instruction, operands, stamp)
         shapes = tuple(instruction.shape.leaves())
@@ -253,28 +253,35 @@ class Partitioner:
         with self.emitter.with_order(op.order):
             values = emit_windowed(op, local, ring, wanted) if ring is not None else emit_local(op, local)
         emitted = list(islice(reversed(self.target), len(self.target) - before))
-        self.state.work.note(instruction, op, assignment, emitted)
-        is_free = len(values) == 1 and is_rematerializable(instruction, op, operands)
-        if key is not None:
-            self.stamps.note(key, instruction, choice, wanted, placed, emitted, values, is_free)
-        if is_free:
-            values = [rematerializable(values[0], instruction, op, local, operands)]
-        if use.stays_partial and values[0].tiling.unreduced:
-            return values
-        return self.reshard(values, wanted, f"result of {why}")
+        self.state.work.note(instruction, choice, emitted)
+        if len(values) == 1 and is_rematerializable(instruction, op, operands):
+            values = [rematerializable(values[0], instruction, op, lambda: local, operands)]
+        is_done = use.stays_partial and values[0].tiling.unreduced
+        results = values if is_done else self.reshard(values, wanted, f"result of {why}")
+        if not least and may_have_stamp(instruction):
+            self.stamps.note(instruction, choice, wanted, operands, placed, emitted, values, results)
+        return results
 
     def _stamped(self, instruction: Instruction, operands: Leaves, stamp: Stamp) -> Leaves:
         """Partitions an op as an equal use before."""
-        choice, why = stamp.choice, _cause_name(instruction)
+        choice, first, placed = stamp.choice, stamp.value, operands
         self.state.fallbacks.report(instruction, choice)
-        placed = self.reshard(operands, choice.operands, f"operand of {why}")
-        value = stamp.emit(self.emitter, instruction, placed)
-        self.state.work.note(instruction, choice.op, choice.assignment, (value.instruction,))
-        if stamp.is_free:
-            value = rematerializable(value, instruction, choice.op, self._local(instruction, choice, placed), operands)
+        if not stamp.stays:
+            placed = self.reshard(operands, choice.operands, f"operand of {_cause_name(instruction)}")
+        made = self.emitter.repeat(first.instruction, [v.instruction for v in placed], instruction.name)
+        self.state.work.note(instruction, choice, (made,))
+        again = None
+        if first.rematerialize is not None:
+            local = partial(self._local, instruction, choice, placed)
+            again = partial(rematerialize, instruction, choice.op, local, operands, first.from_replicated)
+        value = LocalValue(
+            made, instruction.shape, first.tiling, first.monoid, again, first.depth, first.from_replicated)
+        if stamp.stays:
+            self.stamps.repeated(instruction, stamp)
+            return [value]
         if stamp.stays_partial and value.tiling.unreduced:
             return [value]
-        return self.reshard([value], stamp.wanted, f"result of {why}")
+        return self.reshard([value], stamp.wanted, f"result of {_cause_name(instruction)}")
 
     def _stays_partial(self, instruction: Instruction) -> bool:
         return may_stay_partial(instruction, self.tilings)

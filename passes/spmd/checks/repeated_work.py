@@ -16,7 +16,7 @@ from ....ir.graph.module import Module
 from ....ir.graph.stack_frames import named_with_source
 from ....ir.sharding.digit import Digits, product
 from ....ir.tools.trip_count import runs_of_computations
-from ...op_sharding.assignment import Assignment, OpSharding
+from ...op_sharding.assignment import Assignment, Choice, OpSharding
 from ...op_sharding.choose import without_repetition
 from ...op_sharding.costs import cost, idle_digits, points, received_bytes
 
@@ -49,14 +49,16 @@ class RepeatedWork:
     """Collects the contractions of a program while it is partitioned."""
 
     _found: list[_Contraction] = field(default_factory=list[_Contraction])
+    _unused: dict[Choice, Digits | None] = field(default_factory=dict[Choice, "Digits | None"])
 
-    def note(
-        self, instruction: Instruction, op: OpSharding, assignment: Assignment, emitted: Iterable[Instruction]
-    ) -> None:
+    def note(self, instruction: Instruction, choice: Choice, emitted: Iterable[Instruction]) -> None:
         """Records how an op is divided, if it is a contraction; marks its emitted instructions if work is repeated."""
-        if not op.is_contraction:
+        op, assignment = choice.op, choice.assignment
+        if choice not in self._unused:
+            self._unused[choice] = idle_digits(op, assignment) if op.is_contraction else None
+        unused = self._unused[choice]
+        if unused is None:
             return
-        unused = idle_digits(op, assignment)
         self._found.append(_Contraction(instruction, op, assignment, unused))
         for made in filter(is_contraction, emitted if unused else ()):
             made.frontend_attributes = {**made.frontend_attributes, REPEATED: str(product(unused))}

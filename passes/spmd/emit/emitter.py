@@ -84,6 +84,15 @@ class Emitter:
             result.frontend_attributes = cause
         return result
 
+    def repeat(self, made: Instruction, operands: list[Instruction], name: str) -> Instruction:
+        """Appends an instruction like another one, on other operands of the same shapes."""
+        target = self.computation
+        copy = made.copied(target.unique_name(name), operands, made.attributes)
+        if self.like is not None:
+            copy.copy_annotations(self.like)
+        target.append(copy)
+        return copy
+
     def shared(
         self, opcode: str, operands: Sequence[Instruction], attributes: Attributes = NONE, shape: Shape | None = None
     ) -> Instruction:

@@ -9,8 +9,9 @@ is larger, and is communicated. Expression chains deeper than `DEEPEST` ops are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from ....ir.factors.factor_digits import value_digits
 from ....ir.graph.instruction import Instruction
@@ -29,28 +30,36 @@ def is_rematerializable(instruction: Instruction, op: OpSharding, operands: Sequ
 
 
 def rematerializable(
-    value: LocalValue, instruction: Instruction, op: OpSharding, local: LocalOp, operands: Sequence[LocalValue]
-) -> LocalValue:
-    """Returns the result of an op that qualifies with its `rematerialize` function, unless the chain is too deep."""
+    value: LocalValue, instruction: Instruction, op: OpSharding, local: Callable[[], LocalOp],
+    operands: Sequence[LocalValue],
+) -> LocalValue:  # fmt: skip
+    """Returns the result of an op that qualifies with its `rematerialize` function, unless the chain is too deep.
+    `local` is called if the value is computed again.
+    """
     depth = 1 + max([v.depth for v in operands], default=0)
     if depth > DEEPEST:
         return value
-
     within = all(v.tiling.is_replicated or v.from_replicated for v in operands)
     from_replicated = within and value.shape.num_elements <= sum(v.shape.num_elements for v in operands)
+    again = partial(rematerialize, instruction, op, local, operands, from_replicated)
+    return value.computed_by(again, depth, from_replicated)
 
-    def rematerialize(target: Tiling) -> LocalValue | None:
-        variant = replace(op, order=target.order)
-        assignment = legal(variant, [value_digits(target.dims, op.rule.results[0], op.rule)], variant.independent)
-        if variant.tiling(len(operands), assignment) != target:
-            if not from_replicated:
-                return None
-            assignment = {}
-        emitter, resharder = local.emitter, local.resharder
-        placed = [resharder.reshard(v, variant.tiling(n, assignment), local.why) for n, v in enumerate(operands)]
-        results = [variant.tiling(len(operands), assignment)]
-        with emitter.with_order(target.order), emitter.attributed_to(instruction):
-            made = emit_local(variant, replace(local, assignment=assignment, operands=placed, results=results))[0]
-        return resharder.reshard(made, target, local.why)
 
-    return value.computed_by(rematerialize, depth, from_replicated)
+def rematerialize(
+    instruction: Instruction, op: OpSharding, local: Callable[[], LocalOp], operands: Sequence[LocalValue],
+    from_replicated: bool, target: Tiling,
+) -> LocalValue | None:  # fmt: skip
+    """Computes the result of an op that qualifies in this tiling; None where it cannot."""
+    variant = replace(op, order=target.order)
+    assignment = legal(variant, [value_digits(target.dims, op.rule.results[0], op.rule)], variant.independent)
+    if variant.tiling(len(operands), assignment) != target:
+        if not from_replicated:
+            return None
+        assignment = {}
+    use = local()
+    emitter, resharder = use.emitter, use.resharder
+    placed = [resharder.reshard(v, variant.tiling(n, assignment), use.why) for n, v in enumerate(operands)]
+    results = [variant.tiling(len(operands), assignment)]
+    with emitter.with_order(target.order), emitter.attributed_to(instruction):
+        made = emit_local(variant, replace(use, assignment=assignment, operands=placed, results=results))[0]
+    return resharder.reshard(made, target, use.why)

@@ -9,108 +9,127 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from ....ir.factors.sharding_rule import Monoid
-from ....ir.graph.attributes import Attributes
 from ....ir.graph.instruction import Instruction
+from ....ir.ops.structure import constant_array
 from ....ir.sharding.tiling import Tiling
-from ....ir.strings import BracedText
-from ....ir.types.shape import Shape
 from ...op_sharding.assignment import Choice
-from .emitter import Emitter, LocalValue, is_made_anywhere
+from .emitter import LocalValue, is_made_anywhere
+
+Key = tuple[Hashable, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """One instruction on the tiles of the operands, in their order: its attributes and local shape.
+    """The first of equal uses that emit one instruction on the tiles of the operands, in their order.
 
-    The result has a `tiling` and a `monoid`, and is resharded to the `wanted` tilings. It `is_free` if any device can
-    compute any tile of it (see `rematerialize`).
+    The instruction is that of `value`, which is resharded to the `wanted` tilings. With `stays` no use reshards its
+    operands or its result. `kind` is a number that values with other shapes, tilings or freedom do not have.
     """
 
     choice: Choice
     wanted: list[Tiling]
-    attributes: Attributes
-    backend_config: str | BracedText | None
-    shape: Shape
-    tiling: Tiling
-    monoid: Monoid | None
-    is_free: bool
-
-    @property
-    def may_stay_partial(self) -> bool:
-        return self.choice.op.use.may_stay_partial
-
-    @property
-    def stays_partial(self) -> bool:
-        """Whether the result of the use was left partial, which depends on the ops after it."""
-        return self.choice.op.use.stays_partial
-
-    def emit(self, emitter: Emitter, instruction: Instruction, operands: Sequence[LocalValue]) -> LocalValue:
-        """Emits the instruction for an equal use. `operands` are in the tilings of the choice."""
-        tiles = [v.instruction for v in operands]
-        made = emitter.add(instruction.op, tiles, self.attributes, self.shape, name=instruction.name)
-        if self.backend_config is not None:
-            made.backend_config = self.backend_config
-        return LocalValue(made, instruction.shape, self.tiling, self.monoid)
+    value: LocalValue
+    may_stay_partial: bool
+    stays_partial: bool
+    stays: bool
+    kind: int
 
 
 class Stamps:
     """The stamps of one computation, by all that they depend on."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: dict[Instruction, list[LocalValue]]) -> None:
+        """`values` has the leaves of all operands of the instructions asked about."""
+        self._values = values
         self._stamps: dict[Hashable, Stamp] = {}
+        self._same: dict[Key, Stamp] = {}  # by the identities of the parts of a key, which the program keeps
         self._kinds: dict[Hashable, int] = {}
         self._same_kinds: dict[Hashable, int] = {}  # by the identities of their parts, which `values` keep
         self._kind_of: dict[Instruction, int] = {}
 
-    def find(self, key: Hashable | None) -> Stamp | None:
-        """Returns the stamp of equal uses, if there is one."""
-        return self._stamps.get(key)
+    def find(self, instruction: Instruction) -> Stamp | None:
+        """Returns the stamp of equal uses of an op, if there is one.
+
+        Such uses have equal attributes, shapes and shardings, and the present values of the operands are divided alike.
+        """
+        if not may_have_stamp(instruction):
+            return None
+        same = self._identities(instruction)
+        found = self._same.get(same)
+        if found is None:
+            found = self._stamps.get(self._key(instruction))
+            if found is not None:
+                self._same[same] = found
+        return found
+
+    def repeated(self, instruction: Instruction, stamp: Stamp) -> None:
+        """Notes that the value of an instruction is like that of a stamp which `stays`."""
+        self._kind_of[instruction] = stamp.kind
 
     def note(
-        self, key: Hashable, instruction: Instruction, choice: Choice, wanted: list[Tiling],
-        placed: Sequence[LocalValue], emitted: Sequence[Instruction], values: Sequence[LocalValue], is_free: bool,
+        self, instruction: Instruction, choice: Choice, wanted: list[Tiling], operands: Sequence[LocalValue],
+        placed: Sequence[LocalValue], emitted: Sequence[Instruction], values: Sequence[LocalValue],
+        results: Sequence[LocalValue],
     ) -> None:  # fmt: skip
-        """Records the instruction emitted for a use, if it is the op itself on the tiles of the operands `placed`."""
-        form = choice.op.form
+        """Records the use of an op, if it is emitted as itself on the tiles of the operands `placed` alone. `results`
+        are its `values` after resharding.
+        """
+        form, use = choice.op.form, choice.op.use
         if len(emitted) != 1 or len(values) != 1 or (form is not None and not form.by_use):
             return
         (made,), (value,) = emitted, values
         if value.instruction is made and _is_on_tiles(made, instruction, [v.instruction for v in placed]):
-            self._stamps[key] = Stamp(
-                choice, wanted, made.attributes, made.backend_config, made.shape, value.tiling, value.monoid, is_free
+            stays = results[0] is value and all(a is b for a, b in zip(operands, placed, strict=True))
+            stamp = Stamp(
+                choice, wanted, value, use.may_stay_partial, use.stays_partial, stays, self._kind(instruction, results)
             )
+            self._stamps[self._key(instruction)] = self._same[self._identities(instruction)] = stamp
 
-    def key(self, instruction: Instruction, values: dict[Instruction, list[LocalValue]]) -> Hashable | None:
-        """Returns a key that only equal uses of an op have; None for uses that have no stamps.
+    def _key(self, instruction: Instruction) -> Key:
+        kinds = [self._kind_of[operand] for operand in instruction.operands]
+        attributes, config = instruction.attributes, instruction.backend_config
+        return instruction.op, attributes, config, instruction.shape, instruction.sharding, *kinds
 
-        The uses are of the same op with equal attributes, shapes and shardings, and the present values of the operands
-        are divided alike.
+    def _identities(self, instruction: Instruction) -> Key:
+        """Returns a key that unequal uses do not share, and most equal ones do: readers make one object of equal
+        attributes, and of equal shapes.
         """
-        op = instruction.op
-        if not instruction.operands or op.is_collective or instruction.frontend_attributes:
-            return None
-        kinds = [self._kind(operand, values) for operand in instruction.operands]
-        return op, instruction.attributes, instruction.backend_config, instruction.shape, instruction.sharding, *kinds
+        known, kinds = self._kind_of, list[int]()
+        for operand in instruction.operands:
+            kind = known.get(operand)
+            if kind is None:
+                kind = known[operand] = self._kind(operand, self._values[operand])
+            kinds.append(kind)
+        attributes, config = id(instruction.attributes), instruction.backend_config
+        return instruction.op, attributes, config, id(instruction.shape), id(instruction.sharding), *kinds
 
-    def _kind(self, operand: Instruction, values: dict[Instruction, list[LocalValue]]) -> int:
-        """Returns a number that only values with equal shapes and tilings share."""
-        found = self._kind_of.get(operand)
+    def _kind(self, instruction: Instruction, present: Sequence[LocalValue]) -> int:
+        """Returns a number that only values with equal shapes, tilings and freedom share, and equal scalar constants.
+        """
+        shape = instruction.shape
+        leaves = [(id(v.instruction.shape), id(v.tiling), v.monoid, *_freedom(v), _number(v)) for v in present]
+        same = id(shape), *leaves
+        found = self._same_kinds.get(same)
         if found is None:
-            present, shape = values[operand], operand.shape
-            leaves = [(id(v.instruction.shape), id(v.tiling), v.monoid, *_freedom(v)) for v in present]
-            same = id(shape), *leaves
-            found = self._same_kinds.get(same)
-            if found is None:
-                parts = [(v.instruction.shape, v.tiling, v.monoid, *_freedom(v)) for v in present]
-                found = self._same_kinds[same] = self._kinds.setdefault((shape, *parts), len(self._kinds))
-            self._kind_of[operand] = found
+            parts = [(v.instruction.shape, v.tiling, v.monoid, *_freedom(v), _number(v)) for v in present]
+            found = self._same_kinds[same] = self._kinds.setdefault((shape, *parts), len(self._kinds))
         return found
 
 
-def _freedom(value: LocalValue) -> tuple[bool, bool, bool]:
+def may_have_stamp(instruction: Instruction) -> bool:
+    """Whether equal uses of an op may share a stamp."""
+    return not (instruction.op.is_collective or instruction.frontend_attributes)
+
+
+def _freedom(value: LocalValue) -> tuple[bool, bool, int, bool]:
     """Returns how far a value can be computed again instead of being sent."""
-    return is_made_anywhere(value), value.rematerialize is None, value.from_replicated
+    return is_made_anywhere(value), value.rematerialize is None, value.depth, value.from_replicated
+
+
+def _number(value: LocalValue) -> bytes | None:
+    """Returns the bytes of a scalar constant, None for other values."""
+    found = None if value.shape.rank else constant_array(value.instruction)
+    return None if found is None else found.tobytes()
 
 
 def _is_on_tiles(made: Instruction, instruction: Instruction, tiles: list[Instruction]) -> bool:

@@ -65,6 +65,6 @@ def _tile(emitter: Emitter, literal: Literal, tiling: Tiling) -> Instruction:
 
 
 FORMS: Forms = {
-    "iota": LocalForm(iota),
-    "constant": LocalForm(constant),
+    "iota": LocalForm(iota, by_use=True),
+    "constant": LocalForm(constant, by_use=True),
 }

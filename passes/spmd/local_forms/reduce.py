@@ -38,4 +38,4 @@ def reduce(local: LocalOp) -> Instruction:
     return pack(emitter, local.instruction.shape, iter(combined))
 
 
-FORMS: Forms = {"reduce": LocalForm(reduce, _exchanged)}
+FORMS: Forms = {"reduce": LocalForm(reduce, _exchanged, by_use=True)}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from copy import copy
+
 import hloom
 import pytest
 from hloom.passes.spmd.emit.stamps import Stamps
@@ -21,16 +24,50 @@ ENTRY main {
 """
 
 
-@pytest.mark.parametrize(
-    "name",
-    [*(pytest.param(n, marks=pytest.mark.slow) for n in ("transformer_train", "transformer_scan_train")), "mlp_train"],
-)
-def test_stamps_change_nothing(name: str) -> None:
-    """Uses with attributes of a frontend have no stamps."""
-    module = hloom.propagate(hloom.parse((EXAMPLES / f"{name}.hlo").read_text()))
-    with calls(Stamps.find) as found:
-        stamped = hloom.partition(module)
-    assert sum(call["return"] is not None for call in found) > 10
+LAYER = """
+  w{n} = f32[8,8] parameter({n}), sharding={sharding}
+  h{n} = f32[8,8] dot({x}, w{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+  {zero} = f32[] constant({start})
+  sum{n} = f32[8] reduce(h{n}, {zero}), dimensions={{{dim}}}, to_apply={to_apply}
+  i{n} = s32[8,8] iota(), iota_dimension=0
+  c{n} = f32[8,8] convert(i{n})
+  b{n} = f32[8,8] broadcast(sum{n}), dimensions={{0}}
+  m{n} = f32[8,8] multiply(b{n}, c{n})
+  t{n} = {element}[8,8] convert(m{n})
+  bent{n} = {element}[8,8] tanh(t{n})
+  x{n} = f32[8,8] convert(bent{n})
+"""
+"""One of several layers; `layered` fills it in."""
+USUAL = {
+    "start": "0", "dim": "1", "to_apply": "add", "element": "f16", "sharding": "{mesh['x'=2,'y'=2], [{'x'}, {'y'}]}",
+}
+DIFFERENCES = {
+    "start": "1", "dim": "0", "to_apply": "most", "element": "bf16", "sharding": "{mesh['x'=2,'y'=2], [{}, {'x'}]}",
+    "zero": "other",
+}
+
+
+def layered(rng: random.Random, layers: int = 5) -> str:
+    """Returns a program of layers that are alike but for a few properties of some of them."""
+    differences = {rng.randrange(layers): name for name in rng.sample(sorted(DIFFERENCES), 2)}
+    text, x = "", "x"
+    for n in range(layers):
+        differing = {name: DIFFERENCES[name] for name in [differences.get(n)] if name}
+        text += LAYER.format(**{**USUAL, "zero": f"z{n}", **differing}, n=n, x=x)
+        x = f"x{n}"
+    return f"""HloModule layers, num_partitions=4
+add {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] add(a, b) }}
+most {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT s = f32[] maximum(a, b) }}
+ENTRY main {{
+  x = f32[8,8] parameter({layers}), sharding={{mesh['x'=2,'y'=2], [{{'x'}}, {{}}]}}
+{text}  ROOT r = f32[8,8] negate({x})
+}}
+"""
+
+
+def unstamped(module: hloom.Module) -> hloom.Partitioned:
+    """Partitions a copy of a program without stamps, which uses with attributes of a frontend do not have."""
+    module = copy(module)
     for instruction in (i for c in module for i in c):
         instruction.frontend_attributes = {**instruction.frontend_attributes, "unlike": "others"}
     with calls(Stamps.find) as found:
@@ -39,7 +76,31 @@ def test_stamps_change_nothing(name: str) -> None:
     for instruction in (i for c in plain for i in c):
         kept = {key: value for key, value in instruction.frontend_attributes.items() if key != "unlike"}
         instruction.frontend_attributes = kept
+    return plain
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*(pytest.param(n, marks=pytest.mark.slow) for n in ("transformer_train", "transformer_scan_train")), "mlp_train"],
+)
+def test_stamps_change_nothing(name: str) -> None:
+    module = hloom.propagate(hloom.parse((EXAMPLES / f"{name}.hlo").read_text()))
+    with calls(Stamps.find) as found:
+        stamped = hloom.partition(module)
+    assert sum(call["return"] is not None for call in found) > 10
+    assert stamped.to_text() == unstamped(module).to_text()
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 60))])
+def test_layers_that_differ_are_not_stamped_alike(seed: int) -> None:
+    """A constant, a dimension, a computation, a type, an annotation or a name differs in two layers."""
+    module = hloom.propagate(hloom.parse(layered(random.Random(seed))))
+    with calls(Stamps.find) as found:
+        stamped = hloom.partition(module)
+    assert sum(call["return"] is not None for call in found) > 10
+    plain = unstamped(module)
     assert stamped.to_text() == plain.to_text()
+    assert [str(d) for d in stamped.remarks] == [str(d) for d in plain.remarks]
 
 
 def test_a_stamp_is_for_equal_operands_alone() -> None:
