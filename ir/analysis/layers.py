@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from functools import cached_property
+from itertools import chain, pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -71,22 +72,24 @@ class _Graph:
             for operand in operands:
                 self.users[operand].append(n)
 
+    @cached_property
     def edges(self) -> tuple[_Ints, _Ints, _Ints]:
-        """Returns the operand, the user and the operand's place of each edge."""
-        ends = [(o, n, place) for n, operands in enumerate(self.operands) for place, o in enumerate(operands)]
-        table = np.array(ends, np.int64).reshape(-1, 3)
-        return table[:, 0], table[:, 1], table[:, 2]
+        """The operand, the user and the operand's place of each edge."""
+        source = np.array(list(chain.from_iterable(self.operands)), np.int64)
+        counts = np.array(list(map(len, self.operands)), np.int64)
+        user = np.repeat(np.arange(len(counts)), counts)
+        return source, user, np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)
 
     def depths(self) -> list[int]:
         """Returns the length of the longest path to each instruction."""
         found: list[int] = []
         for operands in self.operands:
-            found.append(1 + max([found[o] for o in operands], default=0))
+            found.append(1 + max([found[o] for o in operands]) if operands else 1)
         return found
 
     def seeds(self) -> Iterator[list[tuple[int, int]]]:
         """Yields pairs of instructions that may be in equal places of successive layers."""
-        source, user, place = self.edges()
+        source, user, place = self.edges
         places = mixed(place.astype(np.uint64))
         colors: Hashes = mixed(np.array(self.kinds, np.int64).astype(np.uint64))
         for _ in range(_ROUNDS):
@@ -213,20 +216,20 @@ def _rows(graph: _Graph, column_of: Sequence[int], labels: Sequence[int]) -> dic
     layer with an edge to one that is not next to it.
     """
     columns, layer = np.array(column_of, np.int64), np.array(labels, np.int64)
-    source, user, place = graph.edges()
+    source, user, place = graph.edges
     inside = np.flatnonzero(columns >= 0)
-    zeros = np.zeros(len(inside), np.int64)
-    tables = [np.stack([layer[inside], zeros, columns[inside], zeros, zeros, zeros], 1)]
+    most, zeros = int(place.max(initial=0)) + 1, np.zeros(len(inside), np.int64)
+    tables = [np.stack([layer[inside], columns[inside] * 3 * most, zeros, zeros])]
     for side, (own, other) in enumerate(((user, source), (source, user)), 1):
         mine = columns[own] >= 0
         own, other, at = own[mine], other[mine], place[mine]
         known = columns[other] >= 0
         far, step = np.where(known, columns[other], -1 - other), np.where(known, layer[other] - layer[own], 0)
-        tables.append(np.stack([layer[own], np.full(len(own), side), columns[own], at, far, step], 1))
-    table = np.concatenate(tables)
-    table = table[np.lexsort(table.T[::-1])]
+        tables.append(np.stack([layer[own], (columns[own] * 3 + side) * most + at, far, step]))
+    table = np.concatenate(tables, 1)
+    table = table[:, np.lexsort(table[::-1])]
     found: dict[int, _Ints | None] = {}
-    numbers, starts = np.unique(table[:, 0], return_index=True)
-    for number, part in zip(numbers.tolist(), np.split(table[:, 1:], starts[1:]), strict=True):
-        found[number] = part if (np.abs(part[:, 4]) <= 1).all() else None
+    numbers, starts = np.unique(table[0], return_index=True)
+    for number, part in zip(numbers.tolist(), np.split(table[1:], starts[1:], 1), strict=True):
+        found[number] = part if (np.abs(part[2]) <= 1).all() else None
     return found

@@ -73,9 +73,12 @@ def annotate(module: Module, graph: ValueGraph, context: PassContext) -> Annotat
     devices = num_devices(module, context)
     order = main_order(graph.leaves)
     annotated = [instruction for instruction in graph.leaves if instruction.annotation is not None]
+    problems: dict[int, str | None] = {}  # by the identities of shardings, which the program keeps
     for instruction in annotated:
         for sharding in parts(instruction.annotation):
-            if problem := device_problem(sharding, devices):
+            problem = problems[id(sharding)] if id(sharding) in problems else device_problem(sharding, devices)
+            problems[id(sharding)] = problem
+            if problem:
                 context.diagnostics.error(problem, instruction.location)
     reader = _Reader(devices, order, context.diagnostics)
     for leaf, (sharding, instruction) in _leaf_annotations(graph, annotated).items():
@@ -112,7 +115,7 @@ def _leaf_annotations(
 def _goes_first(leaf: Leaf, sharding: Sharding, instruction: Instruction, other: Sharding, at: Instruction) -> bool:
     if (leaf.instruction is instruction) != (leaf.instruction is at):
         return leaf.instruction is instruction
-    return sharding is not other and str(sharding) < str(other)
+    return sharding != other and str(sharding) < str(other)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from .emit.emitter import Emitter, LocalValue, is_made_anywhere
 from .emit.local_op import LocalOp, emit_local, pack
 from .emit.rematerialize import is_rematerializable, rematerializable, rematerialize
 from .emit.resharder import Resharder
-from .emit.stamps import Stamp, Stamps, may_have_stamp
+from .emit.stamps import Stamp, Stamps
 from .emit.windowed import emit_windowed, find_ring
 from .structure.aliases import keep_fitting_aliases
 from .structure.handlers import HANDLERS
@@ -258,7 +258,7 @@ class Partitioner:
             values = [rematerializable(values[0], instruction, op, lambda: local, operands)]
         is_done = use.stays_partial and values[0].tiling.unreduced
         results = values if is_done else self.reshard(values, wanted, f"result of {why}")
-        if not least and may_have_stamp(instruction):
+        if not least:
             self.stamps.note(instruction, choice, wanted, operands, placed, emitted, values, results)
         return results
 

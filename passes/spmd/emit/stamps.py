@@ -52,7 +52,7 @@ class Stamps:
 
         Such uses have equal attributes, shapes and shardings, and the present values of the operands are divided alike.
         """
-        if not may_have_stamp(instruction):
+        if instruction.frontend_attributes or instruction.op.is_collective:
             return None
         same = self._identities(instruction)
         found = self._same.get(same)
@@ -75,6 +75,8 @@ class Stamps:
         are its `values` after resharding.
         """
         form, use = choice.op.form, choice.op.use
+        if instruction.frontend_attributes or instruction.op.is_collective:
+            return
         if len(emitted) != 1 or len(values) != 1 or (form is not None and not form.by_use):
             return
         (made,), (value,) = emitted, values
@@ -94,12 +96,13 @@ class Stamps:
         """Returns a key that unequal uses do not share, and most equal ones do: readers make one object of equal
         attributes, and of equal shapes.
         """
-        known, kinds = self._kind_of, list[int]()
-        for operand in instruction.operands:
-            kind = known.get(operand)
-            if kind is None:
-                kind = known[operand] = self._kind(operand, self._values[operand])
-            kinds.append(kind)
+        known = self._kind_of
+        try:
+            kinds = [known[operand] for operand in instruction.operands]
+        except KeyError:
+            for operand in instruction.operands:
+                known.setdefault(operand, self._kind(operand, self._values[operand]))
+            kinds = [known[operand] for operand in instruction.operands]
         attributes, config = id(instruction.attributes), instruction.backend_config
         return instruction.op, attributes, config, id(instruction.shape), id(instruction.sharding), *kinds
 
@@ -114,11 +117,6 @@ class Stamps:
             parts = [(v.instruction.shape, v.tiling, v.monoid, *_freedom(v), _number(v)) for v in present]
             found = self._same_kinds[same] = self._kinds.setdefault((shape, *parts), len(self._kinds))
         return found
-
-
-def may_have_stamp(instruction: Instruction) -> bool:
-    """Whether equal uses of an op may share a stamp."""
-    return not (instruction.op.is_collective or instruction.frontend_attributes)
 
 
 def _freedom(value: LocalValue) -> tuple[bool, bool, int, bool]:
