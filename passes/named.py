@@ -53,6 +53,7 @@ from .schedule.rewrites.reassociate import ReassociateAllReduces
 from .schedule.rewrites.reduce_in import ReduceIn
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
 from .schedule.rewrites.sink_all_reduces import SinkAllReduces
+from .schedule.rotate_loops import RotateLoops
 from .schedule.schedule import Overlap, ScheduleCollectives
 from .schedule.sizes import Bytes
 from .schedule.split_batch import SplitBatch
@@ -68,7 +69,7 @@ PASSES: dict[str, type[Pass]] = {
         CombineCollectives, FusionPass, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces,
         CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers,
         ScheduleCollectives, Bucket, Overlap, MemoryOrder, Rematerialize, FlatParameters,
-        InPieces, SplitBatch, ReduceIn, GatherIn, AccumulateInPlace, UnitTransposes,
+        InPieces, RotateLoops, SplitBatch, ReduceIn, GatherIn, AccumulateInPlace, UnitTransposes,
     )
 }
 
@@ -93,7 +94,7 @@ ORDER: tuple[OrderRule, ...] = (
         for rewrite in (
             "all-reduce-to-reduce-scatter", "reassociate-all-reduces", "common-gathers", "sink-all-reduces",
             "hoist-gathers", "prefetch-gathers", "carry-reduce-scatters", "hierarchical-collectives", "in-pieces",
-            "split-batch",
+            "rotate-loops", "split-batch",
             "reduce-in", "gather-in", "accumulate-in-place",
         )
     ),

@@ -164,7 +164,7 @@ class Computation(Callee, InNotebooks):
         if self._order:
             self._root = self.root
         waiting = self._insertions
-        return Point(waiting, after, waiting.after) if before is None else Point(waiting, before, waiting.before)
+        return Point(waiting, after, False) if before is None else Point(waiting, before, True)
 
     def add(
         self,

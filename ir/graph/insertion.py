@@ -57,10 +57,10 @@ class Insertions:
 class Point:
     """An insertion point for the body of a `with` statement, which yields the list of the inserted instructions."""
 
-    __slots__ = ("around", "insertions", "made", "place", "placed")
+    __slots__ = ("around", "insertions", "is_before", "made", "place")
 
-    def __init__(self, insertions: Insertions, place: Instruction | None, placed: Placed) -> None:
-        self.insertions, self.place, self.placed = insertions, place, placed
+    def __init__(self, insertions: Insertions, place: Instruction | None, is_before: bool) -> None:
+        self.insertions, self.place, self.is_before = insertions, place, is_before
         self.made: list[Instruction] = []
 
     def __enter__(self) -> list[Instruction]:
@@ -72,4 +72,5 @@ class Point:
     ) -> None:
         self.insertions.point = self.around
         if self.made and self.place is not None:
-            self.insertions.put(self.made, self.place, self.placed)
+            insertions = self.insertions  # whose tables are others by now if the order has been read since
+            insertions.put(self.made, self.place, insertions.before if self.is_before else insertions.after)

@@ -11,7 +11,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import GetTupleElementAttributes, element_index
-from ...ir.types.shape import tuple_shape
+from ...ir.types.shape import Shape, tuple_shape
 
 
 def shared_computations(module: Module) -> set[Computation]:
@@ -122,7 +122,7 @@ def set_start(computation: Computation, loop: Instruction, index: int, value: In
 
 def extend(computation: Computation, loop: Instruction, values: Sequence[Instruction]) -> list[Instruction]:
     """Adds values to a loop's state, which the body does not change; returns them inside the body."""
-    body, (start,) = loop.attributes_as(WhileAttributes).body, loop.operands
+    attributes, (start,) = loop.attributes_as(WhileAttributes), loop.operands
     count = len(loop.shape.elements)
     shape = tuple_shape((*loop.shape.elements, *(v.shape for v in values)))
     starts = [element(computation, start, number) for number in range(count)]
@@ -130,11 +130,17 @@ def extend(computation: Computation, loop: Instruction, values: Sequence[Instruc
     if not start.users and start is not computation.root and start.op.role is Role.TUPLE:
         computation.remove(start)
     loop.shape = shape
-    for called in loop.called():
-        (parameter,) = called.parameters
-        parameter.shape = shape
-    old = body.root
-    inside = [element(body, body.parameters[0], number) for number in range(count, len(shape.elements))]
-    body.root = body.add("tuple", [*old.operands, *inside], shape=shape, like=old)
+    (tested,) = attributes.condition.parameters
+    tested.shape = shape
+    return extend_trip(attributes.body, [v.shape for v in values])
+
+
+def extend_trip(body: Computation, shapes: Sequence[Shape]) -> list[Instruction]:
+    """Adds elements to the state of a loop's body, which returns them as they are; returns them inside of it."""
+    (parameter,), old = body.parameters, body.root
+    count = len(parameter.shape.elements)
+    parameter.shape = tuple_shape((*parameter.shape.elements, *shapes))
+    inside = [element(body, parameter, number) for number in range(count, len(parameter.shape.elements))]
+    body.root = body.add("tuple", [*old.operands, *inside], shape=parameter.shape, like=old)
     body.remove(old)
     return inside

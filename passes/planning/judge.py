@@ -22,7 +22,7 @@ from ..schedule.sizes import sized
 from ..stages import divided_states, to_local, to_scheduled
 
 _WHOLE = Fastest()
-_QUICK = Fastest(rewrites=REWRITES[-1:], pieces=None, levels=None, earlier=None)
+_QUICK = Fastest(rewrites=REWRITES[-1:], pieces=None, rotation=None, levels=None, earlier=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from .rewrites.carry_reduce_scatters import CarryReduceScatters
 from .rewrites.hierarchical import HierarchicalCollectives
 from .rewrites.prefetch_gathers import PrefetchGathers
 from .rewrites.sink_all_reduces import SinkAllReduces
+from .rotate_loops import RotateLoops
 from .schedule import ScheduleCollectives
 from .sizes import timed
 from .start_earlier import StartEarlier
@@ -40,9 +41,10 @@ REWRITES: tuple[tuple[Pass, ...], ...] = (
 @dataclass(frozen=True)
 class Fastest(Pass):
     """Schedules a program by `final`, as it is, after each of the `rewrites` of loops, after computing in `pieces`, and
-    after both; keeps the fastest result. If it is faster with collectives by `levels` of links, all of these have them.
-    With a pass that divides the `batch`, all of these are tried of the divided program, too. The collectives of the
-    result then start `earlier`. From the moment `until` on (of `time.monotonic`) no further one is scheduled.
+    after both, and after the best of these and a `rotation` of loops; keeps the fastest result. If it is faster with
+    collectives by `levels` of links, all of these have them. With a pass that divides the `batch`, all of these are
+    tried of the divided program, too. The collectives of the result then start `earlier`. From the moment `until` on
+    (of `time.monotonic`) no further one is scheduled.
 
     Raises the CompileError of `final` if no result fits into memory, of the one that needs least.
     """
@@ -52,6 +54,7 @@ class Fastest(Pass):
     produces: ClassVar[Stage | None] = Stage.SCHEDULED
     rewrites: tuple[tuple[Pass, ...], ...] = REWRITES
     pieces: InPieces | None = field(default_factory=InPieces)
+    rotation: RotateLoops | None = field(default_factory=RotateLoops)
     levels: Pass | None = field(default_factory=HierarchicalCollectives)
     batch: Pass | None = None
     earlier: StartEarlier | None = field(default_factory=StartEarlier)
@@ -106,7 +109,17 @@ class Fastest(Pass):
             looped = min((t for t in tries if t is not pieces), key=lambda t: t.rank).passes[len(first):]
             both = _rewritten((*pieces.passes, *looped), module, context) if looped else None
             tries += self._scheduled([both] if both is not None else [], context)
-        return tries
+        return self._rotated(tries, module, context)
+
+    def _rotated(self, tries: list[_Try], module: Module, context: PassContext) -> list[_Try]:
+        """Returns the alternatives, and the best of them with rotated loops if some gain by it."""
+        if self.rotation is None or not self.rotation.may_change(module, context):
+            return tries
+        best = min(tries, key=lambda t: t.rank).passes if tries else ()
+        rotated = _rewritten((*best, self.rotation), module, context)
+        if rotated is None:
+            return tries
+        return tries + self._scheduled([rotated] if tries else [_Try((), clone_module(module)), rotated], context)
 
     def _divided(self, batch: Pass, tries: list[_Try], module: Module, context: PassContext) -> list[_Try]:
         """Returns the alternatives and those of the program with a divided batch, and remarks on the best of both."""

@@ -25,9 +25,9 @@ from ...ir.ops.structure import moved_constant
 from ...ir.tools.control_flow import computations_run
 from ..base import PassContext
 from ..cleanup.loop_state import elements, set_start
+from .rewrites.ahead import carry_ahead
 from .rewrites.base import RewriteProgram
 from .rewrites.loops import Foreseen, to_the_top
-from .rewrites.prefetch_gathers import carry_ahead
 
 ENTRIES_ON_DEVICE = 2  # that of a trip, and the next one
 
@@ -117,7 +117,8 @@ def _brought_back(
     if not all(back in foreseen.values for back in found):
         to_the_top(body, found)
         return found
-    carried, _ = carry_ahead(RewriteProgram(module, PassContext()), computation, reader, foreseen, found)
+    carried, following, _ = carry_ahead(RewriteProgram(module, PassContext()), computation, reader, foreseen, found)
+    to_the_top(body, following)
     for back, old in zip(found, slices, strict=True):
         body.remove(back)
         body.remove(old)

@@ -24,19 +24,11 @@ from ....ir.graph.instruction import Instruction
 from ....ir.graph.op import Role
 from ....ir.ops.collectives import AllGather
 from ....ir.tools.trip_count import trip_count
-from ...cleanup.loop_state import editable_loops, element, elements, extend
+from ...cleanup.loop_state import editable_loops
+from .ahead import carry_ahead, last_trip
 from .base import Edits, Rewrite, RewriteProgram, amount, microseconds, remove_unused
 from .groups import device_groups
-from .loops import (
-    Foreseen,
-    adjustable_counter,
-    body_of,
-    copy_values,
-    one_trip,
-    run_one_trip_less_at_the_end,
-    state_index,
-    to_the_top,
-)
+from .loops import Foreseen, adjustable_counter, body_of, run_one_trip_less_at_the_end, to_the_top
 
 
 @dataclass(frozen=True)
@@ -68,10 +60,11 @@ class PrefetchGathers(Rewrite):
         size = sum(v.shape.byte_size for v in values)
         end = adjustable_counter(loop) if self.peel else None
         edits = Edits(computation)
-        carried, count = carry_ahead(program, computation, loop, foreseen, values)
+        _, following, count = carry_ahead(program, computation, loop, foreseen, values)
+        to_the_top(body, following)
         if end is not None:
             run_one_trip_less_at_the_end(loop, end)
-            _last_trip(program, edits, loop, count, len(carried))
+            last_trip(program, edits, loop, count)
         edits.finish()
         time = sum(program.time("all-gather", g.shape.byte_size, device_groups(g, program.module)) for g in found)
         how = "the last trip runs after the loop" if end is not None else "the last trip gathers for nobody"
@@ -120,53 +113,3 @@ def _is_last(gather: Instruction, foreseen: Foreseen) -> bool:
             seen.add(user)
             stack += user.users
     return False
-
-
-def carry_ahead(
-    program: RewriteProgram, computation: Computation, loop: Instruction, foreseen: Foreseen,
-    values: Sequence[Instruction],
-) -> tuple[list[Instruction], int]:
-    """Lets each trip of a loop make foreseen values of the next one at its top, and carry them in new elements of the
-    state; the first trip's are made before the loop. Returns the carried values, which the body reads in place of the
-    old ones, and the number of the first new element.
-    """
-    body, count = body_of(loop), len(loop.shape.elements)
-    with computation.at(before=loop):
-        (start,) = loop.operands
-        given = {i: element(computation, start, n) for i in foreseen.values
-                 if (n := state_index(body, i)) is not None}  # fmt: skip
-        first = copy_values(program, computation, body, values, given)
-        carried = extend(computation, loop, first)
-    _start_next(program, body, foreseen, values, carried, count)
-    return carried, count
-
-
-def _start_next(
-    program: RewriteProgram, body: Computation, foreseen: Foreseen, values: Sequence[Instruction],
-    carried: Sequence[Instruction], count: int,
-) -> None:
-    """Replaces gathers in the body by carried values, and starts those of the next trip at its top."""
-    varying = foreseen.varying(body)
-    given = {i: i for i in foreseen.values if i not in varying}
-    given |= {i: foreseen.counters[n] for i in foreseen.values
-              if (n := state_index(body, i)) is not None and n in foreseen.counters}  # fmt: skip
-    following = copy_values(program, body, body, values, given)
-    for value, inside in zip(values, carried, strict=True):
-        body.replace_all_uses(value, inside)
-    for number, value in enumerate(following):
-        body.set_operand(body.root, count + number, value)
-    to_the_top(body, following)
-
-
-def _last_trip(program: RewriteProgram, edits: Edits, loop: Instruction, count: int, carried: int) -> None:
-    """Peels the last trip after the loop; it takes the `carried` values at the end of the state and gathers nothing."""
-    body, computation = body_of(loop), edits.computation
-    readers = {n: elements(loop, n) for n in range(count)}
-    used = [n for n in range(count) if readers[n]]
-    with computation.at(after=loop):
-        state = [computation.build("get-tuple-element", loop, index=n, like=loop) for n in range(count + carried)]
-        results = one_trip(program, computation, body, state, [body.root.operands[n] for n in used])
-    for n, result in zip(used, results, strict=True):
-        for reader in readers[n]:
-            edits.replace(reader, result)
-    edits.unused(state)

@@ -298,6 +298,18 @@ def test_places_are_given_for_a_block() -> None:
     assert (list(c)[4], c.root) == (end, z)
 
 
+def test_the_order_may_be_read_within_a_block() -> None:
+    """Other instructions get their places then; those of the block do when it ends."""
+    c = hloom.parse("ENTRY e { x = f32[8] parameter(0) ROOT y = f32[8] negate(x) }").entry
+    x, y = c
+    with c.at(before=y):
+        a = c.build("abs", x)
+    with c.at(before=y):
+        b = c.build("ceil", x)
+        assert list(c) == [x, a, y, b]
+    assert list(c) == [x, a, b, y]
+
+
 def test_what_is_inserted_before_a_removed_instruction_stays_there() -> None:
     c = hloom.parse("ENTRY e { x = f32[8] parameter(0) y = f32[8] negate(x) ROOT z = f32[8] add(x, x) }").entry
     x, y, z = c

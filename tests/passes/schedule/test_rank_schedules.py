@@ -15,7 +15,7 @@ SEARCHED = f"{ROOT / '.import'}:{ROOT / 'tests'}"
 EVERYTHING = {
     "all-reduce-to-reduce-scatter", "bucket", "carry-reduce-scatters", "combine-collectives",
     "hierarchical-collectives", "hoist-gathers", "memory-order", "overlap", "prefetch-gathers",
-    "reassociate-all-reduces", "rematerialize", "schedule", "sink-all-reduces",
+    "reassociate-all-reduces", "rematerialize", "rotate-loops", "schedule", "sink-all-reduces",
 }  # fmt: skip
 
 

@@ -32,6 +32,7 @@ EXACT = (
     "prefetch-gathers{peel=false},carry-reduce-scatters{peel=false}",
     "carry-reduce-scatters,prefetch-gathers,combine-collectives",
     "combine-collectives,prefetch-gathers,carry-reduce-scatters",
+    "rotate-loops{least=-1}", "prefetch-gathers,rotate-loops{least=-1,peel=false}",
 )  # fmt: skip
 ALL = (
     "all-reduce-to-reduce-scatter,reassociate-all-reduces,common-gathers,sink-all-reduces{least-gain=-1},"
