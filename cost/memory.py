@@ -94,20 +94,27 @@ def arranged_memory(module: Module, kernels: Kernels | None, arrange: Arrange) -
 def peak_memory(module: Module, kernels: Kernels | None = None) -> int:
     """Returns the `peak` of a program's live memory alone, sooner."""
     reached, lives, _ = _analysed(module, kernels)
-    return sum(i.shape.device_bytes for i in (*module.entry.parameters, *_constants(reached))) + lives.peak
+    return _resident(module, reached) + lives.peak
 
 
-def at_peak(module: Module, kernels: Kernels | None = None) -> list[Instruction]:
-    """Returns the instruction of the entry that runs at the peak, then the one of its callee that does, and so on."""
+def at_peak(module: Module, kernels: Kernels | None = None) -> tuple[int, list[Instruction]]:
+    """Returns the peak, the instruction of the entry that runs then, then the one of its callee that does, and so on.
+    """
     found: list[Instruction] = []
-    _, lives, _ = _analysed(module, kernels)
+    reached, lives, _ = _analysed(module, kernels)
+    peak = _resident(module, reached) + lives.peak
     while True:
         time = lives.bytes.index(lives.peak)
         found.append(list(lives.computation)[time])
         inner = [b.inner for b in lives.buffers.at(time) if b.inner is not None and b.instruction is found[-1]]
         if not inner:
-            return found
+            return peak, found
         lives = inner[0]
+
+
+def _resident(module: Module, reached: Iterable[Computation]) -> int:
+    """Returns the bytes of parameters and constants."""
+    return sum(i.shape.device_bytes for i in (*module.entry.parameters, *_constants(reached)))
 
 
 def _constants(reached: Iterable[Computation]) -> list[Instruction]:

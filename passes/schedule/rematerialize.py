@@ -103,20 +103,20 @@ def rematerialize(module: Module, clock: Clock, limit: float, barriers: bool = F
     so that they may lie on the host as well. Returns the number of all. `clock` has the times of the program before.
     """
     machine = clock.machine
-    count, memory = 0, live_memory(module, OutsideOfAttention.on(machine))
+    kernels = OutsideOfAttention.on(machine)
+    count, (peak, highest) = 0, at_peak(module, kernels)
     ways = (_Way.LOOPS, *((_Way.AWAY,) if offload and math.isfinite(machine.host) else ()), _Way.AGAIN)
     for _ in range(_ROUNDS):
-        for way in ways if memory.peak > limit else ():
+        for way in ways if peak > limit else ():
             copies: dict[Instruction, Instruction] = {}
-            trial, excess = clone_module(module, copies), memory.peak - limit
-            times, highest = Clock.of(trial, machine), at_peak(module, OutsideOfAttention.on(machine))
-            peak, least = [copies[i] for i in highest], memory.peak * _LEAST_BYTES
+            trial, excess = clone_module(module, copies), peak - limit
+            times, least = Clock.of(trial, machine), peak * _LEAST_BYTES
             chosen = free_saved(trial, times, excess, offload) if way is _Way.LOOPS else _round(
-                trial, times, peak, excess, least, barriers, way is _Way.AWAY)
-            lower = live_memory(trial, OutsideOfAttention.on(machine))
-            if chosen and lower.peak < memory.peak:
+                trial, times, [copies[i] for i in highest], excess, least, barriers, way is _Way.AWAY)
+            lower, there = at_peak(trial, kernels) if chosen else (peak, highest)
+            if lower < peak:
                 module.take(trial)
-                memory, count = lower, count + chosen
+                peak, highest, count = lower, there, count + chosen
                 break
         else:
             break

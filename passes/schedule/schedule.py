@@ -155,6 +155,7 @@ class _Choice:
     limits: Limits = field(default_factory=Limits)
     is_thorough: bool = False  # gathers again, and orders all instructions
     is_tight: bool = False  # the plan without a limit does not fit
+    is_exhausted: bool = False  # values that were computed again freed less than was needed
     listed: list[Candidate | None] = field(default_factory=list["Candidate | None"])  # of the program itself, if known
 
     def run(self) -> bool:
@@ -181,6 +182,8 @@ class _Choice:
                     break
                 for new in self._computed_again(best.module, limit, share * limit):
                     best = min(best, new, key=lambda state: state.rank(limit))
+                if self.is_exhausted:
+                    break  # nothing is left to be freed
         if best.peak > limit and is_hard:
             self._refuse(best, limit)
         for unused in filter(None, self.listed):
@@ -309,22 +312,25 @@ class _Choice:
         far, the old one, and a plan of that.
         """
         machine, barriers = self.planning.machine, self.planning.form is CombinedForm.XLA
-        ways = (True, False) if math.isfinite(machine.host) else (False,)
-        for base, plans in ((best, False), (self.module, False), (self.module, True)):
-            for offload in ways:
+        self.is_exhausted = True
+        for base in dict.fromkeys((best, self.module)):
+            for offload in (True, False) if math.isfinite(machine.host) else (False,):
                 module = clone_module(base)
                 count = rematerialize(module, Clock.of(module, machine), aim, barriers, offload)
-                moves = moves_to_host(module)
+                moves, planned = moves_to_host(module), clone_module(module)
+                new = forecast(module, machine)
+                self.is_exhausted &= new.peak > aim
                 if count:
-                    new = self.planning.plan(module, limit) if plans else forecast(module, machine)
-                    if plans and moves and new is not None:
+                    new.done, new.repeats = done(module, count), True
+                    yield new
+                if count and base is self.module and (new := self.planning.plan(planned, limit)) is not None:
+                    if moves:
                         spread_moves(new.module)
                         spread_leaves(new.module.entry, Clock.of(new.module, machine))
                         again = forecast(new.module, machine)
                         new.seconds, new.peak = again.seconds, again.peak
-                    if new is not None:
-                        new.done, new.repeats = done(module, count), True
-                        yield new
+                    new.done, new.repeats = done(new.module, count), True
+                    yield new
                 if not moves:
                     break  # without the host it would be the same
 
