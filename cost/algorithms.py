@@ -25,11 +25,11 @@ parts of single devices, and then over the fast ones. The inverse holds for a re
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from .formulas import Kind
 from .links import Link
-from .torus import in_shape
+from .torus import Side, in_shape, over
 from .transfer import SECOND, Transfer
 
 _APART: tuple[Kind, ...] = ("all-gather", "reduce-scatter", "all-reduce")
@@ -53,8 +53,16 @@ def _algorithms(kind: Kind, link: Link, devices: int) -> Iterator[Transfer]:
         ways = [in_shape(kind, link, devices)] if link.shape else _in_torus(kind, link, devices)
     else:
         ways = _through_switch(kind, devices)
-    for steps, share in ways:
-        yield Transfer((link.latency + steps * link.step) * SECOND, share * SECOND / link.bandwidth)
+    yield from (_in_steps(link, *way) for way in ways)
+
+
+def over_sides(kind: Kind, link: Link, sides: Collection[Side], devices: int) -> Transfer:
+    """Returns the cost of a collective whose groups span these sides of a torus."""
+    return _in_steps(link, *over(kind, sides, devices))
+
+
+def _in_steps(link: Link, steps: float, share: float) -> Transfer:
+    return Transfer((link.latency + steps * link.step) * SECOND, share * SECOND / link.bandwidth)
 
 
 def _through_switch(kind: Kind, k: int) -> list[tuple[float, float]]:

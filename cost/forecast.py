@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..ir.graph.module import Module
+from .layout import laid
 from .machine import Machine
 from .seconds import Clock
 
@@ -39,5 +40,5 @@ def forecast(
     Unless `combined`, a collective of several arrays takes the time of one collective for each.
     """
     devices = module.devices
-    found = Clock(machine, devices, sent, combined).serial(module.entry)
+    found = Clock(laid(module, machine.of_devices(devices)), devices, sent, combined).serial(module.entry)
     return Forecast(found.collectives, found.memory, found.work, found.launches)

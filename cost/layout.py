@@ -2,28 +2,35 @@
 
 An axis of the torus is divided among axes of the mesh: devices of the last one are neighbours, those of the others lie
 several nodes apart, and share the links between them with the groups of the nodes that they pass. A search tries all
-ways to divide, those with large parts first.
+ways to divide, those with large parts first. Clocks take a program's mesh to lie so (`laid`): its collectives cost what
+they cost there, and occupy the axes of the torus on which their groups lie.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
 from ..ir.graph.module import Module
+from ..ir.sharding.digit import Digit, Digits
 from ..ir.sharding.mesh import IotaOrder, Mesh
-from .collectives import group_size_of, groups_of, kind_of, wire_bytes
+from ..ir.sharding.replica_groups import ReplicaGroups
+from .algorithms import over_sides
+from .collectives import groups_of, kind_of, wire_bytes
 from .formulas import Kind
 from .groups import group_digits, named_mesh
-from .links import Link
+from .links import Link, Links
 from .machine import Cluster, Machine
 from .runs import runs
-from .torus import Side, over, side_of
+from .torus import Side, placed
+from .transfer import SECOND
 
 _MOST = 5000  # layouts to try
+_TIE = 1 + 1e-9  # times that differ by less are equal: the busiest axis then decides
 
 
 class TorusPart(NamedTuple):
@@ -38,13 +45,13 @@ Parts = tuple[tuple[TorusPart, ...], ...]
 
 
 class _Sent(NamedTuple):
-    """Collectives of one kind over some axes of a mesh: what a device receives each time, and the number of times."""
+    """Collectives of one kind over some axes of a mesh: their number, and what a device receives in all of them."""
 
-    kind: Kind
-    axes: frozenset[int]
-    devices: int
-    bytes: int
     runs: int
+    bytes: int
+
+
+_Traffic = dict[tuple[Kind, frozenset[int]], _Sent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +75,12 @@ class MeshLayout:
     @property
     def order(self) -> IotaOrder:
         flat = [part for parts in self.parts for part in parts]
-        perm = sorted(range(len(flat)), key=lambda n: flat[n].axis)
-        return IotaOrder(tuple(part.size for part in flat), tuple(perm))
+        return IotaOrder(tuple(part.size for part in flat), tuple(_by_mesh(flat)))
+
+    @property
+    def places(self) -> tuple[Digits, ...]:
+        """For each axis of the torus, the digits of the device number that count along it."""
+        return _places(self.parts)
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -90,60 +101,104 @@ def _side_text(side: Side, axis: int) -> str:
 
 def best_layout(module: Module, machine: Machine) -> MeshLayout | None:
     """Returns the best layout of a program's mesh; None without a mesh of names that fits a torus of known shape."""
-    mesh = named_mesh(module)
-    if mesh is None or mesh.order is not None or not isinstance(machine, Cluster) or len(machine.links.levels) > 1:
+    if not isinstance(machine, Cluster) or len(machine.links.levels) > 1 or not machine.torus:
         return None
-    link = machine.links.slowest
-    if not link.shape or mesh.size != math.prod(link.shape):
+    mesh, link = named_mesh(module), replace(machine.links.slowest, places=())
+    if mesh is None or mesh.order is not None or mesh.size != math.prod(link.shape):
         return None
-    sizes = [size for _, size in mesh.axes]
-    found = list(islice(_layouts(link.shape, sizes), _MOST))
     traffic = _traffic(module, mesh)
-    times = {parts: _seconds(link, parts, traffic) for parts in found}
+    used = tuple(sorted({axes for _, axes in traffic}, key=sorted))
+    known = _known(link, tuple(size for _, size in mesh.axes), used)
+    times = [_seconds(link, costs, traffic) for _, costs in known]
     if not times:
         return None
-    best = min(found, key=times.__getitem__)
-    by_rows = (time for parts, time in times.items() if _is_by_rows(parts))
-    return MeshLayout(mesh.axes, link, best, times[best], next(by_rows, None))
+    least = min(total for total, _ in times)
+    best = min((n for n, (total, _) in enumerate(times) if total <= least * _TIE), key=lambda n: times[n][1])
+    by_rows = (total for (total, _), (parts, _) in zip(times, known, strict=True) if _is_by_rows(parts))
+    return MeshLayout(mesh.axes, link, known[best][0], times[best][0], next(by_rows, None))
 
 
-def _traffic(module: Module, mesh: Mesh) -> list[_Sent]:
-    """Returns the collectives of a program over axes of a mesh; a part of an axis counts as the axis."""
+def laid(module: Module, machine: Machine) -> Machine:
+    """Returns the machine with a program's mesh laid on its torus; the same one without such a layout."""
+    if not isinstance(machine, Cluster) or machine.links.levels[-1][1].places:
+        return machine
+    found = best_layout(module, machine)
+    if found is None:
+        return machine
+    return replace(machine, links=Links(((1, replace(machine.links.slowest, places=found.places)),)))
+
+
+def _traffic(module: Module, mesh: Mesh) -> _Traffic:
+    """Adds up the collectives of a program by the axes of its mesh; a part of an axis counts as the axis."""
     numbers = {name: number for number, (name, _) in enumerate(mesh.axes)}
-    found = list[_Sent]()
+    found, over_axes = _Traffic(), dict[ReplicaGroups, frozenset[int]]()
     for run in runs(module):
-        if not run.instruction.op.is_collective or kind_of(run.instruction) == "collective-permute":
+        instruction = run.instruction
+        if not instruction.op.is_collective or kind_of(instruction) == "collective-permute":
             continue
-        digits = group_digits(groups_of(run.instruction), module.devices)
-        refs = mesh.refs(digits) if digits else None
-        if refs:
-            found.append(_Sent(
-                kind_of(run.instruction), frozenset(numbers[ref.name] for ref in refs),
-                group_size_of(run.instruction, module.devices), wire_bytes(run.instruction, module.devices), run.count,
-            ))  # fmt: skip
+        groups = groups_of(instruction)
+        if groups not in over_axes:
+            digits = group_digits(groups, module.devices)
+            over_axes[groups] = frozenset(numbers[ref.name] for ref in (mesh.refs(digits) if digits else None) or ())
+        if axes := over_axes[groups]:
+            before = found.get((kind_of(instruction), axes), _Sent(0, 0))
+            size = run.count * wire_bytes(instruction, module.devices)
+            found[kind_of(instruction), axes] = _Sent(before.runs + run.count, before.bytes + size)
     return found
 
 
-def _seconds(link: Link, parts: Parts, traffic: Iterable[_Sent]) -> float:
-    total, known = 0.0, dict[frozenset[int], list[Side]]()
-    for one in traffic:
-        if one.axes not in known:
-            known[one.axes] = list(_sides(link, parts, one.axes).values())
-        steps, share = over(one.kind, known[one.axes], one.devices)
-        total += one.runs * (link.latency + steps * link.step + share * one.bytes / link.bandwidth)
-    return total
+_Costs = dict[frozenset[int], tuple[dict[int, Side], int]]
+"""The sides of groups over axes of a mesh, by the axis of the torus, and their devices."""
+
+
+def _seconds(link: Link, costs: _Costs, traffic: _Traffic) -> tuple[float, float]:
+    """Returns the seconds of all collectives, and of those on the busiest axis."""
+    total, busy = 0.0, dict.fromkeys(range(len(link.shape)), 0.0)
+    for (kind, axes), sent in traffic.items():
+        sides, devices = costs[axes]
+        one = over_sides(kind, link, sides.values(), devices)
+        seconds = (sent.runs * one.latency + sent.bytes * one.per_byte) / SECOND
+        total += seconds
+        for axis in sides:
+            busy[axis] += seconds
+    return total, max(busy.values())
+
+
+@lru_cache(maxsize=64)
+def _known(link: Link, sizes: tuple[int, ...], used: tuple[frozenset[int], ...]) -> list[tuple[Parts, _Costs]]:
+    """Returns the layouts of a mesh that differ for groups over these axes, and all by rows."""
+    found, seen = list[tuple[Parts, _Costs]](), set[tuple[tuple[tuple[int, Side], ...], ...]]()
+    for parts in islice(_layouts(link.shape, sizes), _MOST):
+        costs = {axes: (_sides(link, parts, axes), math.prod(sizes[n] for n in axes)) for axes in used}
+        key = tuple(tuple(sides.items()) for sides, _ in costs.values())
+        if key not in seen or _is_by_rows(parts):
+            seen.add(key)
+            found.append((parts, costs))
+    return found
+
+
+def _by_mesh(flat: Sequence[TorusPart]) -> list[int]:
+    """Returns the numbers of the parts in the order of the mesh, major first."""
+    return sorted(range(len(flat)), key=lambda n: flat[n].axis)
+
+
+def _places(parts: Parts) -> tuple[Digits, ...]:
+    """Returns the digits of places in the mesh that count along each axis of the torus."""
+    flat, stride = [part for divided in parts for part in divided], 1
+    digits = [Digit(part.size, 1) for part in flat]
+    for n in reversed(_by_mesh(flat)):
+        digits[n] = Digit(flat[n].size, stride)
+        stride *= flat[n].size
+    rest = iter(digits)
+    return tuple(tuple(islice(rest, len(divided))) for divided in parts)
 
 
 def _sides(link: Link, parts: Parts, axes: frozenset[int]) -> dict[int, Side]:
-    """Returns the sides of groups of some axes of the mesh, by the axis of the torus."""
-    found = dict[int, Side]()
-    for number, divided in enumerate(parts):
-        inside = [place for place, part in enumerate(divided) if part.axis in axes]
-        if inside:
-            size = math.prod(divided[place].size for place in inside)
-            apart = math.prod(part.size for part in divided[inside[0] :] if part.axis not in axes)
-            found[number] = side_of(link, number, size, apart)
-    return found
+    """Returns the sides of groups over some axes of the mesh, by the axis of the torus."""
+    places = _places(parts)
+    digits = [d for along, divided in zip(places, parts, strict=True)
+              for d, part in zip(along, divided, strict=True) if part.axis in axes]  # fmt: skip
+    return placed(replace(link, places=places), tuple(sorted(digits, key=lambda d: -d.stride))) or {}
 
 
 def _layouts(shape: Sequence[int], sizes: Sequence[int]) -> Iterator[Parts]:

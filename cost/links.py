@@ -37,7 +37,9 @@ class Link:
     the devices along each axis where they are known. An axis whose number of nodes is a multiple of `wrap` is a ring,
     any other a line. The last axis has `cores` devices per node, which share the links of the node. All-to-alls cross
     the middle of a ring over `crossed` links: 2, or 1 if they do not use the one that closes it. By `rails` each device
-    has such a link of its own, and a collective uses those of all its devices at once (`cost.rails`).
+    has such a link of its own, and a collective uses those of all its devices at once (`cost.rails`). `places` are, for
+    each axis of the torus, the digits of the device number that count along it, those of the largest steps first; empty
+    where they are not known.
     """
 
     latency: float = 1e-11
@@ -49,6 +51,7 @@ class Link:
     cores: int = 1
     crossed: int = 2
     rails: bool = False
+    places: tuple[Digits, ...] = ()
 
     @property
     def has_steps(self) -> bool:

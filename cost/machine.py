@@ -17,7 +17,7 @@ from typing import Protocol, runtime_checkable
 from ..ir.kept_hash import KeptHash, keep_hash
 from ..ir.sharding.digit import Digits, product
 from ..ir.types.element_type import ElementType
-from .algorithms import transfer
+from .algorithms import over_sides, transfer
 from .fits import Fit, measured
 from .formulas import Kind
 from .links import DEFAULT as ONE_LINK
@@ -25,7 +25,7 @@ from .links import Links
 from .native_speed import UNKNOWN, NativeSpeed
 from .products import AT_RATE, ProductSizes, ProductSpeed
 from .rails import over_rails
-from .torus import axes_of
+from .torus import axes_of, placed
 from .transfer import SECOND as SECOND
 from .transfer import Transfer as Transfer
 
@@ -258,24 +258,30 @@ class Cluster(KeptHash, Machine):
 
     @property
     def levels(self) -> tuple[int, ...]:
-        return self.links.borders
+        places = self.links.levels[-1][1].places
+        return tuple(sorted({d.stride for along in places for d in along} - {1})) if places else self.links.borders
 
     @property
     def launch(self) -> float:
         return self.launch_seconds * SECOND
 
     def engine(self, kind: Kind, digits: Digits | None) -> str:
-        named = dict(self.engines)
-        reached = [
-            n for n in named if isinstance(n, int) and (digits is None or any(d.stride * d.size > n for d in digits))
-        ]
-        return named.get(kind) or named.get(max(reached, default=0), "communication")
+        return self.engines_of(kind, digits)[-1]
 
     def engines_of(self, kind: Kind, digits: Digits | None) -> tuple[str, ...]:
-        if not self.torus_engines or not self.torus:
-            return (self.engine(kind, digits),)
-        axes = range(len(self.torus)) if digits is None else axes_of(self.torus, digits)
-        return tuple(f"axis {axis}" for axis in axes) or ("axis 0",)
+        """Returns the engines of the axes of a torus, or of the levels of links, on which devices differ."""
+        if self.torus_engines and self.torus:
+            axes = range(len(self.torus)) if digits is None else axes_of(self.links.levels[-1][1], digits)
+            return tuple(f"axis {axis}" for axis in axes) or ("axis 0",)
+        named = dict(self.engines)
+        if kind in named:
+            return (named[kind],)
+        starts = [1, *sorted(n for n in named if isinstance(n, int))]
+        found = [
+            named.get(low, "communication") for low, high in zip(starts, [*starts[1:], math.inf], strict=True)
+            if digits is None or any(d.stride < high and d.stride * d.size > low for d in digits)
+        ]  # fmt: skip
+        return tuple(dict.fromkeys(found)) or ("communication",)
 
     @property
     def overlap(self) -> float:
@@ -314,6 +320,9 @@ def _fastest(cluster: Cluster) -> Transfer:
 @lru_cache(maxsize=65536)
 def _transfer(cluster: Cluster, kind: Kind, digits: Digits) -> Transfer:
     """Returns the cost of a collective over digits of the device number."""
+    link = cluster.links.levels[-1][1]
+    if link.places and (sides := placed(link, digits)) is not None:
+        return over_sides(kind, link, tuple(sides.values()), product(digits))
     if cluster.fits or any(link.has_steps or link.rails for _, link in cluster.links.levels):
         levels = cluster.links.by_level(digits)
         if levels is not None:

@@ -232,7 +232,8 @@ class _Reader:
                           "write [8, 16, 16]")  # fmt: skip
             rails = self.flag(("links", n, "rails"), row.get("rails", False))
             counts = {key: int(self.of_row("links", n, row, key)) for key in COUNTS if key in row}
-            levels.append((first, Link(latency, bandwidth, step, torus, tuple(shape), **counts, rails=rails)))
+            link = Link(latency, bandwidth, step, torus, tuple(shape), **counts, rails=rails, places=())
+            levels.append((first, link))
         return Links(tuple(levels))
 
     def of_row(self, table: str, n: int, row: Mapping[str, Any], key: str) -> float:

@@ -30,6 +30,7 @@ from .collectives import groups_of, kind_of, wire_bytes
 from .epilogues import NO_EPILOGUES, Epilogues, epilogues
 from .formulas import Kind
 from .groups import group_digits
+from .layout import laid
 from .machine import SECOND, Machine, Transfer
 from .memory_traffic import reads, touched
 from .products import sizes_of
@@ -98,7 +99,9 @@ class Clock:
         """Returns the clock of a program's devices. The program keeps it; what collectives may have changed that
         replaced others since is looked up again.
         """
-        found = module.analyses.get(module, Clock, machine, lambda: Clock(machine, module.devices))
+        found = module.analyses.get(
+            module, Clock, machine, lambda: Clock(laid(module, machine.of_devices(module.devices)), module.devices)
+        )
         found._serial.clear()
         found._attention.forget()
         found._epilogues.clear()

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
-from ..ir.sharding.digit import Digits
+from ..ir.sharding.digit import Digit, Digits, cut, disjoint, product, refine
 from .formulas import Kind
 from .links import Link
 
@@ -62,16 +62,29 @@ def over(kind: Kind, sides: Collection[Side], devices: int) -> tuple[float, floa
     return 2 * steps if kind == "all-reduce" else steps, 1 / sum(side.rate for side in sides)
 
 
-def axes_of(shape: tuple[int, ...], digits: Digits) -> tuple[int, ...]:
-    """Returns the axes over which devices differ in these digits of the device number, row by row of the torus."""
-    found: list[int] = []
-    low = 1
-    for axis in reversed(range(len(shape))):
-        high = low * shape[axis]
-        if any(d.stride < high and d.stride * d.size > low for d in digits):
-            found.append(axis)
-        low = high
-    return tuple(reversed(found))
+def axes_of(link: Link, digits: Digits) -> tuple[int, ...]:
+    """Returns the axes along which devices lie that differ in these digits; row by row unless the link has places."""
+    return tuple(axis for axis, along in enumerate(link.places or _rows(link.shape)) if not disjoint(along, digits))
+
+
+def _rows(shape: tuple[int, ...]) -> tuple[Digits, ...]:
+    strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return tuple((Digit(size, stride),) if size > 1 else () for size, stride in zip(shape, strides, strict=True))
+
+
+def placed(link: Link, digits: Digits) -> dict[int, Side] | None:
+    """Returns the sides of groups of devices that differ in these digits, by the axis of a torus whose places are
+    known; None where a digit does not fit its places.
+    """
+    found, borders = dict[int, Side](), refine([digits])
+    for axis, along in enumerate(link.places):
+        parts = cut(along, borders)
+        inside = [n for n, part in enumerate(parts) if not disjoint((part,), digits)]
+        if inside:
+            size = product(parts[n] for n in inside)
+            apart = product(part for n, part in enumerate(parts) if n > inside[0] and n not in inside)
+            found[axis] = side_of(link, axis, size, apart)
+    return found if math.prod(s.nodes * s.cores for s in found.values()) == product(digits) else None
 
 
 @lru_cache(maxsize=4096)
