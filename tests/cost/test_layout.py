@@ -14,6 +14,7 @@ from hloom.cost.machine import Cluster
 from hloom.cost.torus import Side, over, side_of
 
 POD = Link(0.0, 90e9, 1e-6, 2, (4, 16), 4)
+TWO_CORES = Link(0.0, 83e9, 1e-6, 2, (8, 16), 32, 2, 1)  # a slice of TPU v3
 
 
 def laid(sizes: dict[str, int], link: Link = POD) -> MeshLayout | None:
@@ -73,6 +74,16 @@ def test_no_work_grows_with_the_devices() -> None:
     found = laid({"x": 2**15, "y": 2**15}, Link(0.0, 1e9, 1e-6, 3, (2**10,) * 3, 4))
     assert found is not None
     assert prod(found.order.dims) == 2**30
+
+
+@pytest.mark.parametrize(("sizes", "link", "count"), [
+    ({"x": 16, "y": 4}, POD, 2), ({"x": 8, "y": 8}, POD, 3), ({"x": 8, "y": 16}, TWO_CORES, 2),
+])  # fmt: skip
+def test_an_axis_is_divided_only_where_it_must(sizes: dict[str, int], link: Link, count: int) -> None:
+    """Blocks of both axes would take less time, as they use more links at once."""
+    found = laid(sizes, link)
+    assert found is not None
+    assert sum(map(len, found.parts)) == count
 
 
 def test_a_mesh_that_does_not_fit_has_none() -> None:
