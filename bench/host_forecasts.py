@@ -1,12 +1,13 @@
 """Compares forecasts with runs on this machine: programs that the calibration does not know, by native code.
 
     python bench/host_forecasts.py [NAME ..] [--rounds 3] [--middle]    # one device, all programs or those named so
+    python bench/host_forecasts.py [NAME ..] --ranks 1,2,4 [--rounds 10]
 
-Needs JAX. The calibration's programs and the others take turns in one process, for some rounds, and the least processor
-time of each counts: then what else runs on the machine only takes its part of caches and memory. Programs have no
-sharding, and the inputs of `hloom run`: with equal numbers everywhere softmax makes subnormal ones, which take longer.
-Those of --middle are models between the small ones and the papers'. Below the rows stand the median and the worst
-error, and Kendall's rank correlation.
+Needs JAX, and MPI for several ranks (`host_ranks.py`). The calibration's programs and the others take turns in one
+process, for some rounds, and the least processor time of each counts: then what else runs on the machine only takes its
+part of caches and memory. Programs have no sharding, and the inputs of `hloom run`: with equal numbers everywhere
+softmax makes subnormal ones, which take longer. Those of --middle are models between the small ones and the papers'.
+Below the rows stand the median and the worst error, and Kendall's rank correlation.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ from hloom.report.measured import kendall
 from hloom.runtime.allocator import keep_freed_memory
 from hloom.runtime.calibrate import Timer
 from hloom.runtime.inputs.inputs import inputs_for_module
+from hloom.runtime.ranks.launch import finish_rank, inside_launcher
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
+from host_ranks import divided, on_ranks, run_ranks
 from models import MODELS
 from models.dense import FSDP, MEGATRON, Transformer, dense
 
@@ -200,14 +203,23 @@ def forecast(module: Module, machine: hloom.Machine) -> float:
     return hloom.timeline(as_run[0], machine, as_run[1]).seconds
 
 
-def main() -> None:
-    """Reads the arguments and prints a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="parts of names of programs")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of calibration and programs")
-    parser.add_argument("--middle", action="store_true", help="also models of middle size")
-    arguments = parser.parse_args()
-    rows = one_device(arguments.names, arguments.rounds, arguments.middle)
+def several(names: list[str], ranks: int, rounds: int, middle: bool) -> list[Row]:
+    """Measures and forecasts programs that are divided among ranks."""
+    modules = dict[str, Module]()
+    for name, make in programs(middle):
+        if not names or any(part in name for part in names):
+            local = divided(make(), ranks)
+            if local is not None:
+                modules[name] = local
+    machine, seconds = on_ranks(Path(__file__), modules, ranks, rounds)
+    return [
+        Row(name, modules[name], lambda: 0.0, measured, forecast(modules[name], machine))
+        for name, measured in seconds.items()
+    ]
+
+
+def show(rows: list[Row]) -> None:
+    """Prints a row per program, and their errors."""
     print(f"{'':<26} {'measured':>12} {'forecast':>12} {'ratio':>6}")
     for row in rows:
         print(f"{row.name:<26} {1e6 * row.measured:>9,.0f} us {1e6 * row.forecast:>9,.0f} us "
@@ -216,8 +228,28 @@ def main() -> None:
     tau = kendall([row.measured for row in rows], [row.forecast for row in rows])
     within = sum(error <= 0.3 for error in errors)
     print(f"{len(rows)} programs: error {statistics.median(errors):.0%} in the median, {max(errors):.0%} at worst, "
-          f"{within} within 30%; rank correlation {'none' if tau is None else f'{tau:.2f}'}")  # fmt: skip
+          f"{within} within 30%; rank correlation {'none' if tau is None else f'{tau:.2f}'}", flush=True)  # fmt: skip
+
+
+def main() -> int:
+    """Reads the arguments and prints tables, or is one of the ranks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="parts of names of programs")
+    parser.add_argument("--rounds", type=int, default=3, help="turns of calibration and programs; steps on ranks")
+    parser.add_argument("--middle", action="store_true", help="also models of middle size")
+    parser.add_argument("--ranks", default="1", help="numbers of ranks, such as 1,2,4")
+    parser.add_argument("--folder", default="", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if inside_launcher():
+        return finish_rank(lambda: run_ranks(Path(arguments.folder), arguments.rounds))
+    for ranks in map(int, arguments.ranks.split(",")):
+        if ranks == 1:
+            show(one_device(arguments.names, arguments.rounds, arguments.middle))
+        else:
+            print(f"{ranks} ranks")
+            show(several(arguments.names, ranks, arguments.rounds, arguments.middle))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -34,11 +34,14 @@ _MOST = 1000  # runs for one time
 
 class Timer:
     """Times programs on all ranks of `comm`, or in this process alone without one. `kernels` makes a provider for each
-    program.
+    program. By `processor` programs that ranks run together are timed by processor time, too: computing and copying,
+    without waits.
     """
 
-    def __init__(self, comm: Comm | None = None, kernels: Callable[[], KernelProvider] = lambda: NUMPY) -> None:
-        self.comm, self.kernels = comm, kernels
+    def __init__(
+        self, comm: Comm | None = None, kernels: Callable[[], KernelProvider] = lambda: NUMPY, processor: bool = False
+    ) -> None:
+        self.comm, self.kernels, self.processor = comm, kernels, processor
         here = 1 if comm is None else comm.allgather(gethostname()).count(gethostname())
         self.crowding = max(here / core_count(), 1.0)  # ranks of this host for each of its cores
 
@@ -71,7 +74,7 @@ class Timer:
         assert self.comm is not None
         with MpiProgram(module, self.comm, kernels=self.kernels()) as program:
             inputs = [_operands(module)]
-            return self._timed(lambda: program.run(inputs), together=True)
+            return self._together(program, lambda: program.run(inputs))
 
     def collective(self, module: Module) -> float:
         """Returns the seconds from the start to the end of the only collective of a program with a device per rank."""
@@ -79,7 +82,13 @@ class Timer:
         with MpiProgram(module, self.comm, kernels=self.kernels()) as program:
             (collective,) = program.executable.compilation.collectives
             operands, devices, fabric = [_operands(module)], list(program.devices), program.fabric
-            return self._timed(lambda: fabric.wait(fabric.start(collective, devices, operands)), together=True)
+            return self._together(program, lambda: fabric.wait(fabric.start(collective, devices, operands)))
+
+    def _together(self, program: MpiProgram, step: Callable[[], object]) -> float:
+        """Returns the least seconds of a step of all ranks, which begin it together."""
+        if not self.processor:
+            return self._timed(step, together=True)
+        return self._timed(step, lambda: busy_seconds(program), together=True) * self.crowding
 
     def _timed(
         self, step: Callable[[], object], clock: Callable[[], float] = time.perf_counter, together: bool = False
@@ -102,6 +111,11 @@ class Timer:
     def together(self, value: float) -> float:
         """Returns the median of the values of all ranks."""
         return value if self.comm is None else float(np.median(self.comm.allgather(value)))
+
+
+def busy_seconds(program: MpiProgram) -> float:
+    """Returns the processor seconds of this rank so far, without those that it has spent in the waits of a program."""
+    return time.thread_time() - program.watch.waiting
 
 
 def _operands(module: Module) -> list[Array]:

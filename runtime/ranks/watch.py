@@ -43,7 +43,8 @@ class RankWatch:
     """Watches the waits of a communicator; all its ranks must create one.
 
     `timeout` is the deadline of one wait in seconds; None takes HLOOM_TIMEOUT, or no deadline. `within` is a watch of
-    the same communicator that covers the ranks until they arrive here.
+    the same communicator that covers the ranks until they arrive here. `waiting` are the processor seconds that this
+    rank has spent in waits so far: spinning and yielding.
     """
 
     def __init__(self, mpi: Any, comm: Comm, timeout: float | None = None, within: RankWatch | None = None) -> None:
@@ -59,6 +60,7 @@ class RankWatch:
         named = gather_texts(self.comm, f"{os.getpid()} {socket.gethostname()}", start, self.timeout)
         self.peers: list[tuple[str, int]] = [(host, int(process)) for process, host in (n.split(" ", 1) for n in named)]
         self.place = RankPlace(start)
+        self.waiting = 0.0
         self._failure: RankFailed | None = None
         self._reported = False
         self._sent: list[Any] = []
@@ -73,7 +75,7 @@ class RankWatch:
             raise self._failure
         if not requests:
             return
-        self.place = RankPlace(where, members, True, time.monotonic())
+        self.place, begin = RankPlace(where, members, True, time.monotonic()), time.thread_time()
         open_, pending = len(requests), [self._alarm, *requests]
         try:
             while open_:
@@ -88,6 +90,7 @@ class RankWatch:
             if open_:
                 _abandoned.extend(requests)
             self.place = RankPlace(where)
+            self.waiting += time.thread_time() - begin
 
     def wait_until(self, ready: Callable[[], bool], where: Instruction | str, members: tuple[int, ...]) -> None:
         """Waits until ranks `members` make `ready` true in shared memory: spins, yields, then sleeps. Raises
@@ -95,8 +98,13 @@ class RankWatch:
         """
         if self._failure is not None:
             raise self._failure
+        if ready():
+            self.place = RankPlace(where)
+            return
+        begin = time.thread_time()
         if any(ready() for _ in range(self._spins)):
             self.place = RankPlace(where)
+            self.waiting += time.thread_time() - begin
             return
         self.place = RankPlace(where, members, True, time.monotonic())
         turns, pause = 0, _SHORTEST_PAUSE
@@ -115,6 +123,7 @@ class RankWatch:
             raise self.lost(error) from error
         finally:
             self.place = RankPlace(where)
+            self.waiting += time.thread_time() - begin
 
     def barrier(self, where: Instruction | str) -> None:
         """Waits until all ranks arrive. Raises RankFailed."""

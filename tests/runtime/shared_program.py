@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from hloom.passes.cleanup.equal_computations import EqualComputations
 from hloom.passes.fusion.fuse import FusionPass
 from hloom.passes.schedule.combine_collectives import CombineCollectives
 from hloom.runtime import mpi
+from hloom.runtime.calibrate import busy_seconds
 from hloom.runtime.fabric import ranks, shared, sharing, window
 from hloom.runtime.fabric.transport import Placing
 from hloom.runtime.global_arrays import split_inputs
@@ -136,6 +138,21 @@ def in_flight() -> int:
     with patched(sharing, _AHEAD=0, _IN_FLIGHT=0), patched(ranks.RanksFabric, _finish_open=counted):
         same(module, [[row] for row in x])
     assert max(early) > 0
+    return 0
+
+
+def late() -> int:
+    """Rank 0 comes late, after work of its own; that others wait for it meanwhile is no work of theirs."""
+    with MpiProgram(parse(mpi_program.REDUCE), world()) as program:
+        inputs = [make_inputs([p.shape for p in program.module.entry.parameters]) for _ in program.devices]
+        program.run(inputs)
+        waited, begin, whole = program.watch.waiting, busy_seconds(program), time.thread_time()
+        while world().rank == 0 and time.thread_time() < whole + 0.1:
+            pass
+        program.run(inputs)
+        busy, waited = busy_seconds(program) - begin, program.watch.waiting - waited
+        assert abs(busy + waited - (time.thread_time() - whole)) < 0.005
+        assert busy > 0.1 if world().rank == 0 else waited > 0 and busy < 0.05, (busy, waited)
     return 0
 
 
@@ -318,7 +335,7 @@ def two_nodes() -> int:
 CASES: dict[str, Callable[[], int]] = {
     f.__name__: f
     for f in (
-        kinds, in_flight, repeated, native_steps, killed, killed_in_training, failing, other_paths,
+        late, kinds, in_flight, repeated, native_steps, killed, killed_in_training, failing, other_paths,
         none_shared, little_room, small_folder, demanded, two_nodes,
     )
 }  # fmt: skip

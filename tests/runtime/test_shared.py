@@ -63,8 +63,8 @@ def test_more_collectives_in_flight_than_there_is_room_and_ranks_on_several_node
 @pytest.mark.parametrize(
     ("ranks", "cases", "trips"),
     [
-        (2, "kinds repeated native_steps failing other_paths", 200), pytest.param(4, "repeated", 10_000, marks=slow),
-        pytest.param(2, "native_steps", 10_000, marks=slow),
+        (2, "late kinds repeated native_steps failing other_paths", 200),
+        pytest.param(4, "repeated", 10_000, marks=slow), pytest.param(2, "native_steps", 10_000, marks=slow),
     ],
 )  # fmt: skip
 def test_repetition_takes_no_more_memory_and_errors_release_it(ranks: int, cases: str, trips: int) -> None:
