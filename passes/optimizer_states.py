@@ -8,6 +8,7 @@ schedules decide.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -25,9 +26,12 @@ _WORTH = 0.99  # the share of the time that divided states must stay below
 _PASSES = 4  # how often an update reads or writes an array as large as a state, at most
 
 
-def schedule_faster(module: Module, divided: Module, context: PassContext, scheduled: _Step, to_local: _Step) -> bool:
+def schedule_faster(
+    module: Module, divided: Module, context: PassContext, scheduled: _Step, to_local: _Step, until: float = math.inf
+) -> bool:
     """Schedules the program of each device, in place, or that of a program with divided states in its place. Returns
-    whether states are divided now. Raises CompileError if neither fits.
+    whether states are divided now. From the moment `until` on (of `time.monotonic`) they are only if the program does
+    not fit otherwise. Raises CompileError if neither fits.
     """
     whole = replace(context, diagnostics=Diagnostics())
     own = replace(context, diagnostics=Diagnostics(), reshardings=[])
@@ -38,7 +42,7 @@ def schedule_faster(module: Module, divided: Module, context: PassContext, sched
     except DoesNotFit as found:
         error = found
     largest = context.machine.memory(_PASSES * saved) / SECOND  # what the update may gain
-    if error is None and seconds * (1 - _WORTH) > largest:
+    if error is None and (seconds * (1 - _WORTH) > largest or time.monotonic() >= until):
         context.diagnostics.found += whole.diagnostics.found
         return False
     other, new = to_local(divided, own), math.inf

@@ -36,10 +36,12 @@ def schedule(
 ) -> Module:
     """LOCAL to SCHEDULED, in place, with at most `memory` bytes on a device (0: those of the machine); returns the
     module. Combined collectives have the `form` variadic, flat or xla. With `flat`, parameters that are gathered
-    together become one (`flat-parameters`). `fastest` may say which rewrites are tried. `split` is the number of parts
-    in which the batch may be computed. Raises CompileError if the program does not fit, or has too small a batch.
+    together become one (`flat-parameters`). `fastest` may say which rewrites are tried, and how long its `final` pass
+    looks. `split` is the number of parts in which the batch may be computed. Raises CompileError if the program does
+    not fit, or has too small a batch.
     """
-    final = ScheduleCollectives(memory=Bytes(memory), form=form)
+    given = fastest.final if fastest is not None else ScheduleCollectives()
+    final = replace(given, memory=Bytes(memory), form=form)
     batch = SplitBatch(split) if split else None
     passes = [replace(fastest or p, final=final, batch=batch) if isinstance(p, Fastest) else p for p in SCHEDULE]
     passes = [final] if module.has_schedule else passes

@@ -4,6 +4,7 @@ and plans all go this way, so that they say the same time of a step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -82,7 +83,8 @@ def to_scheduled(
         return False
     from .optimizer_states import schedule_faster
 
-    return schedule_faster(module, divided, context, scheduled, lambda one, own: to_local(one, own, during))
+    until = math.inf if fastest is None else fastest.until
+    return schedule_faster(module, divided, context, scheduled, lambda one, own: to_local(one, own, during), until)
 
 
 def partition_and_schedule(module: Module, context: PassContext, memory: int = 0, split: int = 0) -> Module:

@@ -10,7 +10,7 @@ contraction (weights) or if no contraction follows it (gradients): collectives c
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ from ...ir.graph.instruction import Instruction
 from ..propagation.values import Leaf
 from ..resharding.table import PARTIAL, Division
 from .clusters import Clusters, OpCluster, Stand, stand_of
+from .crossings import Crossing, crossings
+from .kept import Kept
 from .moments import busiest
 
 _ROUNDS = 2  # of looking at neighbours, before clusters count as equal
@@ -57,8 +59,9 @@ class Reads:
 
 class Classes:
     """The classes of a program on machines that have the kernels of this one. `fixed` are divisions that parameters
-    must have. Class n has `counts[n]` clusters, of which `examples[n]` is one. `moments` are those at which most memory
-    is in use; the `clock` knows which values lie in memory.
+    must have. Class n has `counts[n]` clusters, of which `examples[n]` is one; `crossings[n]` are the values that cross
+    the ends of its kernels. `moments` are those at which most memory is in use; the `clock` knows which values lie in
+    memory.
     """
 
     def __init__(self, clusters: Clusters, machine: Machine, fixed: Fixed | None = None) -> None:
@@ -75,6 +78,7 @@ class Classes:
         self.reads = self._reads(found)
         self.moments = busiest(clusters, self.kept, OutsideOfAttention.on(machine))
         self.clock = Clock(machine, 1)
+        self.crossings: list[list[Crossing]] = [list(crossings(example, self.clock)) for example in self.examples]
 
     def stand(self, leaf: Leaf) -> Stand:
         """Returns how a value stands in its class."""
@@ -149,6 +153,24 @@ class Classes:
         return [
             Reads(stand, size, tuple(sorted(wanted, key=repr)), count) for (stand, size, wanted), count in found.items()
         ]
+
+
+class KnownClasses:
+    """The classes of a program, found once for all meshes and machines on which they are the same."""
+
+    def __init__(self, clusters: Clusters) -> None:
+        self.clusters = clusters
+        self._known: dict[object, Classes] = {}
+
+    def of(self, machine: Machine, kept: Sequence[Kept] = ()) -> Classes:
+        """Returns the classes on a machine, with parameters that must stay as they are."""
+        kernels = bool(machine.attention), machine.epilogues, machine.fuses
+        key = kernels, tuple((k.parameter, k.division) for k in kept)
+        if key not in self._known:
+            parameters = self.clusters.module.entry.parameters
+            fixed = {self.clusters.graph.leaves[parameters[k.parameter]][0]: k.division for k in kept}
+            self._known[key] = Classes(self.clusters, machine, fixed)
+        return self._known[key]
 
 
 def _flags(clusters: Clusters) -> tuple[set[Instruction], set[Instruction]]:

@@ -18,8 +18,10 @@ from ...ir.graph.module import Module, clone_module
 from ..base import PassContext
 from ..schedule.does_not_fit import DoesNotFit
 from ..schedule.fastest import REWRITES, Fastest
+from ..schedule.schedule import ScheduleCollectives
 from ..schedule.sizes import sized
 from ..stages import divided_states, to_local, to_scheduled
+from .time_left import WITHOUT_END, TimeLeft
 
 _WHOLE = Fastest()
 _QUICK = Fastest(rewrites=REWRITES[-1:], pieces=None, rotation=None, levels=None, earlier=None)
@@ -60,11 +62,11 @@ class Judged:
 
 def judge(
     module: Module, context: PassContext, devices: int, limit: int = 0, is_quick: bool = False, parts: int = 0,
-    until: float = math.inf,
+    left: TimeLeft = WITHOUT_END,
 ) -> Judged:
     """Returns the forecast of a GLOBAL program, which stays as it is, on this many devices in `limit` bytes (0: those
-    of the machine). Its batch may be computed in this many `parts`. The scheduler tries rewrites `until` then (in
-    seconds of `time.monotonic`). If `is_quick`, it does not try to fit a program whose parameters alone are too large.
+    of the machine). Its batch may be computed in this many `parts`. The scheduler tries rewrites, and less memory, in
+    the time that is `left`. If `is_quick`, it does not try to fit a program whose parameters alone are too large.
     """
     local, divided = clone_module(module), None
     own = replace(context, num_devices=devices, default_devices=None, diagnostics=Diagnostics(), records=[])
@@ -79,8 +81,9 @@ def judge(
         peak = live_memory(local, kernels).peak
         return Judged(math.inf, 0.0, peak, f"the parameters alone take {sized(given)} on a device", given=given)
     try:
-        fastest = replace(_QUICK if is_quick else _WHOLE, until=until)
-        divided = divided if time.monotonic() < until else None
+        final = ScheduleCollectives(until=left.deadline)
+        fastest = replace(_QUICK if is_quick else _WHOLE, until=left.until, final=final)
+        divided = divided if time.monotonic() < left.until else None
         to_scheduled(local, own, limit, split=parts, divided=divided, fastest=fastest)
     except CompileError as error:
         peak = error.peak if isinstance(error, DoesNotFit) else live_memory(local, kernels).peak

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..propagation.values import Leaf
 from ..resharding.table import WHOLE, Division, ReshardTable
 from .classes import Classes
 from .clusters import OpCluster
+from .crossings import Crossing
 from .times import Floats, Rows, Times
 
 _BYTES = 1e8  # of a collective by which engines are compared
@@ -54,7 +56,7 @@ class Model:
         self.table = table(divisions.axes, self.machine)
         self.busiest = self._busiest()
         self.times = Times(divisions, self.machine, of.clock)
-        self.classes = [self._costed(*one) for one in zip(of.examples, of.counts, strict=True)]
+        self.classes = [self._costed(*one) for one in zip(of.examples, of.counts, of.crossings, strict=True)]
 
     def _busiest(self) -> frozenset[int]:
         found: dict[str, tuple[float, set[int]]] = {}
@@ -74,9 +76,9 @@ class Model:
         stand = self.of.stand(leaf)
         return stand.division(self.classes[stand.cluster].division(choice[stand.cluster]))
 
-    def _costed(self, example: OpCluster, count: int) -> PlanClass:
+    def _costed(self, example: OpCluster, count: int, crossings: Sequence[Crossing]) -> PlanClass:
         rows, exchanging = self._rows(example)
-        return PlanClass(example, rows, self.times.computing(example, rows) * count, exchanging * count)
+        return PlanClass(example, rows, self.times.computing(example, crossings, rows) * count, exchanging * count)
 
     def _rows(self, cluster: OpCluster) -> tuple[Rows, Floats]:
         """Returns the legal divisions of a cluster, with the time of their exchanges."""

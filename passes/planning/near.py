@@ -8,7 +8,6 @@ parameters rather than to exchange it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -17,39 +16,41 @@ from ..base import PassContext
 from .descent import prices_of
 from .model import Choice
 from .on_mesh import MeshPlan, PlanCandidate
+from .time_left import TimeLeft
 from .times import Rows
 
 _MOST = 32  # neighbours that get a quick forecast
+_TRYING = 0.5  # share of the time
+_LEAST = 2.0  # quick forecasts that there must be time for: of the best choice, and of one other
 _PAIRS = 1 << 14  # pairs of rows that the model prices at once
 _GAIN = 1e-9  # the share of the time from which on a neighbour is better
 
 
 def near(
-    on: MeshPlan, candidates: Sequence[PlanCandidate], context: PassContext, limit: int, deadline: float, longest: float
+    on: MeshPlan, candidates: Sequence[PlanCandidate], context: PassContext, limit: int, left: TimeLeft
 ) -> Iterator[PlanCandidate]:
     """Yields the best that is found next to the best candidate of this mesh in `limit` bytes (0: those of the machine),
-    in half of the time that is left, given the seconds of the `longest` quick forecast.
+    in half of the time that is `left`.
     """
-    begun = time.monotonic()
-    half = begun + (deadline - begun) / 2
+    half = left.share(_TRYING)
     own = [c for c in candidates if c.mesh == on.mesh and c.choice is not None and c.judged.fits]
     best = min(own, key=lambda candidate: candidate.rank, default=None)
-    if best is None or best.choice is None:
+    if best is None or best.choice is None or not half.allows(_LEAST):
         return
     known = {_key(c.choice) for c in own if c.choice is not None}
-    choice, judged = best.choice, on.quick(best.choice, context, limit)
-    queue, left = list(_neighbours(on, choice)), _MOST
-    while queue and left and time.monotonic() + longest < half:
+    choice, judged = best.choice, on.quick(best.choice, context, limit, half)
+    queue, count = list(_neighbours(on, choice)), _MOST
+    while queue and count and half.allows():
         other = queue.pop(0)
         if _key(other) in known:
             continue
         known.add(_key(other))
-        left -= 1
-        found = on.quick(other, context, limit)
+        count -= 1
+        found = on.quick(other, context, limit, half)
         if found.rank < judged.rank and found.seconds < judged.seconds * (1 - _GAIN):
             choice, judged, queue = other, found, list(_neighbours(on, other))
-    if choice is not best.choice and time.monotonic() + longest < deadline:
-        yield on.candidate(f"near {best.name}", choice, context, limit, until=deadline)
+    if choice is not best.choice and left.allows():
+        yield on.candidate(f"near {best.name}", choice, context, limit, left=left)
 
 
 def _key(choice: Choice) -> tuple[int, ...]:

@@ -16,19 +16,19 @@ from ..propagation.values import Leaf
 from ..resharding.table import Division, ReshardTable
 from .choice_costs import ChoiceCosts, PlanValue
 from .classes import Classes
-from .clusters import Clusters
 from .descent import alternatives, axes_of, descend
 from .judge import Judged, judge
-from .kept import Kept
 from .model import Choice, Model
 from .moves import QuickTable
 from .program import solve
 from .search import ASSUMED, search
+from .time_left import WITHOUT_END, TimeLeft
 from .usual import ALWAYS, Usual
 from .written import annotated
 
 _EXACT = 2  # axes, up to which each reshard is searched; on three there are thousands, of 15 ms each
 _SECONDS = 10.0  # of an integer program
+_SHARES = (1.0, 0.7, 0.4, 0.0)  # of the memory, for which choices are proposed if no program fits
 _LONGER = 1.5  # times the best proposal, from which on they are not
 
 
@@ -69,14 +69,9 @@ class PlanCandidate:
 class MeshPlan:
     """The planning of a program on one mesh."""
 
-    def __init__(
-        self, clusters: Clusters, context: PassContext, mesh: Mesh, kept: Sequence[Kept], limit: float
-    ) -> None:
+    def __init__(self, classes: Classes, context: PassContext, mesh: Mesh, limit: float) -> None:
         self.mesh, self.limit = mesh, limit
-        parameters = clusters.module.entry.parameters
-        fixed = {clusters.graph.leaves[parameters[k.parameter]][0]: k.division for k in kept}
         axes = [mesh.digits(AxisRef(name)) for name, _ in mesh.axes]
-        classes = Classes(clusters, context.machine, fixed)
         table = ReshardTable if len(axes) <= _EXACT else QuickTable
         self.model = Model(classes, Divisions(context.decider(mesh.size), axes), table)
         self.costs = ChoiceCosts(self.model)
@@ -96,9 +91,19 @@ class MeshPlan:
     def least(self) -> float:
         return min((value.seconds for _, _, value in self.proposals), default=math.inf)
 
-    def least_memory(self) -> Choice | None:
-        """Returns a choice that takes little memory; None if the solver finds none in time."""
-        return solve(self.costs, limit=max(self.costs.least, 1.0), soft=True, seconds=_SECONDS).choice
+    def least_memory(self, seconds: float = _SECONDS) -> Choice | None:
+        """Returns a choice that takes little memory; None if the solver finds none in this many seconds."""
+        return solve(self.costs, limit=max(self.costs.least, 1.0), soft=True, seconds=seconds).choice
+
+    def smaller(self, beyond: float, seconds: float) -> Iterator[Named]:
+        """Yields choices for ever less memory, where programs take so many times (`beyond`) the bytes that the model
+        tells. The solver takes at most this many seconds.
+        """
+        starts = [choice for _, choice, _ in self.proposals[:2]]
+        starts += [choice for choice in [self.least_memory(min(seconds, _SECONDS))] if choice is not None]
+        for share in _SHARES if starts else ():
+            choice = self.within(self.limit * share / beyond, starts)
+            yield "for less memory", choice, self.costs.value(choice)
 
     def within(self, limit: float, starts: Sequence[Choice]) -> Choice:
         """Returns the best choice that takes this many bytes in the model, as far as descents from others find it."""
@@ -110,20 +115,23 @@ class MeshPlan:
         """Returns the program, or a `short` one for it, with a choice as annotations."""
         return annotated(self.model, choice, self.mesh, inner, short)
 
-    def quick(self, choice: Choice, context: PassContext, limit: int, short: ShortProgram | None = None) -> Judged:
+    def quick(
+        self, choice: Choice, context: PassContext, limit: int, left: TimeLeft, short: ShortProgram | None = None
+    ) -> Judged:
         """Returns the forecast of a choice by a quick schedule in `limit` bytes (0: those of the machine), of a `short`
-        program or of the whole.
+        program or of the whole, in the time that is `left`.
         """
-        return judge(self.annotated(choice, short=short), context, self.mesh.size, limit, is_quick=True)
+        return judge(self.annotated(choice, short=short), context, self.mesh.size, limit, is_quick=True, left=left)
 
     def candidate(
-        self, name: str, choice: Choice, context: PassContext, limit: int, inner: bool = True, until: float = math.inf
+        self, name: str, choice: Choice, context: PassContext, limit: int, inner: bool = True,
+        left: TimeLeft = WITHOUT_END,
     ) -> PlanCandidate:
         """Returns a choice with the forecast of its program in `limit` bytes (0: those of the machine); unless `inner`,
-        of parameters and results alone. Rewrites are tried `until` then.
+        of parameters and results alone. Rewrites are tried in the time that is `left`.
         """
         module = self.annotated(choice, inner)
-        judged = judge(module, context, self.mesh.size, limit, until=until)
+        judged = judge(module, context, self.mesh.size, limit, left=left)
         return PlanCandidate(name, self.mesh, module, judged, self.costs.value(choice), choice)
 
     def presets(self) -> list[Named]:

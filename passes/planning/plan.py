@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -26,6 +26,7 @@ from ..base import PassContext
 from ..schedule.does_not_fit import DoesNotFit
 from ..schedule.sizes import sized
 from .batch_parts import in_parts
+from .classes import KnownClasses
 from .clusters import Clusters
 from .fewest import FewSettings, fewest
 from .judge import judge
@@ -37,12 +38,12 @@ from .pareto import frontier
 from .prepared import prepared
 from .program import solver
 from .short_programs import ShortPrograms
-from .trials import PlanTrials
+from .time_left import TimeLeft
+from .trials import PlanTrials, Proposed
 from .what_if import WhatIf, what_if
 
 _SOLVING = 0.5  # share of the time for the solver
 _FULL = 0.9  # share of a limit from which on it binds
-_SHARES = (0.8, 0.5, 0.0)  # of the memory, for which plans are made in the model if none fits
 
 
 @brief
@@ -156,44 +157,32 @@ class _Planning:
     def __init__(self, module: Module, machine: Machine, memory: int, seconds: float) -> None:
         self.module, self.machine, self.memory, self.seconds = module, machine, memory, seconds
         self.begun = time.monotonic()
+        self.left = TimeLeft(self.begun + seconds)
         self.candidates: list[PlanCandidate] = []
 
     def run(self, meshes: Sequence[Mesh], keep: Sequence[str]) -> Plan:
         context = PassContext(machine=self.machine.of_devices(meshes[0].size))
-        clusters = Clusters(prepared(self.module), context.forms)
-        tried = [MeshPlan(clusters, context, mesh, kept_in(self.module, keep, mesh), self.limit) for mesh in meshes]
-        share = self.seconds * _SOLVING / len(tried)
-        for one in tried:
-            one.search(share)
-        longest = self._judge(tried, context, bool(keep))
+        known, solving = KnownClasses(Clusters(prepared(self.module), context.forms)), self.left.share(_SOLVING)
+        kept = [known.of(context.machine, kept_in(self.module, keep, mesh)) for mesh in meshes]
+        tried = [MeshPlan(classes, context, mesh, self.limit) for classes, mesh in zip(kept, meshes, strict=True)]
+        for left in range(len(tried), 0, -1):
+            tried[-left].search((solving.deadline - time.monotonic()) / left)
+        self._judge(tried, context, bool(keep))
         if not self.candidates:
             fail(f"no sharding of {self.module.name} is found in {self.seconds:g} seconds")
-        on = min(tried, key=lambda one: one.least)
-        until = self.begun + self.seconds
         best = min(self.candidates, key=lambda c: c.rank)
         for one in (one for one in tried if one.mesh == best.mesh):
-            self.candidates += near(one, self.candidates, context, self.memory, until, longest)
-        self.candidates += in_parts(self.candidates, context, self.memory, until, longest)
-        if not any(c.judged.fits for c in self.candidates):
-            self._shrink(on, context)
+            self.candidates += near(one, self.candidates, context, self.memory, self.left)
+        self.candidates += in_parts(self.candidates, context, self.memory, self.left)
         ranked = sorted(self.candidates, key=lambda c: c.rank)
         if not ranked[0].judged.fits:
             self._refuse(ranked)
-        on = next((one for one in tried if one.mesh == ranked[0].mesh), on)
+        least = min(tried, key=lambda one: one.least)
+        on = next((one for one in tried if one.mesh == ranked[0].mesh), least)
         return Plan(
             tuple(ranked), tuple(on.regrets(ranked[0].choice)), on.bound, time.monotonic() - self.begun, self.module,
             context, on, self.memory,
         )  # fmt: skip
-
-    def _shrink(self, on: MeshPlan, context: PassContext) -> None:
-        """Judges choices that take ever less memory in the model, until one fits."""
-        starts = [choice for _, choice, _ in on.proposals[:2]]
-        starts += [choice for choice in [on.least_memory()] if choice is not None]
-        for share in _SHARES if starts else ():
-            found = on.within(self.limit * share, starts)
-            self.candidates.append(on.candidate("for less memory", found, context, self.memory))
-            if self.candidates[-1].judged.fits:
-                return
 
     def _refuse(self, ranked: Sequence[PlanCandidate]) -> NoReturn:
         least = min((c for c in ranked if c.judged.peak), key=lambda c: c.judged.peak, default=ranked[0])
@@ -208,20 +197,23 @@ class _Planning:
     def limit(self) -> float:
         return float(self.memory) if self.memory else self.machine.capacity
 
-    def _judge(self, tried: Sequence[MeshPlan], context: PassContext, is_bound: bool) -> float:
-        """Judges the program as annotated, and proposals in turns of all meshes with the best of the model first.
-        Returns the seconds of the longest quick forecast.
-        """
+    def _judge(self, tried: Sequence[MeshPlan], context: PassContext, is_bound: bool) -> None:
+        """Judges the program as annotated, and proposals in turns of all meshes with the best of the model first."""
         own = annotated_mesh(self.module)
         if not is_bound and own is not None and own.size == tried[0].mesh.size:
-            judged = judge(self.module, context, own.size, self.memory)
+            judged = judge(self.module, context, own.size, self.memory, left=self.left)
             self.candidates.append(PlanCandidate("as annotated", own, self.module, judged))
         ordered = sorted(tried, key=lambda one: one.least)
         presets = [(one, found) for one in ordered[:1] for found in one.presets()]
         most = max((len(one.proposals) for one in ordered), default=0)
         turns = [(one, one.proposals[n]) for n in range(most) for one in ordered if n < len(one.proposals)]
         short = ShortPrograms.of(tried[0].model.of.clusters.module)
-        trials = PlanTrials(context, self.memory, self.begun + self.seconds, short)
-        trials.run([*turns[:1], *presets, *turns[1:]])
+        trials = PlanTrials(context, self.memory, self.left, short)
+
+        def smaller(beyond: float) -> Iterator[Proposed]:
+            seconds = max(self.left.deadline - time.monotonic(), 0.0) * _SOLVING
+            return ((ordered[0], named) for named in ordered[0].smaller(beyond, seconds))
+
+        trials.run([*turns[:1], *presets, *turns[1:]], smaller)
         self.candidates += trials.made
-        return trials.longest
+        self.left = trials.left

@@ -24,7 +24,7 @@ from ..base import PassContext
 from ..op_sharding.divisions import Divisions
 from ..resharding.table import WHOLE
 from .choice_costs import Assumed, ChoiceCosts, PlanValue
-from .classes import Classes
+from .classes import KnownClasses
 from .clusters import Clusters
 from .descent import Axis, axes_of, quick
 from .judge import Judged, judge
@@ -141,8 +141,7 @@ class _Sweeping:
         self.module, self.machines, self.memory, self.keep, self.seconds = module, machines, memory, keep, seconds
         self.begun = time.monotonic()
         self.base = PassContext()
-        self.clusters = Clusters(prepared(module), self.base.forms)
-        self._classes: dict[object, Classes] = {}
+        self.classes = KnownClasses(Clusters(prepared(module), self.base.forms))
         self.known: list[Axis] = []
 
     def run(self, meshes: Sequence[Mesh], best: int) -> Sweep:
@@ -174,21 +173,11 @@ class _Sweeping:
     def _context(self, name: str, count: int) -> PassContext:
         return replace(self.base, machine=self.machines[name].of_devices(count))
 
-    def _classes_of(self, name: str, kept: Sequence[Kept]) -> Classes:
-        """Returns the classes of the program, found once for all meshes on which the same must stay."""
-        machine = self.machines[name]
-        kernels = bool(machine.attention), machine.epilogues, machine.fuses
-        key = kernels, tuple((k.parameter, k.division) for k in kept)
-        if key not in self._classes:
-            parameters = self.clusters.module.entry.parameters
-            fixed = {self.clusters.graph.leaves[parameters[k.parameter]][0]: k.division for k in kept}
-            self._classes[key] = Classes(self.clusters, machine, fixed)
-        return self._classes[key]
-
     def _costs(self, name: str, mesh: Mesh, kept: Sequence[Kept]) -> ChoiceCosts:
         axes = [mesh.digits(AxisRef(axis)) for axis, _ in mesh.axes]
         decider = self._context(name, mesh.size).decider(mesh.size)
-        return ChoiceCosts(Model(self._classes_of(name, kept), Divisions(decider, axes), QuickTable), ASSUMED[1])
+        classes = self.classes.of(self.machines[name], kept)
+        return ChoiceCosts(Model(classes, Divisions(decider, axes), QuickTable), ASSUMED[1])
 
     def _learn(self, meshes: Sequence[Mesh]) -> None:
         """Finds divisions by integer programs: on meshes of one axis, and on one of two axes for each machine."""

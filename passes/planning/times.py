@@ -1,15 +1,14 @@
 """Times of a cluster's ops under each of its divisions, as the timeline has them: `launch + max(work, memory)` per op.
 
 Values that a compiler fuses lie in no memory, and attention is one kernel where the machine has one (`cost.seconds`).
-What joins the kernel of a product is taken to be hidden beneath its work. A kernel ends at a sum over a divided factor,
-which devices exchange: what is used before and after it then lies in memory.
+What joins the kernel of a product is taken to be hidden beneath its work. Where a kernel ends at a sum over a divided
+factor, it moves more (`crossings`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +19,6 @@ from ...cost.products import ProductSizes
 from ...cost.seconds import Clock
 from ...cost.uses import algebra, overwritten
 from ...cost.work import is_contraction
-from ...ir.factors.sharding_rule import FactorKind
 from ...ir.graph.algebra import Algebra
 from ...ir.graph.interfaces import PassesOn, memory
 from ..op_sharding.anywhere import is_structure
@@ -29,42 +27,10 @@ from ..op_sharding.divisions import Divisions
 from ..propagation.values import Leaf
 from ..resharding.table import WHOLE
 from .clusters import ClusterMember, OpCluster, stand_of
+from .crossings import Crossing
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]  # divisions: one row each, one column per axis
-
-
-@dataclass(frozen=True, slots=True)
-class _Crossing:
-    """The bytes that a kernel moves in all where it is split at a sum over these factors, for a value that stands so in
-    the cluster.
-    """
-
-    summed: frozenset[int]
-    places: tuple[int, ...]
-    size: float
-
-
-def _operands(member: ClusterMember) -> Sequence[Leaf]:
-    return member.relation.leaves[: len(member.relation.rule.operands)]
-
-
-def _results(member: ClusterMember) -> Sequence[Leaf]:
-    return member.relation.leaves[len(member.relation.rule.operands) :]
-
-
-def _used_after(cluster: OpCluster, leaves: Iterable[Leaf]) -> Iterator[tuple[ClusterMember, int, Leaf]]:
-    """Yields the ops of a cluster that depend on some values, with the number of each other operand and its value."""
-    after, changed = set(leaves), True
-    while changed:
-        before = len(after)
-        for member in cluster.members:
-            if not after.isdisjoint(_operands(member)):
-                after.update(_results(member))
-        changed = len(after) > before
-    for member in cluster.members:
-        if not after.isdisjoint(_results(member)):
-            yield from ((member, n, leaf) for n, leaf in enumerate(_operands(member)) if leaf not in after)
 
 
 class Times:
@@ -77,43 +43,16 @@ class Times:
         self._sizes = np.array(divisions.sizes, np.float64)
         self._attention = KnownAttention(machine)
 
-    def computing(self, cluster: OpCluster, rows: Rows) -> Floats:
-        """Returns the time of computation, of each division."""
+    def computing(self, cluster: OpCluster, crossings: Iterable[Crossing], rows: Rows) -> Floats:
+        """Returns the time of computation, of each division, given the values that cross the cluster's sums."""
         total = np.zeros(len(rows))
         for member in cluster.members:
             total += member.runs * self._member(member, cluster, rows)
-        for crossing in self._crossings(cluster):
+        for crossing in crossings:
             is_split = np.isin(rows, list(crossing.summed)).any(axis=1)
             size = crossing.size * self.share(crossing.places, rows)
             total += is_split * np.array([self._machine.memory(float(s)) for s in size]) / SECOND
         return total
-
-    def _crossings(self, cluster: OpCluster) -> Iterator[_Crossing]:
-        """Yields the values that kernels which end at sums over divided factors leave in memory: they have its factors,
-        and are used together with the sum or with values made from it. All ops then read them there.
-        """
-        known = set[tuple[Leaf, int]]()
-        for member in cluster.members:
-            rule = member.relation.rule
-            kinds = zip(rule.factors, member.factors, strict=True)
-            summed = frozenset(own for f, own in kinds if f.kind is FactorKind.REDUCTION and rule.monoid is not None)
-            if not summed or is_contraction(member.relation.instruction):
-                continue
-            for user, number, leaf in _used_after(cluster, _results(member)):
-                places = stand_of(cluster, user.dims(number)).places
-                if leaf.made_of_scalars or not any(places[f] >= 0 and (leaf, f) not in known for f in summed):
-                    continue
-                known |= {(leaf, f) for f in summed}
-                count = (not self._clock.is_stored(leaf.instruction)) + self._further_reads(cluster, leaf)
-                if count:
-                    yield _Crossing(summed, places, float(count * leaf.shape.byte_size * user.runs))
-
-    def _further_reads(self, cluster: OpCluster, leaf: Leaf) -> int:
-        """Counts the ops of a cluster that take a value from their kernel, and not from memory."""
-        return sum(
-            leaf in _operands(member) and _operands(member).index(leaf) not in self._clock.reads(instruction)
-            for member in cluster.members for instruction in (member.relation.instruction,)
-        )  # fmt: skip
 
     def exchanging(self, cluster: OpCluster, rows: Rows) -> Floats:
         """Returns the time in which local forms exchange data, of each division; infinity for those not legal."""

@@ -3,13 +3,15 @@
 The scheduler tries rewrites, so that a forecast takes seconds. A schedule of the program as it is takes a fraction of
 that and screens the proposals. It cannot see what computing in pieces will hide. But proposals that compute, wait and
 hide alike in the model gain alike by the rewrites: they are of one kind. The best of each kind is judged before a
-second one of any kind; a kind that computes longer than the best plan takes is left out.
+second one of any kind; a kind that computes longer than the best plan takes is left out. If no quick schedule fits into
+memory, proposals for less of it are screened as well.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...ir.brief import brief
@@ -18,16 +20,19 @@ from .judge import Judged
 from .model import Choice
 from .on_mesh import MeshPlan, Named, PlanCandidate
 from .short_programs import ShortPrograms
+from .time_left import TimeLeft
 from .usual import ALWAYS
 
 _ALIKE = 0.05  # difference of all parts of the model's time, relative, below which proposals are of one kind
 _SCREENED = 24  # proposals at most
 _SCREENING = 0.4  # share of the time left
-_FEW = 2  # proposals that are screened whatever time it takes; one of them gets a forecast, both if there is time
+_FEW = 2  # proposals that are screened first, and that get a forecast if there is time
 _FREE = 2  # plans that are tried without annotations inside
-
+_NONE = (True, math.inf, 1 << 62)  # the rank of no forecast
 
 Proposed = tuple[MeshPlan, Named]
+Smaller = Callable[[float], Iterator[Proposed]]
+"""Yields proposals for ever less memory, of a program that takes so many times the bytes that the model tells."""
 
 
 @dataclass(eq=False, slots=True)
@@ -58,20 +63,19 @@ def _are_alike(one: Proposed, other: Proposed) -> bool:
 @brief
 @dataclass(eq=False)
 class PlanTrials:
-    """The forecasts of proposals until a deadline, for a program in `limit` bytes (0: those of the machine). `short`
-    programs screen them where they tell enough.
+    """The forecasts of proposals in the time that is `left`, for a program in `limit` bytes (0: those of the machine).
+    `short` programs screen them where they tell enough.
     """
 
     context: PassContext
     limit: int
-    deadline: float
+    left: TimeLeft
     short: ShortPrograms | None = None
     made: list[PlanCandidate] = field(default_factory=list[PlanCandidate])
-    longest: float = 0.0  # seconds of a quick schedule with its forecast, which any other takes at least
 
-    def run(self, proposed: Sequence[Proposed]) -> None:
+    def run(self, proposed: Sequence[Proposed], smaller: Smaller | None = None) -> None:
         """Screens proposals, in this order, and judges the most promising: `made` has those that were judged, and with
-        the forecast of the quick schedule the usual ones and any that are better.
+        the forecast of the quick schedule the usual ones and any that are better. If none fits, so are `smaller` ones.
         """
         once: dict[object, Proposed] = {}
         for on, named in proposed:
@@ -79,6 +83,11 @@ class PlanTrials:
             if key not in once or named[0] in ALWAYS:
                 once[key] = on, named
         kinds = self._screened(kinds_of(list(once.values())))
+        if kinds and smaller is not None and not kinds[0][0].screened.fits:
+            least = kinds[0][0]
+            beyond = least.screened.peak / max(least.named[2].memory, 1.0)
+            known = [trial.named[1] for kind in kinds for trial in kind]
+            kinds = _ranked([*kinds, *self._shrunk(smaller(max(beyond, 1.0)), known)])
         judged = [(self._judge(kind[0]), kind) for kind in kinds if self._may_win(kind[0])]
         judged.sort(key=lambda one: one[0].rank)
         for _, kind in judged:
@@ -89,60 +98,93 @@ class PlanTrials:
             if self._may_win(kind[0]):
                 found = next(t for t in kind if t.named[1] == first.choice)
                 self._judge(found, inner=False)
+        self._add_screened([trial for kind in kinds for trial in kind])
+
+    def _add_screened(self, trials: Sequence[_Trial]) -> None:
+        """Adds trials with the forecast of their quick schedule: usual ones, and those for which there was no time for
+        a better schedule.
+        """
         done = [candidate.choice for candidate in self.made]
-        best = min((candidate.rank for candidate in self.made), default=(False, 0.0, 0))
-        for trial in sorted((trial for kind in kinds for trial in kind), key=lambda trial: trial.screened.rank):
-            on, (name, choice, value) = trial.on, trial.named
-            is_best = trial.screened.rank < best  # there was no time for a better schedule
-            if (name in ALWAYS or is_best) and choice not in done:
-                label, judged = f"{name}, quick schedule", trial.screened
-                if is_best and trial.is_short:
-                    judged = on.quick(choice, self.context, self.limit)
-                    best = min(best, judged.rank)
-                elif trial.is_short:
-                    label += " of some layers"
-                self.made.append(PlanCandidate(label, on.mesh, on.annotated(choice), judged, value, choice))
+        best = min((candidate.rank for candidate in self.made), default=_NONE)
+        for trial in sorted(trials, key=lambda trial: trial.screened.rank):
+            on, (name, choice, value), judged = trial.on, trial.named, trial.screened
+            if choice in done or not (name in ALWAYS or judged.rank < best):
+                continue
+            label = f"{name}, quick schedule"
+            if trial.is_short and judged.fits and judged.rank < best:  # it may become the plan
+                if not self.left.allows():
+                    continue
+                judged = on.quick(choice, self.context, self.limit, self.left)
+            elif trial.is_short:
+                label += " of some layers"
+            best = min(best, judged.rank)
+            self.made.append(PlanCandidate(label, on.mesh, on.annotated(choice), judged, value, choice))
 
     def _screened(self, kinds: Sequence[Sequence[Proposed]]) -> list[list[_Trial]]:
         """Returns the kinds and their proposals, the best by a quick schedule first: of each kind one, then others."""
-        begun, found, longest = time.monotonic(), list[list[_Trial]](([]) for _ in kinds), 0.0
+        part, found = self.left.share(_SCREENING), list[list[_Trial]](([]) for _ in kinds)
         turns = [(n, kind[k]) for k in range(max(map(len, kinds), default=0)) for n, kind in enumerate(kinds)
                  if k < len(kind)]  # fmt: skip
-        for count, (number, (on, named)) in enumerate(turns[:_SCREENED]):
-            start = time.monotonic()
-            if count >= _FEW and start + longest > begun + _SCREENING * (self.deadline - begun):
+        for count, (number, one) in enumerate(turns[:_SCREENED]):
+            if count and not (self.left.allows_first() if count < _FEW else part.allows()):
                 break
-            judged = self._of_few_layers(on, named[1])
-            is_short = judged is not None
-            if judged is None:
-                start = time.monotonic()
-                judged = on.quick(named[1], self.context, self.limit)
-            spent = time.monotonic() - start
-            longest = max(longest, spent)
-            self.longest = max(self.longest, spent * self.short.scale if is_short and self.short else spent)
-            found[number].append(_Trial(on, named, judged, is_short))
-        for kind in found:
-            kind.sort(key=lambda trial: trial.screened.rank)
-        return sorted(filter(None, found), key=lambda kind: kind[0].screened.rank)
+            begun = time.monotonic()
+            found[number].append(self._screen(one, part))
+            part = part.after(time.monotonic() - begun)
+        return _ranked(found)
 
-    def _of_few_layers(self, on: MeshPlan, choice: Choice) -> Judged | None:
+    def _shrunk(self, smaller: Iterable[Proposed], known: list[Choice]) -> Iterator[list[_Trial]]:
+        """Yields trials of proposals for ever less memory, but for `known` ones, until one fits.
+        """
+        for one in smaller:
+            if not self.left.allows():
+                return
+            if one[1][1] in known:
+                continue
+            known.append(one[1][1])
+            trial = self._screen(one, self.left)
+            yield [trial]
+            if trial.screened.fits:
+                return
+
+    def _screen(self, proposed: Proposed, left: TimeLeft) -> _Trial:
+        """Returns a proposal with its quick forecast in the time that is left, by short programs if they tell it."""
+        on, named = proposed
+        begun = time.monotonic()
+        judged = self._of_few_layers(on, named[1], left)
+        is_short = judged is not None
+        if judged is None:
+            begun = time.monotonic()
+            judged = on.quick(named[1], self.context, self.limit, left)
+        spent = time.monotonic() - begun
+        whole = spent * self.short.scale if is_short and self.short else spent
+        self.left = self.left.after(whole)
+        return _Trial(on, named, judged, is_short)
+
+    def _of_few_layers(self, on: MeshPlan, choice: Choice, left: TimeLeft) -> Judged | None:
         """Returns the forecast of a choice by short programs; None if they do not tell it."""
         if self.short is None:
             return None
-        return self.short.judge(lambda short: on.quick(choice, self.context, self.limit, short), on.limit)
+        return self.short.judge(lambda short: on.quick(choice, self.context, self.limit, left, short), on.limit)
 
     def _may_win(self, trial: _Trial) -> bool:
         """Whether there is time for a trial, and its computation and memory leave it a chance."""
-        if not self.made:
+        if not self.made and (self.left.allows_first() or (trial.is_short and trial.screened.fits)):
             return True
-        if not trial.screened.fits and any(c.judged.fits for c in self.made):
-            return False
-        in_time = time.monotonic() + self.longest < self.deadline
         few = len(self.made) < _FEW  # the best plan is shown beside another one
-        return in_time and (few or not trial.screened.computing >= min(c.judged.seconds for c in self.made))
+        if not trial.screened.fits:
+            return few and self.left.allows() and not any(c.judged.fits for c in self.made)
+        return self.left.allows() and (few or trial.screened.computing < min(c.judged.seconds for c in self.made))
 
     def _judge(self, trial: _Trial, inner: bool = True) -> PlanCandidate:
         name, choice, _ = trial.named
         label = name if inner else f"{name}, inside free"
-        self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inner, self.deadline))
+        self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inner, self.left))
         return self.made[-1]
+
+
+def _ranked(kinds: Iterable[list[_Trial]]) -> list[list[_Trial]]:
+    """Returns the kinds that have trials, all with the best by their quick schedule first."""
+    for kind in (found := [kind for kind in kinds if kind]):
+        kind.sort(key=lambda trial: trial.screened.rank)
+    return sorted(found, key=lambda kind: kind[0].screened.rank)

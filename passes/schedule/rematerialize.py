@@ -20,6 +20,7 @@ The instructions of the program keep their order.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -97,17 +98,20 @@ def done(module: Module, count: int) -> str:
     return ", ".join([*again, *([f"{moved} lie on the host"] if moved else [])])
 
 
-def rematerialize(module: Module, clock: Clock, limit: float, barriers: bool = False, offload: bool = False) -> int:
+def rematerialize(
+    module: Module, clock: Clock, limit: float, barriers: bool = False, offload: bool = False, until: float = math.inf
+) -> int:
     """Rematerializes values of the entry, and entries of stacks (`saved`), in place, until the memory peak is at most
-    `limit` or gets no lower; with `barriers`, so that XLA does not merge values of the entry, and with `offload`,
-    so that they may lie on the host as well. Returns the number of all. `clock` has the times of the program before.
+    `limit` or gets no lower, or the moment `until` (of `time.monotonic`); with `barriers`, so that XLA does not merge
+    values of the entry, and with `offload`, so that they may lie on the host as well. Returns the number of all.
+    `clock` has the times of the program before.
     """
     machine = clock.machine
     kernels = OutsideOfAttention.on(machine)
     count, (peak, highest) = 0, at_peak(module, kernels)
     ways = (_Way.LOOPS, *((_Way.AWAY,) if offload and math.isfinite(machine.host) else ()), _Way.AGAIN)
     for _ in range(_ROUNDS):
-        for way in ways if peak > limit else ():
+        for way in ways if peak > limit and time.monotonic() < until else ():
             copies: dict[Instruction, Instruction] = {}
             trial, excess = clone_module(module, copies), peak - limit
             times, least = Clock.of(trial, machine), peak * _LEAST_BYTES

@@ -15,6 +15,7 @@ The module's attributes `hloom.schedule` record the forecast, the peak and the l
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -78,7 +79,8 @@ class ScheduleCollectives(Pass):
     """Combines collectives and orders the program. `memory` is the limit on a device; without one that of the machine,
     or else twice what the program takes before, and an order that takes more memory must be faster by a hundredth.
     `form` is variadic, flat, or what XLA runs (`xla`). `trials` limits the plans that are tried per computation,
-    `budget` the labels of an exact search, and twice of it those of all; `limits` has the rest.
+    `budget` the labels of an exact search, and twice of it those of all; `limits` has the rest. From the moment `until`
+    on (of `time.monotonic`) it looks no further, for less memory either.
     """
 
     name: ClassVar[str] = "schedule"
@@ -89,6 +91,7 @@ class ScheduleCollectives(Pass):
     trials: int = 200
     budget: int = 20_000
     limits: Limits = field(default_factory=Limits)
+    until: float = math.inf
 
     def run(self, module: Module, context: PassContext) -> bool:
         refuse_starts(module, self.name)
@@ -105,7 +108,7 @@ class ScheduleCollectives(Pass):
             return problem, found.outcome
 
         planning = Planning(planner, context.machine, form_named(self.form))
-        return _Choice(self.name, planning, self.memory, module, context, self.limits, True).run()
+        return _Choice(self.name, planning, self.memory, module, context, self.limits, True, self.until).run()
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,7 @@ class _Choice:
     context: PassContext
     limits: Limits = field(default_factory=Limits)
     is_thorough: bool = False  # gathers again, and orders all instructions
+    until: float = math.inf
     is_tight: bool = False  # the plan without a limit does not fit
     is_exhausted: bool = False  # values that were computed again freed less than was needed
     listed: list[Candidate | None] = field(default_factory=list["Candidate | None"])  # of the program itself, if known
@@ -174,7 +178,7 @@ class _Choice:
         if old.peak > limit or old.seconds * self.limits.better > bound:  # else no plan is so much faster
             usual = old.peak * self.limits.growth
             best = self._best(plans, limit) if self.memory or limit <= usual else self._unasked(plans, usual, limit)
-        if self.is_thorough and best.seconds * self.limits.worth > bound:
+        if self.is_thorough and best.seconds * self.limits.worth > bound and not self._is_late:
             best = self._listed(best, plans, limit)
         if self.is_tight and is_hard and self.is_thorough:
             for share in self.limits.aims:
@@ -215,6 +219,10 @@ class _Choice:
             best, frugal = frugal, best
         plans.release(frugal.module, best)
         return best
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() >= self.until
 
     @property
     def _is_large(self) -> bool:
@@ -289,7 +297,7 @@ class _Choice:
             aim, low, high = limit, 0.0, limit
             self.is_tight = True
             for _ in range(self.limits.attempts):
-                new = plans.within(aim, share)
+                new = None if self._is_late else plans.within(aim, share)
                 if new is None:
                     break
                 yield new
@@ -303,7 +311,7 @@ class _Choice:
                 else:
                     high = aim
                 aim = (low + high) / 2 if low else aim - 1.05 * (new.peak - limit)
-        if old.peak > limit:
+        if old.peak > limit and not self._is_late:
             for module, name in memory_orders(self.module):
                 yield forecast(module, self.planning.machine, f"the order {name}")
 
@@ -315,8 +323,10 @@ class _Choice:
         self.is_exhausted = True
         for base in dict.fromkeys((best, self.module)):
             for offload in (True, False) if math.isfinite(machine.host) else (False,):
+                if self._is_late:
+                    return
                 module = clone_module(base)
-                count = rematerialize(module, Clock.of(module, machine), aim, barriers, offload)
+                count = rematerialize(module, Clock.of(module, machine), aim, barriers, offload, self.until)
                 moves, planned = moves_to_host(module), clone_module(module)
                 new = forecast(module, machine)
                 self.is_exhausted &= new.peak > aim

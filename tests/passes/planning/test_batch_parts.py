@@ -12,6 +12,7 @@ from hloom.passes.base import PassContext
 from hloom.passes.planning.batch_parts import in_parts
 from hloom.passes.planning.judge import judge
 from hloom.passes.planning.on_mesh import PlanCandidate
+from hloom.passes.planning.time_left import TimeLeft
 from support.layered_programs import Model
 
 
@@ -22,13 +23,13 @@ def test_parts_of_what_waits(kind: str, helps: bool) -> None:
     module = hloom.parse(Model(layers=2, batch=8192, width=8192, hidden=28672, kind=kind, loop=False, **sizes).text())
     context = PassContext(machine=parse_machine("tpu-v4"))
     whole = PlanCandidate("as annotated", Mesh.of(all=8), module, judge(module, context, 8))
-    found = list(in_parts([whole], context, 0, time.monotonic() + 60))
+    found = list(in_parts([whole], context, 0, TimeLeft(time.monotonic() + 60)))
     assert bool(found) == helps
     for one in found:
         assert one.name == f"as annotated, batch in {one.parts} parts"
         assert one.judged.seconds < 0.999 * whole.judged.seconds
         assert one.judged.exposed < whole.judged.exposed
-    assert list(in_parts([whole], context, 0, time.monotonic() - 1)) == []
+    assert list(in_parts([whole], context, 0, TimeLeft(time.monotonic() - 1))) == []
 
 
 def test_nothing_is_tried_where_nothing_waits() -> None:
@@ -36,4 +37,4 @@ def test_nothing_is_tried_where_nothing_waits() -> None:
     context = PassContext(machine=parse_machine("tpu-v4"))
     alone = PlanCandidate("alone", Mesh.of(all=1), module, judge(module, context, 1))
     assert alone.judged.fits
-    assert list(in_parts([alone], context, 0, time.monotonic() + 60)) == []
+    assert list(in_parts([alone], context, 0, TimeLeft(time.monotonic() + 60))) == []

@@ -12,6 +12,7 @@ from hloom.cost.machine import Cluster
 from hloom.ir.analysis.fewer_layers import ShortProgram
 from hloom.ir.sharding.mesh import Mesh
 from hloom.passes.base import PassContext
+from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.judge import Judged, judge
 from hloom.passes.planning.model import Choice
@@ -29,7 +30,7 @@ LIMIT = 1e9
 def on() -> MeshPlan:
     context = PassContext(machine=SLOW.of_devices(DEVICES))
     clusters = Clusters(prepared(hloom.parse(deep_step(LAYERS))), context.forms)
-    return MeshPlan(clusters, context, Mesh.of(all=DEVICES), [], LIMIT)
+    return MeshPlan(Classes(clusters, context.machine), context, Mesh.of(all=DEVICES), LIMIT)
 
 
 def short_of(on: MeshPlan) -> ShortPrograms:

@@ -1,0 +1,43 @@
+"""Keeps a plan within its time: tells whether a forecast may begin, by how long forecasts of the program have taken."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, replace
+
+_MOMENT = 1.0  # seconds
+
+@dataclass(frozen=True, slots=True)
+class TimeLeft:
+    """The time until a `deadline` (of `time.monotonic`). `longest` are the seconds of the longest quick forecast of the
+    whole program so far; any other forecast takes at least about as long.
+    """
+
+    deadline: float
+    longest: float = 0.0
+
+    def after(self, seconds: float) -> TimeLeft:
+        """Returns the same time after a quick forecast that took this long."""
+        return replace(self, longest=max(self.longest, seconds))
+
+    def allows(self, forecasts: float = 1.0) -> bool:
+        """Returns whether there is time for as many quick forecasts."""
+        return time.monotonic() + forecasts * self.longest < self.deadline
+
+    def allows_first(self) -> bool:
+        """Returns whether one of the first forecasts may begin: those that take a moment need no time."""
+        return self.longest < _MOMENT or self.allows()
+
+    def share(self, part: float) -> TimeLeft:
+        """Returns this part of the time that is left."""
+        now = time.monotonic()
+        return TimeLeft(now + part * (self.deadline - now), self.longest)
+
+    @property
+    def until(self) -> float:
+        """The moment from which on a forecast tries no further rewrite, since its schedule would end too late."""
+        return self.deadline - self.longest
+
+
+WITHOUT_END = TimeLeft(math.inf)
