@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from .cost.work import contractions as contractions
     from .driver.compile import compile as compile
     from .driver.forecast import forecast as forecast
+    from .driver.planned import plan as plan
+    from .driver.planned import sweep as sweep
     from .driver.program import NativeMemory as NativeMemory
     from .driver.program import Program as Program
     from .driver.training.api import Trained as Trained
@@ -92,9 +94,7 @@ if TYPE_CHECKING:
     from .passes.op_sharding.forms import LocalForms as LocalForms
     from .passes.pipelines import PIPELINE as PIPELINE
     from .passes.planning.plan import Plan as Plan
-    from .passes.planning.plan import plan as plan
     from .passes.planning.sweep import Sweep as Sweep
-    from .passes.planning.sweep import sweep as sweep
     from .passes.resharding.transfers import reshard_plan as reshard_plan
     from .passes.result import Partitioned as Partitioned
     from .passes.spmd.emit.local_op import LocalOp as LocalOp
@@ -182,9 +182,9 @@ _PLACES = {
     "Pass": "passes.base:Pass",
     "PassContext": "passes.base:PassContext",
     "Plan": "passes.planning.plan:Plan",
-    "plan": "passes.planning.plan:plan",
+    "plan": "driver.planned:plan",
     "Sweep": "passes.planning.sweep:Sweep",
-    "sweep": "passes.planning.sweep:sweep",
+    "sweep": "driver.planned:sweep",
     "LocalForm": "passes.op_sharding.assignment:LocalForm",
     "LocalForms": "passes.op_sharding.forms:LocalForms",
     "PIPELINE": "passes.pipelines:PIPELINE",

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 
 from .. import frontends
 from ..cost.presets import parse_machine
+from ..driver.planned import plan, sweep
 from ..ir.graph.module import Module
 from ..passes.planning.fewest import FewSettings
 from ..passes.planning.on_mesh import PlanCandidate
-from ..passes.planning.plan import plan
-from ..passes.planning.sweep import sweep
 from ..passes.planning.what_if import WhatIf
 from ..report.plan import explanation_text, frontier_text, plan_record, plan_text
 from ..report.sweep import sweep_record, sweep_text

@@ -1,1 +1,1 @@
-"""Compiles programs to run: partitions, schedules, and chooses the backend that computes them (`compile`)."""
+"""Compiles programs to run, and plans them: partitions, schedules, and chooses the backend that computes them."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ...cost.machine import DEFAULT, Machine
+from ...cost.seconds import Clock
 from ...ir.checked_call import checked
 from ...ir.diagnostics import Diagnostics, Location, fail
 from ...ir.graph.module import Module
@@ -28,6 +29,9 @@ class PassRecord:
     changed: bool
 
 
+AsRun = Callable[[Module, Machine], tuple[Module, Clock] | None]
+"""Returns a program of each device as a machine runs it, with the clock of its ops; None where both are as written."""
+
 Verify = Literal["foreign", "each", "end", "none"]
 """When a pipeline checks the module: after every pass that is not Hloom's, after each that changed it as well, at the
 end only, or never. A violation raises InternalError with the name of the pass.
@@ -47,7 +51,7 @@ class PassContext:
     missing ones. `chooser` chooses among the ways to divide an op. Devices add floats in the type `reduce_in` and
     gather them in the type `gather_in`, by default that of the arrays. `verify` says when to check the module.
     `explain` names an instruction: passes that decide about it tell why (`answer`). `after` is called with the name of
-    each pass and the module.
+    each pass and the module. `as_run` tells how the machine runs a scheduled program, and forecasts of plans ask it.
 
     Findings: `answers` counts the explanations; passes append remarks, warnings and errors to `diagnostics`, the
     partitioner its plans to `reshardings`, and the pipeline one of the `records` per pass.
@@ -62,6 +66,7 @@ class PassContext:
     machine: Machine = DEFAULT
     forms: LocalForms = field(default_factory=local_forms)
     chooser: Chooser = CHEAPEST
+    as_run: AsRun | None = None
     reduce_in: str | None = None
     gather_in: str | None = None
     diagnostics: Diagnostics = field(default_factory=Diagnostics)

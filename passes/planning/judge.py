@@ -66,7 +66,8 @@ def judge(
 ) -> Judged:
     """Returns the forecast of a GLOBAL program, which stays as it is, on this many devices in `limit` bytes (0: those
     of the machine). Its batch may be computed in this many `parts`. The scheduler tries rewrites, and less memory, in
-    the time that is `left`. If `is_quick`, it does not try to fit a program whose parameters alone are too large.
+    the time that is `left`; the times of its result are those of the program as the machine runs it, if the context
+    tells. If `is_quick`, it does not try to fit a program whose parameters alone are too large.
     """
     local, divided = clone_module(module), None
     own = replace(context, num_devices=devices, default_devices=None, diagnostics=Diagnostics(), records=[])
@@ -88,6 +89,8 @@ def judge(
     except CompileError as error:
         peak = error.peak if isinstance(error, DoesNotFit) else live_memory(local, kernels).peak
         return Judged(math.inf, 0.0, peak, str(error.diagnostics[0].message), given=given)
-    found, held = timeline(local, context.machine), live_memory(local, kernels)
+    as_run = context.as_run(local, context.machine) if context.as_run is not None else None
+    run, clock = (local, None) if as_run is None else as_run
+    found, held = timeline(run, context.machine, clock), live_memory(local, kernels)
     busy = max(found.busy.values(), default=0.0)
     return Judged(found.seconds, found.exposed, held.peak, "", busy, held.at, held.buffers, given)

@@ -22,7 +22,7 @@ from ...ir.gc_pause import paused_collector
 from ...ir.graph.module import Module, Stage
 from ...ir.in_notebooks import InNotebooks
 from ...ir.sharding.mesh import Mesh
-from ..base import PassContext
+from ..base import AsRun, PassContext
 from ..schedule.does_not_fit import DoesNotFit
 from ..schedule.sizes import sized
 from .batch_parts import in_parts
@@ -133,35 +133,28 @@ class Plan(InNotebooks):
 @checked
 def plan(
     module: Module, machine: Machine | str, *, mesh: Mapping[str, int] | str | None = None, devices: int | None = None,
-    memory: int = 0, keep: Sequence[str] = (), seconds: float = 60.0,
+    memory: int = 0, keep: Sequence[str] = (), seconds: float = 60.0, as_run: AsRun | None = None,
 ) -> Plan:
-    """Returns the sharding of a GLOBAL module that takes the least time on a machine; the module is left as it is.
-
-    `mesh` gives the sizes of its axes, as a mapping or as text (`8x16`, `data=8,model=16`); `all` tries all meshes of
-    two dimensions for this many `devices`. By default it is the mesh of the program, or one axis of all devices. The
-    program takes at most `memory` bytes of a device (0: those of the machine). `keep` lists shardings of parameters
-    that must stay: patterns (`w*`) of annotated ones, or settings (`batch=data,`). Planning takes about this many
-    `seconds`, more if one forecast does.
-
-    Raises CompileError if there is no solver (`pip install 'hloom[plan]'`), for constraints that cannot be met, and if
-    nothing fits into memory.
-    """
+    """Plans as `driver.planned.plan` says. Forecasts are of programs `as_run` (see `PassContext`)."""
     solver()
     if module.stage is not Stage.GLOBAL:
         fail(f"a plan is of a program that is not sharded yet, {module.name} is {module.stage.value}")
     with paused_collector():
-        return _Planning(module, as_machine(machine), memory, seconds).run(meshes_of(mesh, devices, module), keep)
+        planning = _Planning(module, as_machine(machine), memory, seconds, as_run)
+        return planning.run(meshes_of(mesh, devices, module), keep)
 
 
 class _Planning:
-    def __init__(self, module: Module, machine: Machine, memory: int, seconds: float) -> None:
-        self.module, self.machine, self.memory, self.seconds = module, machine, memory, seconds
+    def __init__(
+        self, module: Module, machine: Machine, memory: int, seconds: float, as_run: AsRun | None
+    ) -> None:
+        self.module, self.machine, self.memory, self.seconds, self.as_run = module, machine, memory, seconds, as_run
         self.begun = time.monotonic()
         self.left = TimeLeft(self.begun + seconds)
         self.candidates: list[PlanCandidate] = []
 
     def run(self, meshes: Sequence[Mesh], keep: Sequence[str]) -> Plan:
-        context = PassContext(machine=self.machine.of_devices(meshes[0].size))
+        context = PassContext(machine=self.machine.of_devices(meshes[0].size), as_run=self.as_run)
         known, solving = KnownClasses(Clusters(prepared(self.module), context.forms)), self.left.share(_SOLVING)
         kept = [known.of(context.machine, kept_in(self.module, keep, mesh)) for mesh in meshes]
         tried = [MeshPlan(classes, context, mesh, self.limit) for classes, mesh in zip(kept, meshes, strict=True)]

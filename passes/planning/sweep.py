@@ -20,7 +20,7 @@ from ...ir.gc_pause import paused_collector
 from ...ir.graph.module import Module, Stage
 from ...ir.sharding.digit import merge
 from ...ir.sharding.mesh import AxisRef, Mesh
-from ..base import PassContext
+from ..base import AsRun, PassContext
 from ..op_sharding.divisions import Divisions
 from ..resharding.table import WHOLE
 from .choice_costs import Assumed, ChoiceCosts, PlanValue
@@ -87,17 +87,9 @@ class Sweep:
 @checked
 def sweep(
     module: Module, machines: Sequence[Machine | str], *, devices: Sequence[int] = (), meshes: str = "all",
-    memory: int = 0, keep: Sequence[str] = (), best: int = 5, seconds: float = 60.0,
+    memory: int = 0, keep: Sequence[str] = (), best: int = 5, seconds: float = 60.0, as_run: AsRun | None = None,
 ) -> Sweep:
-    """Compares meshes and machines for a GLOBAL module, which is left as it is.
-
-    `meshes` is `all`, every mesh of one or two axes of these `devices`, in both orders, or meshes as for `plan`, such
-    as `8x16;x=4,y=32`. `keep` lists shardings of parameters that must stay, `memory` limits a device (0: as its machine
-    does). The `best` ones get a forecast, at least the first, and others while there is time. It takes about this many
-    `seconds`, more if a single forecast does.
-
-    Raises CompileError if there is no solver (`pip install 'hloom[plan]'`), and for constraints that cannot be met.
-    """
+    """Compares meshes as `driver.planned.sweep` says. Forecasts are of programs `as_run` (see `PassContext`)."""
     solver()
     if module.stage is not Stage.GLOBAL:
         fail(f"a sweep is of a program that is not sharded yet, {module.name} is {module.stage.value}")
@@ -105,7 +97,8 @@ def sweep(
     if not found:
         fail("a sweep needs a machine")
     with paused_collector():
-        return _Sweeping(module, dict(found), memory, keep, seconds).run(_meshes(meshes, devices, module), best)
+        sweeping = _Sweeping(module, dict(found), memory, keep, seconds, as_run)
+        return sweeping.run(_meshes(meshes, devices, module), best)
 
 
 def _meaning(model: Model, choice: Choice) -> object:
@@ -136,11 +129,12 @@ def _meshes(said: str, devices: Sequence[int], module: Module) -> list[Mesh]:
 
 class _Sweeping:
     def __init__(
-        self, module: Module, machines: Mapping[str, Machine], memory: int, keep: Sequence[str], seconds: float
+        self, module: Module, machines: Mapping[str, Machine], memory: int, keep: Sequence[str], seconds: float,
+        as_run: AsRun | None,
     ) -> None:
         self.module, self.machines, self.memory, self.keep, self.seconds = module, machines, memory, keep, seconds
         self.begun = time.monotonic()
-        self.base = PassContext()
+        self.base = PassContext(as_run=as_run)
         self.classes = KnownClasses(Clusters(prepared(module), self.base.forms))
         self.known: list[Axis] = []
 

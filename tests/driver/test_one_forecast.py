@@ -69,3 +69,21 @@ def test_calibrated_machines_time_what_native_code_does(tmp_path: Path) -> None:
     ]
     assert found == pytest.approx([found[0]] * 3, rel=1e-12)
     assert found[0] > 1.1e-3
+
+
+@pytest.mark.skipif(not has_native_code(), reason="there is no native code")
+def test_plans_and_sweeps_for_calibrated_machines_have_the_times_of_their_forecasts() -> None:
+    pytest.importorskip("highspy")
+    speed = NativeSpeed(operation=2e-9, blas=1e-9, move=1e-9, table=1e-4, run=1e-3)
+    machine, module = Cluster(native_speed=speed), hloom.parse("""HloModule m
+ENTRY e {
+  x = f32[64,64] parameter(0)
+  w = f32[64,64] parameter(1)
+  h = f32[64,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT y = f32[64,64] tanh(h)
+}""")
+    for found in (hloom.plan(module, machine, mesh="4", seconds=1e-3),
+                  hloom.sweep(module, [machine], meshes="4", best=1, seconds=2).best):  # fmt: skip
+        assert found.module is not None
+        assert found.seconds > 1.1e-3
+        assert found.seconds == pytest.approx(hloom.forecast(found.module, machine).seconds, rel=1e-12)
