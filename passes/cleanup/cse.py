@@ -43,11 +43,12 @@ def merge_equal(computation: Computation) -> int:
     duplicates: dict[Instruction, Instruction] = {}  # unmerged instruction to its equal
     dead: list[Instruction] = []
     for instruction in list(computation):
-        if instruction.op.role is Role.PARAMETER or instruction.has_effect():
+        if instruction.op.role is Role.PARAMETER:
             continue
-        operands = tuple([id(duplicates.get(o, o)) for o in instruction.operands])
+        values = [duplicates.get(o, o) for o in instruction.operands] if duplicates else instruction.operands
+        operands = tuple(map(id, values))
         other = near.setdefault((instruction.op, operands), instruction)
-        if other is instruction:
+        if other is instruction or instruction.has_effect():  # equal instructions have equal effects
             continue
         seen.setdefault((operands, *_rest(other)), other)
         first = seen.setdefault((operands, *_rest(instruction)), instruction)
