@@ -57,7 +57,8 @@ _NEAR = 0.002  # the share of a trip below which fewer carried bytes are better
 @dataclass(frozen=True)
 class RotateLoops(Rewrite):
     """Rotates the loops that gain at least so much of the program's time (`least`), after trying at most so many heads
-    (`tries`) of each. Unless it may `peel`, the last trip computes a head for nobody.
+    (`tries`) of each, fewer if these order more than so many ops (`steps`) in all. Unless it may `peel`, the last trip
+    computes a head for nobody.
     """
 
     name: ClassVar[str] = "rotate-loops"
@@ -65,11 +66,12 @@ class RotateLoops(Rewrite):
     least: float = 0.002
     peel: bool = True
     tries: int = 64
+    steps: int = 80_000
 
     def may_change(self, module: Module, context: PassContext) -> bool:
         """Whether a trip of a loop takes longer than its ops alone, and than the collectives of its busiest engine."""
         clock = Clock.of(module, context.machine)
-        return any(_Search(loop, clock, self._least(module, clock, loop), self.tries).may_gain
+        return any(self._search(module, clock, loop).may_gain
                    for c in computations_run(module) for loop in _loops(module, c))  # fmt: skip
 
     def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
@@ -77,7 +79,7 @@ class RotateLoops(Rewrite):
 
     def _rotate(self, program: RewriteProgram, computation: Computation, loop: Instruction) -> bool:
         clock = Clock.of(program.module, program.context.machine)
-        search = _Search(loop, clock, self._least(program.module, clock, loop), self.tries)
+        search = self._search(program.module, clock, loop)
         chosen = search.best()
         if chosen is None:
             return False
@@ -89,16 +91,18 @@ class RotateLoops(Rewrite):
         )  # fmt: skip
         return True
 
-    def _least(self, module: Module, clock: Clock, loop: Instruction) -> float:
-        """Returns the seconds that each trip of a loop must gain."""
-        runs = runs_of_computations(module).get(body_of(loop), 1)
-        return self.least * timeline_seconds(module, clock) / runs
+    def _search(self, module: Module, clock: Clock, loop: Instruction) -> _Search:
+        """Returns the search for the head of a loop."""
+        body = body_of(loop)
+        least = self.least * timeline_seconds(module, clock) / runs_of_computations(module).get(body, 1)
+        return _Search(loop, clock, least, min(self.tries, self.steps // len(body) + 2))
 
 
 def _loops(module: Module, computation: Computation) -> list[Instruction]:
     """Returns the loops that may be rotated: they have collectives, and more trips than one as far as known."""
-    found = [i for i in editable_loops(module, computation) if any(one.op.is_collective for one in body_of(i))]
-    return [loop for loop in found if (trips := trip_count(loop)) is None or trips > 1]
+    found = [i for i in editable_loops(module, computation) if not body_of(i).has_control_dependencies]
+    with_collectives = [i for i in found if any(one.op.is_collective for one in body_of(i))]
+    return [i for i in with_collectives if (trips := trip_count(i)) is None or trips > 1]
 
 
 @brief
