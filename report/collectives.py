@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 
 from ..cost.collectives import Collective
 from ..ir.graph.module import Module
+from ..ir.grouping import group_by
 from .columns import columns
 
 _DIGITS = re.compile(r"\d+")
@@ -50,12 +51,9 @@ class KindTotal:
 
 def by_kind(found: Sequence[Collective]) -> list[KindTotal]:
     """Returns totals per kind, most bytes first."""
-    groups: dict[str, list[Collective]] = {}
-    for collective in found:
-        groups.setdefault(collective.kind, []).append(collective)
     totals = [
         KindTotal(kind, len(group), sum(c.count for c in group), sum(c.sent_bytes for c in group))
-        for kind, group in groups.items()
+        for kind, group in group_by(found, lambda c: c.kind).items()
     ]
     return sorted(totals, key=lambda t: (-t.sent_bytes, t.kind))
 
@@ -79,10 +77,8 @@ def numberless(text: str) -> str:
 
 
 def _alike(found: Sequence[Collective]) -> list[list[Collective]]:
-    groups: dict[tuple[object, ...], list[Collective]] = {}
-    for c in found:
-        names = (numberless(c.cause), numberless(c.op_name))
-        groups.setdefault((c.kind, c.groups, c.wire_bytes, c.count, c.exact, c.source, *names), []).append(c)
+    groups = group_by(found, lambda c: (c.kind, c.groups, c.wire_bytes, c.count, c.exact, c.source,
+                                        numberless(c.cause), numberless(c.op_name)))  # fmt: skip
     return sorted(groups.values(), key=lambda group: -sum(c.sent_bytes for c in group))
 
 

@@ -28,6 +28,7 @@ from ..ir.brief import brief
 from ..ir.diagnostics import fail
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
+from ..ir.grouping import group_by
 from ..ir.in_notebooks import InNotebooks
 from ..ir.tools.spmd import is_per_device
 from ..ir.types.element_type import Kind
@@ -111,9 +112,7 @@ def forecast_of(
     clock = clock or Clock.of(local, machine)
     found = schedule_of(local, machine, clock, memory or live_memory(local, clock))
     once = clock.serial(local.entry)
-    waits: dict[str, list[Scheduled]] = {}
-    for c in found.collectives:
-        waits.setdefault(f"{c.kind}, {c.groups}", []).append(c)
+    waits = group_by(found.collectives, lambda c: f"{c.kind}, {c.groups}")
     total = sum(c.waited * c.runs for c in found.collectives)
     scale = found.exposed / total if total else 0.0
     idle = bubbles(local, clock)

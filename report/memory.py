@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from ..cost.memory import LiveBuffer, LiveMemory, Moment
+from ..ir.grouping import group_by
 from .collectives import numberless
 from .columns import columns
 
@@ -29,10 +30,8 @@ def totals_table(found: LiveMemory) -> str:
 
 def alike_buffers(found: Sequence[LiveBuffer]) -> list[list[LiveBuffer]]:
     """Returns groups of buffers of one size whose names differ in numbers only, those that take most together first."""
-    groups: dict[tuple[object, ...], list[LiveBuffer]] = {}
-    for b in found:
-        names = (numberless(b.name), numberless(b.op_name))
-        groups.setdefault((b.bytes, b.kind, b.shape, b.source, *names), []).append(b)
+    groups = group_by(found, lambda b: (b.bytes, b.kind, b.shape, b.source,
+                                        numberless(b.name), numberless(b.op_name)))  # fmt: skip
     return sorted(groups.values(), key=lambda group: -group[0].bytes * len(group))
 
 

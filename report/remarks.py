@@ -9,16 +9,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..ir.diagnostics import Diagnostic, Severity
+from ..ir.grouping import group_by
 
 _NUMBER = re.compile(r"(?<=\w)\.\d+(?:\.\d+)*\b(?!,)")  # in names, as of layers that are alike
 
 
 def alike(found: Sequence[Diagnostic]) -> list[list[Diagnostic]]:
     """Returns groups of equal diagnostics, in the order of their first."""
-    groups: dict[tuple[object, ...], list[Diagnostic]] = {}
-    for diagnostic in found:
-        groups.setdefault(_kind(diagnostic), []).append(diagnostic)
-    return list(groups.values())
+    return list(group_by(found, _kind).values())
 
 
 def _kind(diagnostic: Diagnostic) -> tuple[object, ...]:

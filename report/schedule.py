@@ -23,6 +23,7 @@ from ..ir.diagnostics import fail
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import source_line
+from ..ir.grouping import group_by
 from ..ir.in_notebooks import InNotebooks
 from ..ir.sharding.mesh import Mesh
 from ..ir.tools.names import matching
@@ -96,9 +97,7 @@ def schedule_of(
     live memory, if they are known.
     """
     line, memory = timeline(module, machine, clock), memory or live_memory(module, OutsideOfAttention.on(machine))
-    found: dict[str, list[Event]] = {}
-    for event in line.collectives:
-        found.setdefault(event.name, []).append(event)
+    found = group_by(line.collectives, lambda event: event.name)
     devices, mesh = module.devices, named_mesh(module)
     rows = tuple(
         _scheduled(events, Execution(events[0].instruction, 1, True), devices, mesh) for events in found.values()
@@ -196,11 +195,8 @@ def ms(seconds: float) -> str:
 
 def alike_collectives(found: Sequence[Scheduled]) -> list[list[Scheduled]]:
     """Returns groups of collectives that differ only in times and in numbers of names, in the order of their first."""
-    groups: dict[tuple[object, ...], list[Scheduled]] = {}
-    for c in found:
-        names = (numberless(c.cause), numberless(c.op_name))
-        key = (c.kind, c.state, c.groups, c.wire_bytes, c.arrays, c.runs, c.source, *names)
-        groups.setdefault(key, []).append(c)
+    groups = group_by(found, lambda c: (c.kind, c.state, c.groups, c.wire_bytes, c.arrays, c.runs, c.source,
+                                        numberless(c.cause), numberless(c.op_name)))  # fmt: skip
     return list(groups.values())
 
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import asdict
 
 from ..ir.graph.module import Module
+from ..ir.grouping import group_by
 from ..ir.tools.names import called
 from .collectives import numberless
 from .columns import columns
 from .explain import Explanation
-from .shardings import Dispute, ShardingRow, Solved
+from .shardings import ShardingRow, Solved
 from .work import amount, share
 
 _HEAD = ("value", "shape", "sharding", "per device", "work", "repeated", "because of")
@@ -42,10 +43,7 @@ def folded(rows: Sequence[ShardingRow]) -> list[tuple[ShardingRow, int]]:
 
 
 def _grouped(rows: Iterable[ShardingRow], key: Callable[[ShardingRow], Hashable]) -> list[tuple[ShardingRow, int]]:
-    groups: dict[Hashable, list[ShardingRow]] = {}
-    for row in rows:
-        groups.setdefault(key(row), []).append(row)
-    return [(group[0], len(group) - 1) for group in groups.values()]
+    return [(group[0], len(group) - 1) for group in group_by(rows, key).values()]
 
 
 def _called(row: ShardingRow) -> Hashable:
@@ -131,9 +129,7 @@ def rules_text(records: Sequence[dict[str, str]], every: bool = False) -> str:
     """Returns one line for each opcode and rule, with the number of further ops that have both; unless `every` op is
     asked for.
     """
-    groups: dict[object, list[dict[str, str]]] = {}
-    for n, r in enumerate(records):
-        groups.setdefault(n if every else (r["opcode"], r["rule"]), []).append(r)
+    groups = group_by(records, lambda r: id(r) if every else (r["opcode"], r["rule"]))
     return "\n".join(
         f"{first['name']}{f' (+{len(others)})' * bool(others)} = {first['opcode']} {first['rule']}"
         for first, *others in groups.values()
@@ -144,9 +140,7 @@ def conflicts_text(found: Solved) -> str:
     """Returns the conflicts that cost most, those that differ in numbers of names only as one line; empty if there are
     none.
     """
-    groups: dict[str, list[Dispute]] = {}
-    for dispute in found.disputes():
-        groups.setdefault(f"{numberless(str(dispute))} {dispute.received}", []).append(dispute)
+    groups = group_by(found.disputes(), lambda d: f"{numberless(str(d))} {d.received}")
     if not groups:
         return ""
     ordered = sorted(groups.values(), key=lambda group: -sum(d.received for d in group))

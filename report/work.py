@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..cost.work import Contraction
+from ..ir.grouping import group_by
 from ..passes.resharding.certificate import Certificate, ProgramCertificate
 from .collectives import numberless
 from .columns import columns
@@ -61,10 +62,8 @@ def work_table(found: Sequence[Contraction], every: bool = False) -> str:
 
 
 def _alike(found: Sequence[Contraction]) -> list[list[Contraction]]:
-    groups: dict[tuple[object, ...], list[Contraction]] = {}
-    for c in found:
-        key = (c.opcode, c.multiply_adds, c.count, c.alike, c.exact, c.source, numberless(c.op_name))
-        groups.setdefault(key if c.source or c.op_name else (*key, c.name), []).append(c)
+    groups = group_by(found, lambda c: (c.opcode, c.multiply_adds, c.count, c.alike, c.exact, c.source,
+                                        numberless(c.op_name), "" if c.source or c.op_name else c.name))  # fmt: skip
     return list(groups.values())
 
 
