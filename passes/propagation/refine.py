@@ -39,7 +39,6 @@ RADIUS = _LONGEST + 1  # relations between the first leaf of a trail and the far
 _LEAST = 1e-2  # picoseconds that a trail must gain
 _ARITHMETIC = 0.1  # limit on added arithmetic, relative to the receiving time saved
 
-Change = tuple[Leaf, Tiling]
 Trail = dict[Leaf, Tiling]  # changed leaves with their old tilings
 
 
@@ -55,6 +54,14 @@ class RefinementLimits:
 
 
 LIMITS = RefinementLimits()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Change:
+    """A leaf with a tiling that it may get. Equal changes are one object, so that looking one up hashes no tiling."""
+
+    leaf: Leaf
+    tiling: Tiling
 
 
 class Delta(NamedTuple):
@@ -111,6 +118,7 @@ class _Refiner:
     _open: dict[Leaf, bool] = field(default_factory=dict[Leaf, bool])
     _known_compatible: dict[tuple[int, int, int, int], Tiling] = field(
         default_factory=dict[tuple[int, int, int, int], Tiling])
+    _changes: dict[tuple[Leaf, int], Change] = field(default_factory=dict[tuple[Leaf, int], Change])
     _around: dict[Leaf, frozenset[Leaf]] = field(default_factory=dict[Leaf, frozenset[Leaf]])
 
     def __post_init__(self) -> None:
@@ -229,15 +237,15 @@ class _Refiner:
                 break
             least = min(known[option].rank() for option in options)
             equal = [option for option in options if known[option].rank() == least]
-            changed, tiling = min(equal, key=lambda c: self._rank(c, prints)) if len(equal) > 1 else equal[0]
-            delta = delta.plus(known[changed, tiling])
+            change = min(equal, key=lambda c: self._rank(c, prints)) if len(equal) > 1 else equal[0]
+            delta, changed = delta.plus(known[change]), change.leaf
             old[changed] = self.traffic.tiling(changed)
-            self.traffic.set_tiling(changed, tiling)
+            self.traffic.set_tiling(changed, change.tiling)
             for relation in changed.relations:
                 offered.pop(relation, None)
             near = self._neighbours(changed)
             # The costs around a leaf depend on the tilings of its neighbours and theirs.
-            known = {c: d for c, d in known.items() if near.isdisjoint(self._neighbours(c[0]))}
+            known = {c: d for c, d in known.items() if near.isdisjoint(self._neighbours(c.leaf))}
         for changed, tiling in list(old.items())[length:]:
             self.traffic.set_tiling(changed, tiling)
         kept = dict(list(old.items())[:length])
@@ -254,7 +262,7 @@ class _Refiner:
         """Returns the change in cost if a leaf changes, rounded so that the order of summation decides nothing."""
         self.tried += 1
         more = self.traffic.change(leaf, tiling)
-        return Delta(round(more.received, 2), round(sum(more), 2), round(more.arithmetic, 2))
+        return Delta(_rounded(more.received), _rounded(sum(more)), _rounded(more.arithmetic))
 
     def _next(
         self, changed: Trail, known: dict[Change, Delta], offered: dict[RuleRelation, list[Change]]
@@ -272,7 +280,7 @@ class _Refiner:
                 found.update(dict.fromkeys(changes))
         for change in found:
             if change not in known:
-                known[change] = self._tried(*change)
+                known[change] = self._tried(change.leaf, change.tiling)
         return list(found)
 
     def _offered(self, relation: RuleRelation, changed: Trail) -> Iterator[Change]:
@@ -283,7 +291,15 @@ class _Refiner:
                 compatible = (self._compatible(relation, x, place) for x in relation.leaves if x in changed)
                 for tiling in (tilings[place], *compatible):
                     if self._is_possible(leaf, tiling):
-                        yield leaf, tiling
+                        yield self._one(leaf, tiling)
+
+    def _one(self, leaf: Leaf, tiling: Tiling) -> Change:
+        """Returns the object that stands for all equal changes."""
+        key = leaf, id(tiling)  # `Traffic` keeps its tilings
+        found = self._changes.get(key)
+        if found is None:
+            found = self._changes[key] = Change(leaf, tiling)
+        return found
 
     def _neighbours(self, leaf: Leaf) -> frozenset[Leaf]:
         """Returns the leaves of the relations of a leaf."""
@@ -294,8 +310,8 @@ class _Refiner:
 
     def _rank(self, change: Change, prints: Mapping[Leaf, int]) -> tuple[object, ...]:
         """Returns a sort key of changes that cost the same: by tilings, then large values first."""
-        leaf, tiling = change
-        return _tiling_key(tiling), -leaf.shape.byte_size, self._key(leaf, prints)
+        leaf = change.leaf
+        return _tiling_key(change.tiling), -leaf.shape.byte_size, self._key(leaf, prints)
 
     def _key(self, leaf: Leaf, prints: Mapping[Leaf, int]) -> tuple[tuple[int, ...], int]:
         """Returns a sort key that distinguishes leaves by their surroundings."""
@@ -308,6 +324,10 @@ def _at(conflict: Conflict) -> Iterator[Leaf]:
         for relation in leaf.relations:
             if relation.instruction is conflict.via:
                 yield from relation.leaves
+
+
+def _rounded(cost: float) -> float:
+    return round(cost, 2) if cost else 0.0
 
 
 def _tiling_key(tiling: Tiling) -> tuple[object, ...]:

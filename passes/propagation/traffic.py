@@ -84,7 +84,7 @@ class Traffic:
         self._any_tile: dict[int, bool] = {}
         self._reads: dict[Leaf, tuple[tuple[RuleRelation, int, int], ...]] = {}
         self._sent: dict[Leaf, float] = {}
-        self._moves: dict[tuple[Tiling, Tiling, tuple[int, ...], int], float] = {}
+        self._moves: dict[tuple[int, int, tuple[int, ...], int], float] = {}  # by the identities of tilings
 
     def tiling(self, leaf: Leaf) -> Tiling:
         found = self._tilings.get(leaf)
@@ -124,7 +124,7 @@ class Traffic:
         sources: dict[Leaf, None] = {leaf: None}
         for relation, was in zip(leaf.relations, before, strict=True):
             after[relation] = found = self._relation_cost(relation)
-            weight = self.weight(relation)
+            weight = self.weight(relation) if self._loops else 1
             received += (found.cost.received - was.cost.received) * weight
             memory += (found.cost.memory - was.cost.memory) * weight
             arithmetic += (found.cost.arithmetic - was.cost.arithmetic) * weight
@@ -220,18 +220,19 @@ class Traffic:
         """Returns the cost of resharding a leaf to the tilings that its users want. `costs` are of changed relations.
         """
         source = self.tiling(leaf)
-        wanted: dict[Tiling, int] = {}
+        wanted: dict[int, tuple[Tiling, int]] = {}  # by the identities of tilings
         for relation, place, weight in self._read_by(leaf):
             tiling = (costs.get(relation) or self.relation_cost(relation)).tilings[place]
             if tiling is not source:
-                wanted[tiling] = max(wanted.get(tiling, 0), weight)
+                other = wanted.get(id(tiling))
+                wanted[id(tiling)] = tiling, weight if other is None else max(other[1], weight)
         if not wanted:
             return 0.0
-        return sum([weight * self._move(source, target, leaf.shape) for target, weight in wanted.items()])
+        return sum([weight * self._move(source, target, leaf.shape) for target, weight in wanted.values()])
 
     def _move(self, source: Tiling, target: Tiling, shape: Shape) -> float:
         size, dims = shape.element.byte_size, shape.dims
-        key = source, target, dims, size
+        key = id(source), id(target), dims, size
         found = self._moves.get(key)
         if found is None:
             plan = plan_reshard(
