@@ -104,7 +104,8 @@ class Figure:
 class Measured:
     """The figures of a machine: seconds to launch an op, bytes of memory per second, multiply-adds per second by bits,
     the speed of computation while a collective runs, times of collectives of `devices` devices at most, whether
-    programs were fused, and the speed of native code with how it was measured.
+    programs were fused, and the speed of native code with how it was measured. `between` are the seconds that a
+    collective and the ops after it take more where ranks compute between collectives.
     """
 
     launch: Figure
@@ -117,6 +118,7 @@ class Measured:
     fused: bool = True
     native: NativeSpeed = UNKNOWN
     native_source: str = ""
+    between: Figure | None = None
 
 
 def machine_of(found: Measured, name: str) -> MachineFile:
@@ -128,13 +130,14 @@ def machine_of(found: Measured, name: str) -> MachineFile:
     share, links, fits = 1.0, Links(), list[Fit]()
     if found.overlap is not None:
         share, sources["compute.overlap"] = found.overlap.value, found.overlap.source
+    more = found.between.value if found.between is not None else 0.0
     for n, sample in enumerate(found.samples):
         sizes = [received(sample.kind, size, sample.devices) for size in sample.seconds]
         line = fit_line(sizes, list(sample.seconds.values()))
-        fits.append(Fit(sample.kind, (sample.devices,), line.latency, line.bandwidth))
+        fits.append(Fit(sample.kind, (sample.devices,), line.latency + more, line.bandwidth))
         sources[f"collectives.{n}"] = (
             f"{found.source}: fit to {len(sizes)} sizes, {min(sample.seconds)} to {max(sample.seconds)} bytes, "
-            f"errors up to {line.error:.0%}"
+            f"errors up to {line.error:.0%}" + ("" if found.between is None else f"; {found.between.source}")
         )
     sources["links.0"] = "not measured: the default machine's"
     largest = [f for f in fits if f.devices == (found.devices,)]

@@ -35,6 +35,7 @@ _LARGE, _SMALL = 1 << 22, 16  # numbers in the arrays of the other ops
 _SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 23, 1 << 25)  # bytes of the larger of operand and result
 _ARRAY = 1 << 18  # bytes of each of the arrays that more bytes consist of
 _BESIDE = 1 << 23  # bytes of the all-reduce that overlaps products
+_LAYERS, _ROWS, _SIDE = 8, 128, 256  # of products between which ranks add: a layer touches half a megabyte
 _ROUNDS, _LONGEST, _LEAST_RUNS = 3, 0.02, 2  # of native programs, with seconds and runs for each
 _DEFINED = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }\n"
 
@@ -80,7 +81,12 @@ def measured(comm: Comm | None, backend: Backend, during: During = unseen, timer
     with during("measuring what overlaps"):
         share = _overlap(timed, ranks, rates[32])
     overlap = Figure(share, f"{where}: all-reduce of {_BESIDE} bytes beside products of f32 matrices")
-    return replace(found, overlap=overlap, devices=ranks, samples=samples)
+    found = replace(found, overlap=overlap, devices=ranks, samples=samples)
+    if not timed.timer.processor:
+        return found
+    with during("measuring collectives between products"):
+        more = _between(timed, ranks)
+    return replace(found, between=Figure(more, f"{1e6 * more:.1f} us more between products"))
 
 
 class NativePrograms:
@@ -207,6 +213,33 @@ def _grouped(kind: Kind, text: str, devices: int, ranks: int) -> str:
         pairs = ",".join(f"{{{d},{g.start + (d - g.start + 1) % devices}}}" for g in groups for d in g)
         return f"{text}, channel_id=1, source_target_pairs={{{pairs}}}"
     return f"{text}, channel_id=1, replica_groups={{{','.join('{' + ','.join(map(str, g)) + '}' for g in groups)}}}"
+
+
+def _between(timer: _Timer, ranks: int) -> float:
+    """Returns the seconds that a collective between products takes more than one after another, with the ops after it:
+    while a rank waits, others have its core and its caches.
+    """
+    with_sums, without = (_layers(ranks, sums) for sums in (True, False))
+    (one,) = (i for i in _layers(ranks, True, 1).entry if i.op.is_collective)
+    alone = timer.timer.collective(_one("all-reduce", one.shape.byte_size, ranks, ranks))
+    return max((timer.run_together(with_sums) - timer.run(without)) / _LAYERS - alone, 0.0)
+
+
+def _layers(ranks: int, sums: bool, count: int = _LAYERS) -> Module:
+    """Returns a program of products, after each of which ranks add the sums of its columns; or only the products."""
+    shape = f"f32[{_ROWS},{_SIDE}]"
+    lines = [f"v0 = {shape} parameter(0)", f"w = f32[{_SIDE},{_SIDE}] parameter(1)", "z = f32[] constant(0)"]
+    for n in range(count):
+        lines += [
+            f"d{n} = {shape} dot(v{n}, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
+            f"t{n} = f32[{_SIDE}] reduce(d{n}, z), dimensions={{0}}, to_apply=add",
+            f"r{n} = f32[{_SIDE}] " + (
+                _grouped("all-reduce", KINDS["all-reduce"][2].replace("(x)", f"(t{n})"), ranks, ranks)
+                if sums else f"negate(t{n})"
+            ),
+            f"b{n} = {shape} broadcast(r{n}), dimensions={{1}}", f"v{n + 1} = {shape} divide(d{n}, b{n})",
+        ]  # fmt: skip
+    return _program(lines, ranks if sums else 1)
 
 
 def _overlap(timer: _Timer, ranks: int, rate: float) -> float:

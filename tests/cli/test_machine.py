@@ -55,16 +55,19 @@ class _Comm:
 
 
 class _Clock:
-    """A timer that asks a machine in place of running anything."""
+    """A timer that asks a machine in place of running anything. In programs of several collectives each takes `more`
+    seconds.
+    """
 
-    def __init__(self, machine: Cluster, ranks: int) -> None:
-        self.machine, self.ranks = machine, ranks
+    def __init__(self, machine: Cluster, ranks: int, more: float = 0.0) -> None:
+        self.machine, self.ranks, self.more, self.processor = machine, ranks, more, more > 0
 
     def run(self, module: Module) -> float:
         return forecast(module, self.machine).seconds
 
     def run_together(self, module: Module) -> float:
-        return timeline(module, self.machine).seconds
+        found = timeline(module, self.machine)
+        return found.seconds + self.more * len(found.collectives[1:])
 
     def collective(self, module: Module) -> float:
         return collective_seconds(module.entry.root, self.machine, self.ranks)
@@ -91,6 +94,19 @@ def test_a_calibration_finds_the_machine(backend: str, fused: bool) -> None:
         assert (one.latency, one.bandwidth) == pytest.approx((other.latency, other.bandwidth), rel=1e-6)
     assert machine.links.levels[0][1].bandwidth == pytest.approx(1e9)
     assert "fit to 5 sizes, 4096 to 33554432 bytes, errors up to 0%" in found.sources["collectives.0"]
+
+
+def test_collectives_between_products_may_take_longer() -> None:
+    fits = tuple(Fit(kind, (2,), 1e-5, 1e9) for kind in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"))
+    wanted = Cluster(memory_bytes=2e10, points=3e10, by_bits=((32, 3e10),), fits=fits)
+    ranks: Any = _Comm(2)
+    latencies: list[float] = []
+    for more in (0.0, 8e-5):
+        clock: Any = _Clock(wanted, 2, more)
+        found = machine_of(measured(ranks, Backend("numpy"), timer=clock), "ours")
+        latencies.append(found.machine.fits[0].latency)
+        assert ("more between products" in found.sources["collectives.0"]) == (more > 0)
+    assert latencies == pytest.approx([1e-5, 1e-5 + 7 / 8 * 8e-5], abs=2e-6)
 
 
 def test_this_machine_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
