@@ -2,9 +2,10 @@
 
 The scheduler tries rewrites, so that a forecast takes seconds. A schedule of the program as it is takes a fraction of
 that and screens the proposals. It cannot see what computing in pieces will hide. But proposals that compute, wait and
-hide alike in the model gain alike by the rewrites: they are of one kind. The best of each kind is judged before a
-second one of any kind; a kind that computes longer than the best plan takes is left out. If no quick schedule fits into
-memory, proposals for less of it are screened as well.
+hide alike in the model gain alike by the rewrites: they are of one kind. So those of a kind that has some already are
+screened later, and the best of each kind is judged before a second one of any kind: the others as their quick schedules
+and the gain of the first let expect. A kind that computes longer than the best plan takes is left out. If no quick
+schedule fits into memory, proposals for less of it are screened as well.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .time_left import TimeLeft
 from .usual import ALWAYS
 
 _ALIKE = 0.05  # difference of all parts of the model's time, relative, below which proposals are of one kind
+_FURTHER = 0.05  # share that each proposal before it of its kind adds to the price of one
 _SCREENED = 24  # proposals at most
 _SCREENING = 0.4  # share of the time left
 _FEW = 2  # proposals that are screened first, and that get a forecast if there is time
@@ -36,7 +38,9 @@ Smaller = Callable[[float], Iterator[Proposed]]
 
 
 @dataclass(eq=False, slots=True)
-class _Trial:
+class PlanTrial:
+    """A proposal (`named`) on a mesh, with its quick forecast."""
+
     on: MeshPlan
     named: Named
     screened: Judged
@@ -90,17 +94,16 @@ class PlanTrials:
             kinds = _ranked([*kinds, *self._shrunk(smaller(max(beyond, 1.0)), known)])
         judged = [(self._judge(kind[0]), kind) for kind in kinds if self._may_win(kind[0])]
         judged.sort(key=lambda one: one[0].rank)
-        for _, kind in judged:
-            for trial in kind[1:]:
-                if self._may_win(trial):
-                    self._judge(trial)
+        for trial in others_of(judged):
+            if self._may_win(trial):
+                self._judge(trial)
         for first, kind in judged[:_FREE]:
             if self._may_win(kind[0]):
                 found = next(t for t in kind if t.named[1] == first.choice)
                 self._judge(found, inner=False)
         self._add_screened([trial for kind in kinds for trial in kind])
 
-    def _add_screened(self, trials: Sequence[_Trial]) -> None:
+    def _add_screened(self, trials: Sequence[PlanTrial]) -> None:
         """Adds trials with the forecast of their quick schedule: usual ones, and those for which there was no time for
         a better schedule.
         """
@@ -120,12 +123,10 @@ class PlanTrials:
             best = min(best, judged.rank)
             self.made.append(PlanCandidate(label, on.mesh, on.annotated(choice), judged, value, choice))
 
-    def _screened(self, kinds: Sequence[Sequence[Proposed]]) -> list[list[_Trial]]:
+    def _screened(self, kinds: Sequence[Sequence[Proposed]]) -> list[list[PlanTrial]]:
         """Returns the kinds and their proposals, the best by a quick schedule first: of each kind one, then others."""
-        part, found = self.left.share(_SCREENING), list[list[_Trial]](([]) for _ in kinds)
-        turns = [(n, kind[k]) for k in range(max(map(len, kinds), default=0)) for n, kind in enumerate(kinds)
-                 if k < len(kind)]  # fmt: skip
-        for count, (number, one) in enumerate(turns[:_SCREENED]):
+        part, found = self.left.share(_SCREENING), list[list[PlanTrial]](([]) for _ in kinds)
+        for count, (number, one) in enumerate(turns_of(kinds)[:_SCREENED]):
             if count and not (self.left.allows_first() if count < _FEW else part.allows()):
                 break
             begun = time.monotonic()
@@ -133,7 +134,7 @@ class PlanTrials:
             part = part.after(time.monotonic() - begun)
         return _ranked(found)
 
-    def _shrunk(self, smaller: Iterable[Proposed], known: list[Choice]) -> Iterator[list[_Trial]]:
+    def _shrunk(self, smaller: Iterable[Proposed], known: list[Choice]) -> Iterator[list[PlanTrial]]:
         """Yields trials of proposals for ever less memory, but for `known` ones, until one fits.
         """
         for one in smaller:
@@ -147,7 +148,7 @@ class PlanTrials:
             if trial.screened.fits:
                 return
 
-    def _screen(self, proposed: Proposed, left: TimeLeft) -> _Trial:
+    def _screen(self, proposed: Proposed, left: TimeLeft) -> PlanTrial:
         """Returns a proposal with its quick forecast in the time that is left, by short programs if they tell it."""
         on, named = proposed
         begun = time.monotonic()
@@ -159,7 +160,7 @@ class PlanTrials:
         spent = time.monotonic() - begun
         whole = spent * self.short.scale if is_short and self.short else spent
         self.left = self.left.after(whole)
-        return _Trial(on, named, judged, is_short)
+        return PlanTrial(on, named, judged, is_short)
 
     def _of_few_layers(self, on: MeshPlan, choice: Choice, left: TimeLeft) -> Judged | None:
         """Returns the forecast of a choice by short programs; None if they do not tell it."""
@@ -167,7 +168,7 @@ class PlanTrials:
             return None
         return self.short.judge(lambda short: on.quick(choice, self.context, self.limit, left, short), on.limit)
 
-    def _may_win(self, trial: _Trial) -> bool:
+    def _may_win(self, trial: PlanTrial) -> bool:
         """Whether there is time for a trial, and its computation and memory leave it a chance."""
         if not self.made and (self.left.allows_first() or (trial.is_short and trial.screened.fits)):
             return True
@@ -176,14 +177,35 @@ class PlanTrials:
             return few and self.left.allows() and not any(c.judged.fits for c in self.made)
         return self.left.allows() and (few or trial.screened.computing < min(c.judged.seconds for c in self.made))
 
-    def _judge(self, trial: _Trial, inner: bool = True) -> PlanCandidate:
+    def _judge(self, trial: PlanTrial, inner: bool = True) -> PlanCandidate:
         name, choice, _ = trial.named
         label = name if inner else f"{name}, inside free"
         self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inner, self.left))
         return self.made[-1]
 
 
-def _ranked(kinds: Iterable[list[_Trial]]) -> list[list[_Trial]]:
+def turns_of(kinds: Sequence[Sequence[Proposed]]) -> list[tuple[int, Proposed]]:
+    """Returns the proposals with the number of their kind, in the order to screen them: the best one, the usual ones,
+    and the others by their price under one assumption, further ones of a kind later.
+    """
+    found: list[tuple[float, int, Proposed]] = []
+    for number, kind in enumerate(kinds):
+        prices = sorted(((on.costs.value(named[1]).price(on.limit), n) for n, (on, named) in enumerate(kind)))
+        found += [(price * (1 + _FURTHER * before), number, kind[n]) for before, (price, n) in enumerate(prices)]
+    found.sort(key=lambda one: one[0])
+    return [one[1:] for one in sorted(found, key=lambda one: one is not found[0] and one[2][1][0] not in ALWAYS)]
+
+
+def others_of(judged: Sequence[tuple[PlanCandidate, Sequence[PlanTrial]]]) -> list[PlanTrial]:
+    """Returns the trials after the first of each kind, sorted by the time to expect if they gain as the first has."""
+    found: list[tuple[float, int, PlanTrial]] = []
+    for first, kind in judged:
+        gain = first.judged.seconds / kind[0].screened.seconds if kind[0].screened.fits else 1.0
+        found += [(trial.screened.seconds * gain, trial.screened.peak, trial) for trial in kind[1:]]
+    return [trial for *_, trial in sorted(found, key=lambda one: one[:2])]
+
+
+def _ranked(kinds: Iterable[list[PlanTrial]]) -> list[list[PlanTrial]]:
     """Returns the kinds that have trials, all with the best by their quick schedule first."""
     for kind in (found := [kind for kind in kinds if kind]):
         kind.sort(key=lambda trial: trial.screened.rank)

@@ -25,7 +25,7 @@ def test_a_forecast_begins_where_there_is_time_for_it() -> None:
     half = left.share(0.5)
     assert half.allows()
     assert not half.allows(2)
-    assert left.until == now + 700
+    assert left.until == left.deadline - 300
     assert not TimeLeft(now - 1).allows()
 
 

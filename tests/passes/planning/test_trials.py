@@ -1,0 +1,60 @@
+"""The order in which proposals are screened and judged."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, cast
+
+import hloom
+from hloom.ir.sharding.mesh import Mesh
+from hloom.passes.planning.choice_costs import PlanValue
+from hloom.passes.planning.judge import Judged
+from hloom.passes.planning.model import Choice
+from hloom.passes.planning.on_mesh import PlanCandidate
+from hloom.passes.planning.trials import PlanTrial, Proposed, others_of, turns_of
+
+
+@dataclass
+class Priced:
+    """A mesh on which the only class of a choice says what it costs, in units of 1 s."""
+
+    limit: float = math.inf
+
+    @property
+    def costs(self) -> Priced:
+        return self
+
+    def value(self, choice: Choice) -> PlanValue:
+        return PlanValue(choice[0], choice[0], 0.0, 0.0, 0.0)
+
+
+ON = cast(Any, Priced())
+
+
+def proposed(seconds: int, name: str = "a search") -> Proposed:
+    return ON, (name, {0: seconds}, Priced().value({0: seconds}))
+
+
+def test_proposals_like_others_are_screened_later_and_usual_ones_early() -> None:
+    kinds = [
+        [proposed(1010), proposed(1000), proposed(1001)], [proposed(1070)], [proposed(1300), proposed(1020)],
+        [proposed(9000, "all data parallel")],
+    ]  # fmt: skip
+    order = [(number, named[1][0]) for number, (_, named) in turns_of(kinds)]
+    assert order == [(0, 1000), (3, 9000), (2, 1020), (0, 1001), (1, 1070), (0, 1010), (2, 1300)]
+
+
+def test_others_are_judged_as_the_gain_of_the_first_of_their_kind_lets_expect() -> None:
+    def trial(seconds: float) -> PlanTrial:
+        return PlanTrial(ON, proposed(1)[1], Judged(seconds, 0.0, 1), is_short=False)
+
+    def judged(seconds: float) -> PlanCandidate:
+        return PlanCandidate("", Mesh.of(a=2), hloom.parse("HloModule m\nENTRY e { ROOT x = f32[] parameter(0) }"),
+                             Judged(seconds, 0.0, 1))  # fmt: skip
+
+    waiting, computing = [trial(200), trial(210), trial(260)], [trial(150), trial(155)]
+    order = others_of([(judged(140), waiting), (judged(150), computing)])
+    assert [one.screened.seconds for one in order] == [210, 155, 260]
+    nowhere = [trial(math.inf), trial(math.inf)]
+    assert others_of([(judged(math.inf), nowhere)]) == nowhere[1:]
