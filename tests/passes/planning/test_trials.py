@@ -3,16 +3,37 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
 import hloom
+import pytest
+from hloom.cost.links import parse_links
+from hloom.cost.machine import Cluster
 from hloom.ir.sharding.mesh import Mesh
+from hloom.passes.base import PassContext
 from hloom.passes.planning.choice_costs import PlanValue
+from hloom.passes.planning.classes import Classes
+from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.judge import Judged
 from hloom.passes.planning.model import Choice
-from hloom.passes.planning.on_mesh import PlanCandidate
-from hloom.passes.planning.trials import PlanTrial, Proposed, others_of, turns_of
+from hloom.passes.planning.on_mesh import MeshPlan, PlanCandidate
+from hloom.passes.planning.prepared import prepared
+from hloom.passes.planning.time_left import TimeLeft
+from hloom.passes.planning.trials import PlanTrial, PlanTrials, Proposed, others_of, turns_of
+
+STEP = """HloModule step
+ENTRY e {
+  x = f32[32,16] parameter(0)
+  w = f32[16,64] parameter(1)
+  h = f32[32,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[32,64] tanh(h)
+  g = f32[16,64] dot(x, t), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  ROOT n = f32[16,64] subtract(w, g)
+}
+"""
 
 
 @dataclass
@@ -58,3 +79,26 @@ def test_others_are_judged_as_the_gain_of_the_first_of_their_kind_lets_expect() 
     assert [one.screened.seconds for one in order] == [210, 155, 260]
     nowhere = [trial(math.inf), trial(math.inf)]
     assert others_of([(judged(math.inf), nowhere)]) == nowhere[1:]
+
+
+def test_where_nothing_fits_proposals_for_less_memory_are_screened() -> None:
+    pytest.importorskip("highspy")
+    limit = 12_000
+    machine = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e8, points=1e9)
+    context = PassContext(machine=machine)
+    clusters = Clusters(prepared(hloom.parse(STEP)), context.forms)
+    on = MeshPlan(Classes(clusters, machine), context, Mesh.of(all=4), limit)
+    whole = dict.fromkeys(range(len(on.model.classes)), 0)
+    times = list[float]()
+
+    def smaller(beyond: float) -> Iterator[Proposed]:
+        times.append(beyond)
+        return ((on, named) for named in on.smaller(beyond, 5.0))
+
+    trials = PlanTrials(context, limit, TimeLeft(time.monotonic() + 600))
+    trials.run([(on, ("whole", whole, on.costs.value(whole)))], smaller)
+    best = min(trials.made, key=lambda candidate: candidate.rank)
+    assert best.name.startswith("for less memory")
+    assert best.judged.fits
+    assert best.judged.peak <= limit
+    assert times[0] >= 1.0
