@@ -125,12 +125,14 @@ class Traffic:
         for relation, was in zip(leaf.relations, before, strict=True):
             after[relation] = found = self._relation_cost(relation)
             weight = self.weight(relation) if self._loops else 1
-            received += (found.cost.received - was.cost.received) * weight
-            memory += (found.cost.memory - was.cost.memory) * weight
-            arithmetic += (found.cost.arithmetic - was.cost.arithmetic) * weight
-            for place in range(len(relation.rule.operands)):
-                if found.tilings[place] is not was.tilings[place]:
-                    sources[relation.leaves[place]] = None
+            new, last = found.cost, was.cost
+            if new is not last:
+                received += (new.received - last.received) * weight
+                memory += (new.memory - last.memory) * weight
+                arithmetic += (new.arithmetic - last.arithmetic) * weight
+            for reader, one, other in zip(relation.leaves[: len(relation.rule.operands)], found.tilings, was.tilings):
+                if one is not other:
+                    sources[reader] = None
         sent = [self._sends(source, after) for source in sources]
         self._tilings[leaf] = old
         return Cost(received + sum(sent) - sum(map(self._sending, sources)), memory, arithmetic)
@@ -219,10 +221,10 @@ class Traffic:
     def _sends(self, leaf: Leaf, costs: Mapping[RuleRelation, RelationCost]) -> float:
         """Returns the cost of resharding a leaf to the tilings that its users want. `costs` are of changed relations.
         """
-        source = self.tiling(leaf)
+        source, known = self.tiling(leaf), self._relation_costs
         wanted: dict[int, tuple[Tiling, int]] = {}  # by the identities of tilings
-        for relation, place, weight in self._read_by(leaf):
-            tiling = (costs.get(relation) or self.relation_cost(relation)).tilings[place]
+        for relation, place, weight in self._reads.get(leaf) or self._read_by(leaf):
+            tiling = (costs.get(relation) or known.get(relation) or self.relation_cost(relation)).tilings[place]
             if tiling is not source:
                 other = wanted.get(id(tiling))
                 wanted[id(tiling)] = tiling, weight if other is None else max(other[1], weight)
