@@ -30,6 +30,7 @@ _SCREENED = 24  # proposals at most
 _SCREENING = 0.4  # share of the time left
 _FEW = 2  # proposals that are screened first, and that get a forecast if there is time
 _FREE = 2  # plans that are tried without annotations inside
+_LONGER = 8.0  # times a quick forecast: what propagation decides may be far larger than the plan
 _NONE = (True, math.inf, 1 << 62)  # the rank of no forecast
 
 Proposed = tuple[MeshPlan, Named]
@@ -98,7 +99,7 @@ class PlanTrials:
             if self._may_win(trial):
                 self._judge(trial)
         for first, kind in judged[:_FREE]:
-            if self._may_win(kind[0]):
+            if self._may_win(kind[0]) and self.left.allows(_LONGER):
                 found = next(t for t in kind if t.named[1] == first.choice)
                 self._judge(found, inner=False)
         self._add_screened([trial for kind in kinds for trial in kind])
