@@ -17,15 +17,15 @@ from fuzzing.targets import TARGETS, Wrong
 # Inputs by default and in slow runs, and how far some of them must come.
 COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "text": (100, 20_000, ("refused", "serialized")),
-    "proto": (40, 10_000, ("refused", "serialized")),
+    "proto": (25, 10_000, ("refused", "serialized")),
     "pipeline": (90, 10_000, ("refused", "partitioned", "proved")),
     "sweep": (30, 20_000, ("refused", "parsed", "partitioned")),
     "cold": (8, 300, ("refused", "the same")),
-    "strings": (300, 10_000, ("refused", "read")),
-    "cli": (40, 2_000, ("exit code 0", "exit code 2", "exit code 65")),
+    "strings": (200, 10_000, ("refused", "read")),
+    "cli": (25, 2_000, ("exit code 0", "exit code 2", "exit code 65")),
     "schedules": (10, 5_000, ("the same",)),
     "agreement": (4, 3_000, ("proved", "partly proved")),
-    "shardings": (100, 20_000, ("the same",)),
+    "shardings": (60, 20_000, ("the same",)),
 }
 
 

@@ -47,7 +47,7 @@ def test_there_are_many_programs() -> None:
     assert set(PROGRAMS) >= MANUAL
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_program(name: str) -> None:
     program, text = lowered(name)

@@ -72,7 +72,7 @@ def test_candidates_compute_the_same_and_the_best_comes_first() -> None:
 
 
 def test_a_plan_is_no_worse_than_the_annotations_of_the_program() -> None:
-    module = hloom.load("examples/mlp_train.hlo")
+    module = hloom.load("examples/mlp_named.hlo")
     found = hloom.plan(module, "tpu-v4", seconds=10)
     own = next(c for c in found.candidates if c.name == "as annotated")
     assert found.seconds <= own.judged.seconds == hloom.forecast(module, "tpu-v4").seconds

@@ -113,7 +113,7 @@ def _wrong_rule(call: OpCall[Any], rule: ShardingRule) -> ShardingRule:
     return rule
 
 
-@pytest.mark.share(2)
+@pytest.mark.share(3)
 @pytest.mark.parametrize("opcode", [opcode for opcode in SAMPLES if not OPS[opcode].is_elementwise])
 def test_wrong_rules_give_right_numbers(opcode: str) -> None:
     """Rules from outside may forbid ways to divide an op, but none that they allow beyond the op's own is taken."""

@@ -41,7 +41,7 @@ def test_mistakes_in_examples_are_found(name: str, each: int, least: int) -> Non
 @pytest.mark.parametrize(
     ("stem", "step", "least"),
     [
-        ("halo", 120, 3), ("partial", 8, 7), pytest.param("partial", 4, 20, marks=SLOW),
+        ("halo", 240, 3), ("partial", 8, 7), pytest.param("partial", 4, 20, marks=SLOW),
         *(pytest.param("halo", step, least, marks=SLOW) for step, least in ((1, 300), (8, 50), (24, 10), (48, 5))),
         pytest.param("partial", 1, 80, marks=SLOW),
     ],
