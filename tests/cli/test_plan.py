@@ -9,6 +9,13 @@ import pytest
 from support.command_line import NAMED, hloom
 
 QUICK = ("--machine", "cpu-cluster", "--time", "3s")
+PRODUCT = """HloModule product
+ENTRY e {
+  x = f32[64,32] parameter(0), sharding={devices=[4,1]<=[4]}
+  w = f32[32,64] parameter(1)
+  ROOT y = f32[64,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -40,12 +47,13 @@ def test_json_has_the_candidates_best_first(tmp_path: Path) -> None:
 
 
 def test_the_explanation(tmp_path: Path) -> None:
-    done = hloom("plan", NAMED, *QUICK, "--explain", cwd=tmp_path)
+    (tmp_path / "product.hlo").write_text(PRODUCT)
+    done = hloom("plan", "product.hlo", *QUICK, "--explain", cwd=tmp_path)
     assert done.code == 0, done.err
     assert " limits the plan: computation takes " in done.out
     assert "memory at " in done.out
     assert "links twice as fast" in done.out
-    data = json.loads(hloom("plan", NAMED, *QUICK, "--explain", "--json", cwd=tmp_path).out)
+    data = json.loads(hloom("plan", "product.hlo", *QUICK, "--explain", "--json", cwd=tmp_path).out)
     assert sum(b["bytes"] for b in data["buffers"]) == data["peak"]
     assert {one["change"] for one in data["what_if"]} >= {"links twice as fast", "one more axis of 2"}
     assert all(one["ratio"] > 0 for one in data["what_if"])
