@@ -7,6 +7,7 @@ and the package is compiled once, also where Python is told not to leave bytecod
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import tempfile
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from _pytest.pathlib import import_path
 from support.virtual_devices import eight_devices, quick_compilation
 
 eight_devices()
@@ -34,6 +36,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # the workers have the folder of th
         os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(_shared.name, "bytecode")
         _compiled = False
     os.environ["HLOOM_TESTS_COLLECTED"] = "" if _compiled else os.path.join(_shared.name, "collected")
+_ROOT = Path(__file__).parents[1]
 _PATIENCE = 120.0  # seconds that a worker waits for the first one
 
 
@@ -48,11 +51,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Lets the first worker collect before the others where nothing is compiled yet, so that it is compiled once."""
+    """Lets the first worker collect before the others where nothing is compiled yet, so that it is compiled once. The
+    second one imports the files of tests from the last one on meanwhile, until the two meet.
+    """
     worker, collected = os.environ.get("PYTEST_XDIST_WORKER"), os.environ["HLOOM_TESTS_COLLECTED"]
-    end = time.monotonic() + _PATIENCE
+    end, files = time.monotonic() + _PATIENCE, sorted(Path(__file__).parent.rglob("test_*.py"))
     while worker not in (None, "gw0") and collected and not os.path.exists(collected) and time.monotonic() < end:
-        time.sleep(0.1)
+        if worker == "gw1" and files:
+            with contextlib.suppress(Exception, pytest.skip.Exception):  # which its collection tells
+                import_path(files.pop(), mode="importlib", root=_ROOT, consider_namespace_packages=False)
+        else:
+            time.sleep(0.1)
     result = yield
     if worker == "gw0" and collected:
         Path(collected).touch()
