@@ -212,7 +212,11 @@ class LoopHeads:
         return [i for i in self.body if i in found]
 
     def _is_free(self, value: Instruction) -> bool:
-        """Whether a value takes no time, so that it may be computed again; one of several results of an op is not."""
+        """Whether a value takes no time, so that it may be computed again; one of several results of an op is not.
+        Numbers that follow from the loop's counter are: a counter whose next value is carried counts no trips.
+        """
+        if value in self.foreseen.values and value.shape.is_array and not value.shape.rank:
+            return True
         if value.op.role is Role.ELEMENT:
             return passes_on(value.operands[0])
         if value.op.is_collective or value.op.is_control:

@@ -172,6 +172,18 @@ def test_unknown_trips(count: int) -> None:
     assert [r.tobytes() for r in run(module, inputs)] == [r.tobytes() for r in expected]
 
 
+def test_the_next_value_of_the_counter_is_computed_again() -> None:
+    """A head that needs it does not carry it: the trips of a loop would be unknown then, and its forecast wrong."""
+    text = SENDING.replace("f = f32[64,64] tanh(x)", (
+        "next = f32[1,64,64] dynamic-slice(w, j, zero, zero), dynamic_slice_sizes={1,64,64}  "
+        "n = f32[64,64] reshape(next)  f = f32[64,64] add(x, n)"
+    ))  # fmt: skip
+    module, remarks = rewritten(text, FORCED, MACHINE)
+    assert "ops run one trip ahead" in remarks[0]
+    assert trip_count(loop_of(module)) == 8
+    assert differences(text, module, exact=True, seeds=1) == ""
+
+
 def test_effects_and_random_numbers_stay() -> None:
     """What is drawn, or computed from it, is computed in its own trip."""
     text = SENDING.replace("f = f32[64,64] tanh(x)", (
