@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .messages import FEW, SHOWN
+from ..report.remarks import FEW, SHOWN
 from .parser import Parser
 
 Argument = Callable[[Parser], object]

@@ -8,13 +8,13 @@ import argparse
 
 from ..driver.benchmark import PartsBenchmark, RanksBenchmark
 from ..driver.devices import write_trace
+from ..report.progress import working
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.inputs.inputs import inputs_for_module
 from ..runtime.ranks.launch import launch, world
 from .exit_codes import EXIT_OK
 from .job import is_rank, job_on_ranks, prepare
 from .messages import answer
-from .streams import working
 
 
 def bench(args: argparse.Namespace) -> int:

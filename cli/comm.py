@@ -21,13 +21,14 @@ from ..passes.base import PassContext
 from ..passes.resharding.certificate import ProgramCertificate
 from ..report.collectives import collective_record, collectives_record, collectives_table, summary
 from ..report.memory import buffers_table, curve_text, totals_table
+from ..report.progress import working
+from ..report.terminal import say
 from ..report.turned import Turned, close_decisions, remark_close, turned_table, what_if
 from ..report.work import certificate_record, times_text, work_record, work_summary, work_table
 from .common import partitioned, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .reading import read_program
-from .streams import say, working
 
 
 def comm(args: argparse.Namespace) -> int:

@@ -9,8 +9,8 @@ from ..ir.graph.module import Module, clone_module
 from ..passes.base import PassContext
 from ..passes.pipelines import remarks
 from ..passes.stages import to_local
+from ..report.progress import working
 from .messages import tell_found
-from .streams import working
 
 
 def partitioned(args: argparse.Namespace, program: Module) -> tuple[Module, PassContext]:

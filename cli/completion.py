@@ -6,9 +6,9 @@ from __future__ import annotations
 import argparse
 import shlex
 
+from ..report.terminal import show_program
 from .exit_codes import EXIT_OK
 from .parser import Parser
-from .streams import show_program
 
 SHELLS = ("bash", "zsh", "fish")
 

@@ -7,9 +7,9 @@ from dataclasses import asdict
 
 from ..driver.installation import environment, installation
 from ..report.columns import columns
+from ..report.terminal import say
 from .exit_codes import EXIT_OK
 from .messages import print_json
-from .streams import say
 
 
 def doctor(args: argparse.Namespace) -> int:

@@ -13,6 +13,8 @@ from ..ir.diagnostics import Diagnostics
 from ..ir.tools.names import result_names
 from ..ir.tools.unknown_values import require_values
 from ..ir.types.literal import Array
+from ..report.progress import working
+from ..report.terminal import say
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.evaluator import evaluate, reference_grid
 from ..runtime.inputs.inputs import inputs_for_module
@@ -20,7 +22,6 @@ from ..runtime.outputs import check_outputs, outputs_record, outputs_text, save_
 from ..runtime.plan.call_graph import live_in
 from .exit_codes import EXIT_OK
 from .messages import print_json, tell_found
-from .streams import say, working
 
 _MANY, _SHOWN = 16, 12  # outputs on a terminal
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from ..ir.diagnostics import CompileError, InternalError
 from ..ir.shown import for_terminal
+from ..report.terminal import show_diagnostics, tell
 from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.library import MpiMissing
 from .exit_codes import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MEMORY, EXIT_USAGE
 from .imports import origin_of, user_place
-from .messages import show_diagnostics
-from .streams import output_failed, tell
+from .streams import output_failed
 
 
 def failed(error: BaseException, args: argparse.Namespace, argv: list[str]) -> int:

@@ -8,9 +8,10 @@ import os
 from pathlib import Path
 
 from ..frontends.jax.user_file import from_file
+from ..report.progress import working
+from ..report.terminal import say, show_program
 from .exit_codes import EXIT_OK
 from .messages import tell_found
-from .streams import say, show_program, working
 
 _DEVICES = "--xla_force_host_platform_device_count"
 

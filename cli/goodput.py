@@ -8,8 +8,8 @@ import math
 from ..cost.goodput.detours import MOST_NODES
 from ..cost.goodput.pod import Pod
 from ..report.goodput import GoodputQuestion
+from ..report.progress import working
 from .messages import answer
-from .streams import working
 
 
 def goodput(args: argparse.Namespace) -> int:

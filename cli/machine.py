@@ -16,9 +16,10 @@ from ..cost.presets import PRESETS, SUFFIX, machine_summary
 from ..driver.backend import AUTO, NATIVE, REFERENCE, Backend, has_native_code
 from ..ir.diagnostics import fail
 from ..report.columns import columns
+from ..report.progress import working
+from ..report.terminal import say, show_program
 from .exit_codes import EXIT_OK
 from .messages import answer, print_json
-from .streams import say, show_program, working
 
 CALIBRATE = "calibrate"
 

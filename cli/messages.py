@@ -7,28 +7,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..ir.diagnostics import CompileError, Diagnostic, Severity
-from ..report.remarks import costliest
+from ..report.remarks import ALL, chosen
+from ..report.terminal import say, show_diagnostics, tell
 from .exit_codes import EXIT_OK
-from .streams import message_width, say, tell, wrapped
 
-FEW, ALL, NONE = "few", "all", "none"
-SHOWN = (FEW, ALL, NONE)
 _MOST, _MOST_ON_SCREEN = 3, 1  # remarks: on a terminal the results stay on the screen
-
-
-def chosen(found: Sequence[Diagnostic], shown: str, most: int = _MOST) -> tuple[list[Diagnostic], int]:
-    """Returns the diagnostics to show, and how many remarks are left out."""
-    if shown == ALL:
-        return list(found), 0
-    if shown == NONE:
-        return [d for d in found if d.severity is not Severity.REMARK], 0
-    return costliest(found, most)
-
-
 _NOTED = "noted"  # the name of the findings in the arguments
 
 
@@ -44,14 +31,6 @@ def answer(args: argparse.Namespace, record: Callable[[], object], text: Callabl
     else:
         say(text())
     return EXIT_OK
-
-
-def show_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:
-    """Prints diagnostics on standard error."""
-    width = message_width()
-    for diagnostic in diagnostics:
-        text = diagnostic.render(width)
-        tell(wrapped(text, width) if sys.stderr.isatty() else text)
 
 
 def tell_noted(args: argparse.Namespace) -> None:

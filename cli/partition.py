@@ -10,10 +10,11 @@ from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..passes.base import run_pipeline
 from ..passes.stages import divided_states, to_local, to_scheduled
+from ..report.progress import working
+from ..report.terminal import show_program, tell
 from .common import context_for, report, require_schedule
 from .exit_codes import EXIT_OK
 from .reading import read_program
-from .streams import show_program, tell, working
 
 
 def opt(args: argparse.Namespace) -> int:

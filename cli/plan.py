@@ -11,13 +11,14 @@ from .. import frontends
 from ..cost.presets import parse_machine
 from ..driver.planned import plan, sweep
 from ..ir.graph.module import Module
+from ..ir.user_files import write_text
 from ..passes.planning.fewest import FewSettings
 from ..passes.planning.on_mesh import PlanCandidate
 from ..passes.planning.what_if import WhatIf
 from ..report.plan import explanation_text, frontier_text, plan_record, plan_text
+from ..report.progress import working
 from ..report.sweep import sweep_record, sweep_text
 from .messages import answer, tell_found
-from .streams import working, write_file
 
 
 def plan_command(args: argparse.Namespace) -> int:
@@ -28,12 +29,12 @@ def plan_command(args: argparse.Namespace) -> int:
         found = plan(module, machine, mesh=args.mesh, devices=args.devices, memory=args.memory or 0,
                      keep=args.keep, seconds=args.time)  # fmt: skip
     if args.out is not None:
-        write_file(args.out, found.module.to_text())
+        write_text(args.out, found.module.to_text())
     strategy: FewSettings | None = None
     if args.strategy_out is not None:
         with working("leaving annotations out"):
             strategy = found.strategy(args.time)
-        write_file(args.strategy_out, strategy.text())
+        write_text(args.strategy_out, strategy.text())
     frontier: Sequence[PlanCandidate] = ()
     if args.pareto:
         with working("planning for less memory"):
@@ -63,7 +64,7 @@ def sweep_command(args: argparse.Namespace) -> int:
             keep=args.set, best=args.best, seconds=args.time,
         )  # fmt: skip
     if args.out is not None and found.best.module is not None:
-        write_file(args.out, found.best.module.to_text())
+        write_text(args.out, found.best.module.to_text())
     return answer(args, lambda: sweep_record(module.name, found),
                   lambda: f"{module.name}: {sweep_text(found, args.rows)}")  # fmt: skip
 

@@ -6,12 +6,12 @@ import argparse
 
 from ..driver.preflight import try_ranks
 from ..driver.program import Program
+from ..report.terminal import say, tell
 from ..runtime.ranks.failed import EXIT_RANK_FAILED
 from ..runtime.ranks.hosts import HostFile
 from ..runtime.ranks.launch import inside_launcher, launch, world
 from .exit_codes import EXIT_OK
 from .job import job_on_ranks, prepare
-from .streams import say, tell
 
 DEADLINE = 5.0
 """The seconds of one wait where none are given."""

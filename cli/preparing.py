@@ -10,11 +10,11 @@ from functools import partial
 from ..driver.compile import Options, compiled
 from ..ir.diagnostics import Diagnostic
 from ..ir.tools.spmd import is_per_device
+from ..report.progress import timed
 from ..runtime.ranks.launch import inside_launcher
 from .common import context_for, require_schedule
 from .job import Job
 from .reading import read_program
-from .streams import timed
 
 
 def made(args: argparse.Namespace, ranks: int | None, quiet: bool) -> tuple[Job, list[Diagnostic]]:

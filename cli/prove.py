@@ -14,6 +14,8 @@ from ..ir.time_limit import TimeLimit, time_limit
 from ..ir.tools.names import called
 from ..ir.tools.spmd import is_per_device
 from ..report.columns import columns
+from ..report.progress import working, working_on_parts
+from ..report.terminal import say
 from ..runtime.proof.progress import Progress
 from ..runtime.proof.relations.located import prove
 from ..runtime.proof.relations.relate import relate
@@ -22,7 +24,6 @@ from .common import partitioned
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TESTED, EXIT_UNPROVED
 from .messages import print_json
 from .reading import read_program
-from .streams import say, working, working_on_parts
 
 _CODES = {
     "equal": EXIT_OK, "differs": EXIT_CHECK_FAILED, "unproved": EXIT_UNPROVED, "undecided": EXIT_UNPROVED,

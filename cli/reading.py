@@ -10,8 +10,8 @@ from ..ir.diagnostics import Diagnostic, Severity, fail
 from ..ir.disk_cache import refusal
 from ..ir.graph.module import Module, Stage
 from ..passes.annotating.strategy import Setting, Strategy, annotate, load_strategy
+from ..report.progress import working
 from .messages import tell_found
-from .streams import working
 
 
 def read_program(args: argparse.Namespace, quiet: bool = False) -> Module:

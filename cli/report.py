@@ -8,15 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..ir.diagnostics import fail
+from ..ir.user_files import write_text
 from ..report.data.plan import Reported, described, on_mesh, reported
 from ..report.data.record import report_data
 from ..report.html.page import page
 from ..report.measured import compare, load_trace
+from ..report.progress import working
+from ..report.terminal import say
 from .common import context_for, report, require_schedule
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .reading import read_program
-from .streams import say, working, write_file
 
 _OURS, _THEIRS = "Hloom", "XLA"
 
@@ -40,7 +42,7 @@ def report_command(args: argparse.Namespace) -> int:
         print_json(data)
         return EXIT_OK
     text = page(data)
-    write_file(args.out, text, "the page")
+    write_text(args.out, text, "the page")
     say(f"{data['program']}: {args.out}, {len(text.encode()) / 1e3:,.0f} kB")
     return EXIT_OK
 

@@ -18,6 +18,8 @@ from ..ir.tools.placement import placements
 from ..ir.types.element_type import ELEMENT_TYPES
 from ..ir.types.literal import Array
 from ..report.collectives import collectives_record, kinds_text
+from ..report.progress import working
+from ..report.terminal import say
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.check.on_devices import check_on
 from ..runtime.inputs.inputs import KINDS, inputs_for_module
@@ -29,7 +31,6 @@ from .evaluate import print_outputs
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
 from .job import Job, is_rank, job_on_ranks, prepare
 from .messages import print_json
-from .streams import say, working
 
 
 def run(args: argparse.Namespace) -> int:

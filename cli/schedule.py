@@ -14,12 +14,14 @@ from ..cost.seconds import Clock
 from ..driver.forecast import forecast_in_order, schedule_in_order
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module, clone_module
+from ..ir.user_files import write_text
 from ..passes.base import PassContext
 from ..passes.schedule.bound import program_bound
 from ..passes.schedule.sizes import sized
 from ..passes.stages import divided_states, to_local, to_scheduled
 from ..report.forecast import forecast_record, forecast_text
 from ..report.measured import agreement_record, agreement_text, compare, load_trace
+from ..report.progress import working
 from ..report.schedule import (
     Schedule,
     collectives_called,
@@ -30,11 +32,11 @@ from ..report.schedule import (
     schedule_table,
 )
 from ..report.schedule_trace import schedule_trace
+from ..report.terminal import say
 from .common import context_for, report
 from .exit_codes import EXIT_OK
 from .messages import answer, print_json
 from .reading import read_program
-from .streams import say, working, write_file
 
 
 def schedule(args: argparse.Namespace) -> int:
@@ -51,7 +53,7 @@ def schedule(args: argparse.Namespace) -> int:
         fail(f"{module.name} keeps its order, which takes {sized(found.peak)} at {found.at}: {sized(limit)} "
              "are too little", help="hloom opt with --passes=schedule{memory=..} orders it anew")
     if args.trace is not None:
-        write_file(args.trace, json.dumps(schedule_trace(found, module.name)) + "\n", "the trace")
+        write_text(args.trace, json.dumps(schedule_trace(found, module.name)) + "\n", "the trace")
     compared = compare(found, measured) if measured is not None else None
     if args.json:
         agreement = {} if compared is None else {"measured": agreement_record(compared)}

@@ -20,6 +20,7 @@ from ..report.columns import columns
 from ..report.explain import changes_text, explain, without
 from ..report.minimal import minimal_annotations
 from ..report.picture import picture
+from ..report.progress import working, working_on_parts
 from ..report.sharding_text import (
     conflicts_text,
     counts_text,
@@ -32,12 +33,12 @@ from ..report.sharding_text import (
     values_table,
 )
 from ..report.shardings import ShardingRow, solved
+from ..report.terminal import say, show_program
 from ..report.work import certificate_text
 from .common import context_for, report
 from .exit_codes import EXIT_OK
 from .messages import answer, print_json
 from .reading import read_program
-from .streams import say, show_program, working, working_on_parts
 
 _STYLES = {"annotation": "1;32", "propagated": "36", "replicated": "2"}
 

@@ -12,10 +12,10 @@ from ..ir.tools.extract import find_computation, find_instruction, isolate
 from ..ir.tools.printer import computation_text
 from ..report.differences import differences_record, differences_text
 from ..report.remarks import diagnostic_record
+from ..report.terminal import say, show_program
 from .exit_codes import EXIT_BAD_INPUT, EXIT_CHECK_FAILED, EXIT_OK
 from .messages import print_json, tell_found
 from .reading import read_program
-from .streams import say, show_program
 
 
 def verify(args: argparse.Namespace) -> int:

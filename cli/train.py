@@ -19,6 +19,7 @@ from ..driver.training.recovery import DEADLINE, FOLD, SHRINK, JobStart, Recover
 from ..driver.training.step_inputs import StepInputs
 from ..driver.training.stopping import ORDERLY, StopRequest
 from ..ir.types.literal import Array
+from ..report.terminal import tell
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.checkpoint.step_folder import steps_in
 from ..runtime.inputs.inputs import InputSource
@@ -29,7 +30,6 @@ from .exit_codes import EXIT_OK
 from .job import is_rank, job_on_ranks, prepare, with_mesh
 from .messages import answer
 from .preflight import launched as preflight
-from .streams import tell
 
 
 def train(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Reads files that users name: at most so much of them, and only those whose reading ends."""
+"""Reads files that users name: at most so much of them, and only those whose reading ends. Writes them, too."""
 
 from __future__ import annotations
 
@@ -68,6 +68,15 @@ def read_stream(stream: IO[bytes], most: int = MOST_BYTES) -> bytes:
 def read_text(path: str | Path, most: int = MOST_SETTINGS) -> str:
     """Returns the text of a small file. Raises OSError, and ValueError if it is not UTF-8."""
     return read_bytes(path, most).decode("utf-8").replace("\r\n", "\n")
+
+
+def write_text(path: str | Path, text: str, what: str = "") -> None:
+    """Writes a file that a user has named; a message may call it `what`. Raises CompileError."""
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        place = f"{what} cannot be written to {path}" if what else f"{path} cannot be written"
+        fail(f"{place}: {error.strerror or error}")
 
 
 def read_toml(source: SourceFile, help: str | None = None) -> dict[str, Any]:

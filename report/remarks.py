@@ -11,6 +11,10 @@ from dataclasses import replace
 from ..ir.diagnostics import Diagnostic, Severity
 from ..ir.grouping import group_by
 
+FEW, ALL, NONE = "few", "all", "none"
+SHOWN = (FEW, ALL, NONE)
+"""The remarks to show: those that cost most, all, or none."""
+
 _NUMBER = re.compile(r"(?<=\w)\.\d+(?:\.\d+)*\b(?!,)")  # in names, as of layers that are alike
 
 
@@ -32,6 +36,17 @@ def diagnostic_record(diagnostic: Diagnostic) -> dict[str, object]:
         "line": diagnostic.line, "column": diagnostic.column, "message": diagnostic.message, "help": diagnostic.help,
         "category": diagnostic.category, "notes": [diagnostic_record(note) for note in diagnostic.notes],
     }  # fmt: skip
+
+
+def chosen(found: Sequence[Diagnostic], shown: str, most: int = 3) -> tuple[list[Diagnostic], int]:
+    """Returns the diagnostics to show by one of `SHOWN`, of FEW the `most` remarks that cost most, and how many remarks
+    are left out.
+    """
+    if shown == ALL:
+        return list(found), 0
+    if shown == NONE:
+        return [d for d in found if d.severity is not Severity.REMARK], 0
+    return costliest(found, most)
 
 
 def costliest(found: Sequence[Diagnostic], most: int) -> tuple[list[Diagnostic], int]:

@@ -195,8 +195,8 @@ def on_terminal(code: str, **variables: str) -> str:
 
 
 SLOW = """import time
-from hloom.cli import streams
-with streams.working("partitioning", {delay}, 0.1):
+from hloom.report import progress
+with progress.working("partitioning", {delay}, 0.1):
     time.sleep({seconds})
 """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hloom import load, partition
-from hloom.cli import streams
+from hloom.report import progress
 from support.command_line import NAMED, hloom
 
 KEYS = {
@@ -129,6 +129,6 @@ def test_progress_is_shown_on_terminals_alone(is_terminal: bool) -> None:
         trial.set()
         return "proving, trial 2 of 4"
 
-    with contextlib.redirect_stderr(screen), streams.working(words, 0.0, 0.001):
+    with contextlib.redirect_stderr(screen), progress.working(words, 0.0, 0.001):
         assert trial.wait(10) if is_terminal else not trial.wait(0.05)
     assert ("hloom: proving, trial 2 of 4, 0 s" in screen.getvalue()) is is_terminal

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from hloom.cli.messages import ALL, FEW, NONE, chosen
-from hloom.cli.streams import wrapped
 from hloom.ir.diagnostics import Diagnostic, Severity
+from hloom.report.remarks import ALL, FEW, NONE, chosen
+from hloom.report.terminal import wrapped
 from support.command_line import EXAMPLES, ROOT, environment
 from support.command_line import hloom as command_line
 

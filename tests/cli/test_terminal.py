@@ -21,9 +21,8 @@ from pathlib import Path
 import pytest
 from hloom.__main__ import main
 from hloom.cli.commands import COMMANDS
-from hloom.cli.estimates import estimate, keep
-from hloom.cli.streams import working
 from hloom.driver.training.metrics import StepProgress, StepRecord
+from hloom.report.progress import estimate, keep, working
 from support.command_line import EXAMPLES, ROOT
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")

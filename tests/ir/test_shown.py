@@ -9,9 +9,9 @@ from pathlib import Path
 
 import hloom
 import pytest
-from hloom.cli.streams import show_program
 from hloom.ir.diagnostics import Diagnostic, Location, Severity, SourceFile
 from hloom.ir.shown import LONGEST_MESSAGE, for_terminal, visible
+from hloom.report.terminal import show_program
 from support.command_line import ROOT
 from support.command_line import hloom as command_line
 
