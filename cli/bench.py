@@ -10,10 +10,9 @@ from ..driver.benchmark import PartsBenchmark, RanksBenchmark
 from ..driver.devices import write_trace
 from ..report.progress import working
 from ..runtime.allocator import keep_freed_memory
-from ..runtime.inputs.inputs import inputs_for_module
 from ..runtime.ranks.launch import launch, world
 from .exit_codes import EXIT_OK
-from .job import is_rank, job_on_ranks, prepare
+from .job import inputs_of, is_rank, prepare, prepare_on_ranks
 from .messages import answer
 
 
@@ -22,11 +21,12 @@ def bench(args: argparse.Namespace) -> int:
     keep_freed_memory()
     if is_rank(args):
         return _bench_on_ranks(args)
-    job = prepare(args, args.ranks)
+    seconds: dict[str, float] = {}
+    program = prepare(args, args.ranks, seconds=seconds)
     if args.ranks is not None:
-        return launch(args.argv, args.ranks, left=job.program.packed())
-    inputs = inputs_for_module(job.program.module, args.inputs, args.seed)
-    found = PartsBenchmark.of(job.program, inputs, args.repeat, args.backend, job.seconds, args.trace, working)
+        return launch(args.argv, args.ranks, left=program.packed())
+    inputs = inputs_of(args, program)
+    found = PartsBenchmark.of(program, inputs, args.repeat, args.backend, seconds, args.trace, working)
     return answer(args, found.record, found.text)
 
 
@@ -34,11 +34,11 @@ def _bench_on_ranks(args: argparse.Namespace) -> int:
     from ..driver.ranks import Ranks
 
     comm = world(args.ranks)
-    job = job_on_ranks(args, comm)
-    program = job.program
+    program = prepare_on_ranks(args, comm)
+    inputs = inputs_of(args, program, comm)
     with Ranks(comm, args.timeout, program.backend, args.collectives) as ranks:
         with working(f"running {args.repeat + 1} times"):
-            _, seconds, traces = ranks.traced(program.local, job.inputs, args.repeat + 1)
+            _, seconds, traces = ranks.traced(program.local, inputs, args.repeat + 1)
         if traces is not None:
             if args.trace is not None:
                 write_trace(args.trace, traces, program.local, program.backend, seconds)

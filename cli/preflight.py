@@ -11,7 +11,7 @@ from ..runtime.ranks.failed import EXIT_RANK_FAILED
 from ..runtime.ranks.hosts import HostFile
 from ..runtime.ranks.launch import inside_launcher, launch, world
 from .exit_codes import EXIT_OK
-from .job import job_on_ranks, prepare
+from .job import prepare, prepare_on_ranks
 
 DEADLINE = 5.0
 """The seconds of one wait where none are given."""
@@ -23,7 +23,7 @@ def preflight(args: argparse.Namespace) -> int:
         return _examine(args)
     if args.ranks is None:
         raise argparse.ArgumentTypeError("the ranks are tried: give --ranks")
-    return launched(args.argv, args.ranks, prepare(args, args.ranks).program, args.deadline)
+    return launched(args.argv, args.ranks, prepare(args, args.ranks), args.deadline)
 
 
 def launched(argv: list[str], ranks: int, program: Program, deadline: float = DEADLINE) -> int:
@@ -42,7 +42,7 @@ def _examine(args: argparse.Namespace) -> int:
     for fault in args.fault:
         if fault.rank == comm.rank:
             fault.strike(fault.collective)
-    found = try_ranks(comm, args.deadline, lambda: job_on_ranks(args, comm, with_inputs=False).program, _tell_fault)
+    found = try_ranks(comm, args.deadline, lambda: prepare_on_ranks(args, comm), _tell_fault)
     if found:
         say(found)
     return EXIT_RANK_FAILED if found is None else EXIT_OK

@@ -7,29 +7,26 @@ rank 0 reports. Under the user's own launcher it does the same.
 from __future__ import annotations
 
 import argparse
-import statistics
 from pathlib import Path
 
-from ..cost.collectives import collectives
 from ..driver.assumptions import unplaced
 from ..driver.devices import Devices, Simulated
-from ..ir.tools.names import result_names
+from ..driver.program import Program
+from ..driver.running import RunReport, traffic_text
 from ..ir.tools.placement import placements
 from ..ir.types.element_type import ELEMENT_TYPES
 from ..ir.types.literal import Array
-from ..report.collectives import collectives_record, kinds_text
 from ..report.progress import working
 from ..report.terminal import say
 from ..runtime.allocator import keep_freed_memory
-from ..runtime.check.on_devices import check_on
 from ..runtime.inputs.inputs import KINDS, inputs_for_module
-from ..runtime.outputs import outputs_record, save_outputs
+from ..runtime.outputs import save_outputs
 from ..runtime.ranks.failed import deadline
 from ..runtime.ranks.launch import launch, world
 from ..runtime.ranks.mode import chosen_mode
 from .evaluate import print_outputs
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
-from .job import Job, is_rank, job_on_ranks, prepare
+from .job import inputs_of, is_rank, prepare, prepare_on_ranks
 from .messages import print_json
 
 
@@ -43,85 +40,57 @@ def run(args: argparse.Namespace) -> int:
     chosen_mode(args.collectives)
     if is_rank(args):
         return _run_rank(args)
-    job = prepare(args, args.ranks)
+    program = prepare(args, args.ranks)
     if args.ranks is not None:
-        return launch(args.argv, args.ranks, left=job.program.packed())
-    job.inputs = inputs_for_module(job.program.module, args.inputs, args.seed)
-    _describe(args, job, f"{job.program.devices} simulated devices")
-    return _report(args, job, Simulated(job.program))
+        return launch(args.argv, args.ranks, left=program.packed())
+    inputs = inputs_of(args, program)
+    return _report(args, program, inputs, Simulated(program), f"{program.devices} simulated devices")
 
 
 def _run_rank(args: argparse.Namespace) -> int:
     from ..driver.ranks import Ranks  # and the fabric of ranks, which a run in this process does without
 
     comm = world(args.ranks)
-    job = job_on_ranks(args, comm)
-    with Ranks(comm, args.timeout, job.program.backend, args.collectives) as ranks:
-        if comm.rank == 0:
-            _describe(args, job, f"{job.program.devices} devices on {comm.size} MPI ranks")
-        return _report(args, job, ranks)
+    program = prepare_on_ranks(args, comm)
+    inputs = inputs_of(args, program, comm)
+    where = f"{program.devices} devices on {comm.size} MPI ranks" if comm.rank == 0 else ""
+    with Ranks(comm, args.timeout, program.backend, args.collectives) as ranks:
+        return _report(args, program, inputs, ranks, where)
 
 
-def _describe(args: argparse.Namespace, job: Job, where: str) -> None:
-    if args.json:
-        return
-    found = collectives(job.program.local)
-    sent = sum(c.wire_bytes * c.count for c in found)
-    say(f"{job.program.module.name}: {where}; {kinds_text(found)}; {sent} bytes sent per device")
-
-
-def _report(args: argparse.Namespace, job: Job, devices: Devices) -> int:
-    """Runs the program and reports its results; returns the exit code on all processes."""
-    program, names = job.program, result_names(job.program.module)
+def _report(args: argparse.Namespace, program: Program, inputs: list[Array], devices: Devices, where: str) -> int:
+    """Runs the program, and reports on the process that says `where`; returns the exit code on all processes."""
+    if where and not args.json:
+        say(traffic_text(program, where))
     with working(f"running on {program.devices} devices"):
-        outputs, seconds = devices.repeat(program.local, job.inputs, args.repeat or 1, args.trace)
+        outputs, seconds = devices.repeat(program.local, inputs, args.repeat or 1, args.trace)
+    found = RunReport(program, outputs, seconds if args.repeat else ())
     if outputs is not None and args.out is not None:
-        save_outputs(Path(args.out), outputs, names)
-    facts: dict[str, object] = {"program": program.module.name, "backend": program.backend.name}
-    if args.repeat:
-        first, median = seconds[0], statistics.median(seconds)
-        facts["seconds"] = {"first": first, "median": median, "runs": len(seconds)}
-        if outputs is not None and not args.json:
-            say(f"first run {_time(first)}, median of {len(seconds)} {_time(median)}")
-    checked: dict[str, object] = {}
+        save_outputs(Path(args.out), outputs, found.names)
+    if outputs is not None and args.repeat and not args.json:
+        say(found.times_text())
     if args.check:
-        outputs, checks = _check(args, job, outputs, devices)
-        checked = {"passed": all(check["passed"] for check in checks), "checks": checks}
-    passed = bool(checked.get("passed", True))
-    if outputs is not None and args.json:
-        made = collectives_record(program.local, collectives(program.local))
-        print_json({**made, **facts, "outputs": outputs_record(outputs, names), **checked})
-    elif outputs is not None and args.check:
-        say("check passed" if passed else "check FAILED")
-    elif outputs is not None:
-        print_outputs(outputs, names, unplaced(placements(program.local)[1]))
-    return EXIT_OK if devices.share(passed) else EXIT_CHECK_FAILED
+        _check(args, found, inputs, devices)
+    if found.outputs is not None and args.json:
+        print_json(found.record())
+    elif found.outputs is not None and args.check:
+        say("check passed" if found.passed else "check FAILED")
+    elif found.outputs is not None:
+        print_outputs(found.outputs, found.names, unplaced(placements(program.local)[1]))
+    return EXIT_OK if devices.share(found.passed) else EXIT_CHECK_FAILED
 
 
-def _time(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
-
-
-def _check(
-    args: argparse.Namespace, job: Job, outputs: list[Array] | None, devices: Devices
-) -> tuple[list[Array] | None, list[dict[str, object]]]:
-    """Checks the run, and runs and checks further seeds. Returns the last outputs and the verdicts."""
-    program, checks = job.program, list[dict[str, object]]()
+def _check(args: argparse.Namespace, found: RunReport, inputs: list[Array], devices: Devices) -> None:
+    """Checks the run, and runs and checks further seeds."""
     exchanged = [ELEMENT_TYPES[name] for name in (args.reduce_in, args.gather_in) if name]
     for seed in range(args.seed, args.seed + args.seeds):
-        inputs = job.inputs
         if seed != args.seed:
-            inputs = inputs_for_module(program.module, args.inputs, seed)
-            outputs = devices.run(program.local, inputs)
+            inputs = inputs_for_module(found.program.module, args.inputs, seed)
+            found.outputs = devices.run(found.program.local, inputs)
         with working(f"checking seed {seed}"):
-            unpartitioned = program.unpartitioned if outputs is not None else None
-            verdict = check_on(devices, unpartitioned, program.local, inputs, outputs, exchanged, args.tolerance,
-                               args.allow_nan)
-        if verdict is not None:
-            checks.append({"seed": seed, **verdict.record()})
-            if not args.json:
-                say(f"seed {seed}: {verdict}" if args.seeds > 1 else verdict)
-    return outputs, checks
+            verdict = found.check(devices, inputs, seed, exchanged, args.tolerance, args.allow_nan)
+        if verdict is not None and not args.json:
+            say(f"seed {seed}: {verdict}" if args.seeds > 1 else verdict)
 
 
 def verify_options(args: argparse.Namespace) -> None:

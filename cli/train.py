@@ -27,7 +27,7 @@ from ..runtime.ranks.failed import EXIT_RANK_FAILED, deadline
 from ..runtime.ranks.launch import launch, left_for_ranks, started_by_hloom, world
 from ..runtime.ranks.mode import chosen_mode
 from .exit_codes import EXIT_OK
-from .job import is_rank, job_on_ranks, prepare, with_mesh
+from .job import is_rank, prepare, prepare_on_ranks, with_mesh
 from .messages import answer
 from .preflight import launched as preflight
 
@@ -46,7 +46,7 @@ def train(args: argparse.Namespace) -> int:
     if is_rank(args):
         everyone = world(args.ranks + args.spares if args.ranks is not None else None)
         return TrainingRank(_job(args), everyone).run(partial(_run, args))
-    program = prepare(args, args.ranks).program
+    program = prepare(args, args.ranks)
     count = state_count(program.local, args.state)  # reports an error before starting ranks
     if args.ranks is not None:
         return _launched(args, program)
@@ -60,7 +60,7 @@ def _job(args: argparse.Namespace) -> TrainingJob:
         mesh: Mapping[str, int] | None, everyone: Any, active: int, left: Callable[[], bytes] = left_for_ranks,
         unpacked: Callable[[bytes], Program] = Program.unpacked,
     ) -> Program:  # fmt: skip
-        return job_on_ranks(with_mesh(args, mesh), everyone, False, active, left, unpacked).program
+        return prepare_on_ranks(with_mesh(args, mesh), everyone, active, left, unpacked)
 
     return TrainingJob(
         make, args.mesh, args.state, args.inputs, args.seed, partial(_plan, args), args.on_failure, args.spares,
@@ -106,7 +106,7 @@ def _launched(args: argparse.Namespace, program: Program) -> int:
     mesh = mesh_of(program, args.mesh)
 
     def divided(sizes: Mapping[str, int], ranks: int) -> Program:
-        return prepare(with_mesh(args, sizes), ranks, quiet=True).program
+        return prepare(with_mesh(args, sizes), ranks, quiet=True)
 
     def start(now: JobStart) -> int:
         again, more = program, ["--ranks", str(now.ranks), "--start", str(now.number)]

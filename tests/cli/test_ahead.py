@@ -30,7 +30,7 @@ def test_the_program_of_the_next_mesh(tmp_path: Path, monkeypatch: pytest.Monkey
         (tmp_path / name).write_bytes(data)
 
     def divided(mesh: Mapping[str, int], ranks: int) -> Program:
-        return prepare(with_mesh(args, mesh), ranks, quiet=True).program
+        return prepare(with_mesh(args, mesh), ranks, quiet=True)
 
     leave_smaller(divided, {"data": 8}, 4, leave)
     data = left_smaller({"data": 6}, 3)

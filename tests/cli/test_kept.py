@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from hloom.__main__ import main
-from hloom.cli import preparing
+from hloom.driver.compile import compiled
 from hloom.ir import disk_cache
 from hloom.ir.graph import keeping
 from hloom.passes.fusion.fuse import FusionPass
@@ -49,7 +49,7 @@ def test_the_second_run_is_the_first(
     assert main(command) == 0
     first = capsys.readouterr()
     assert len(files(cache)) == 1
-    with calls(preparing.made) as made:
+    with calls(compiled) as made:
         assert main(command) == 0
         assert capsys.readouterr() == first
         assert main([*command, "--seed", "3", "--json", "--out", str(tmp_path / "out")]) == 0
@@ -76,7 +76,7 @@ def test_checks_run_on_what_is_kept(
     cache: Path, program: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", str(program), "--check"]) == 0
-    with calls(preparing.made) as made:
+    with calls(compiled) as made:
         assert main(["run", str(program), "--check", "--seeds", "2"]) == 0
     assert made == []
     assert capsys.readouterr().out.count("check passed") == 2
