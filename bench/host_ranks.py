@@ -4,10 +4,9 @@ Programs with a mesh keep their shardings, on a mesh of as many devices as ranks
 four, the others on the first. Functions of JAX have none: each argument is divided along the first dimension that the
 ranks divide. Programs are scheduled for a cluster of CPUs, so that their order is not one that the forecast chose.
 
-The ranks calibrate the machine first, then run the programs in turns, some steps of each. Everything counts by
-processor time, since other processes take turns on the cores: the least of each rank, and of these the most, or the sum
-over the cores where there are fewer cores than ranks. This has what ranks compute and copy, without the waits for each
-other. A rank copies what it sends and receives itself, so nothing overlaps (`overlap` 0).
+The ranks calibrate the machine first, as `hloom machine calibrate --ranks` does, then run the programs in turns, some
+steps of each. Programs count by processor time, as the calibration does, since other processes take turns on the cores:
+the least of each rank, and of these the most, or the sum over the cores where there are fewer cores than ranks.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -32,10 +30,9 @@ from hloom.passes.annotating.strategy import named_meshes
 from hloom.passes.base import PassContext
 from hloom.passes.stages import partition_and_schedule
 from hloom.runtime.allocator import keep_freed_memory
-from hloom.runtime.calibrate import Timer, busy_seconds
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.mpi import MpiProgram
-from hloom.runtime.ranks.cores import core_count
+from hloom.runtime.ranks.cores import seconds_on_cores
 from hloom.runtime.ranks.launch import launch, world
 
 AXIS = "data"
@@ -87,18 +84,15 @@ def run_ranks(folder: Path, rounds: int) -> int:
     """Calibrates this machine and runs the programs of a folder, as one of the ranks. Returns the exit code."""
     keep_freed_memory()
     comm, backend = world(), Backend(NATIVE)
-    found = measured(comm, backend, timer=Timer(comm, backend.kernels, processor=True))
+    machine = machine_of(measured(comm, backend), "this")
     running = [_Running(path) for path in sorted(folder.glob("*.hlo"), key=lambda path: int(path.stem))]
     times = [[one.least() for one in running] for _ in range(rounds)]
     least = [comm.allgather(min(steps)) for steps in zip(*times, strict=True)]
     for one in running:
         one.program.close()
     if comm.rank == 0:
-        file = machine_of(found, "this")
-        file = replace(file, machine=replace(file.machine, overlap_share=0.0))
-        (folder / "this.toml").write_text(machine_text(file))
-        seconds = [max(*spent, sum(spent) / core_count()) for spent in least]
-        (folder / "seconds.json").write_text(json.dumps(seconds))
+        (folder / "this.toml").write_text(machine_text(machine))
+        (folder / "seconds.json").write_text(json.dumps([seconds_on_cores(spent) for spent in least]))
     return 0
 
 
@@ -119,7 +113,7 @@ class _Running:
         world().Barrier()
         least = math.inf
         for _ in range(STEPS):
-            begin = busy_seconds(self.program)
+            begin = self.program.watch.busy
             self.program.run(self.inputs)
-            least = min(least, busy_seconds(self.program) - begin)
+            least = min(least, self.program.watch.busy - begin)
         return least

@@ -43,7 +43,7 @@ from hloom.passes.stages import divided_states, to_local, to_scheduled
 from hloom.report.measured import kendall
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.mpi import MpiProgram
-from hloom.runtime.ranks.cores import core_count
+from hloom.runtime.ranks.cores import seconds_on_cores
 from hloom.runtime.ranks.launch import finish_rank, inside_launcher, launch, world
 from support.layered_programs import Model
 
@@ -169,7 +169,7 @@ class Running:
         self.program.run(self.inputs)
         mine = time.monotonic() - begin, time.process_time() - spent
         walls, processor = zip(*comm.allgather(mine), strict=True)
-        return max(walls), max(*processor, sum(processor) / core_count())
+        return max(walls), seconds_on_cores(processor)
 
 
 def measure(folder: Path, rounds: int) -> int:

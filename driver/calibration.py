@@ -78,15 +78,16 @@ def measured(comm: Comm | None, backend: Backend, during: During = unseen, timer
     if ranks < 2:
         return found
     samples = tuple(_collectives(timed.timer, ranks, during))
+    found = replace(found, devices=ranks, samples=samples)
+    if timed.timer.processor:
+        with during("measuring collectives between products"):
+            more = _between(timed, ranks)
+        between = Figure(more, f"{1e6 * more:.1f} us more between products")
+        return replace(found, between=between, overlap=Figure(0.0, "ranks of one host copy what they send and receive"))
     with during("measuring what overlaps"):
         share = _overlap(timed, ranks, rates[32])
     overlap = Figure(share, f"{where}: all-reduce of {_BESIDE} bytes beside products of f32 matrices")
-    found = replace(found, overlap=overlap, devices=ranks, samples=samples)
-    if not timed.timer.processor:
-        return found
-    with during("measuring collectives between products"):
-        more = _between(timed, ranks)
-    return replace(found, between=Figure(more, f"{1e6 * more:.1f} us more between products"))
+    return replace(found, overlap=overlap)
 
 
 class NativePrograms:

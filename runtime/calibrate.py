@@ -34,15 +34,14 @@ _MOST = 1000  # runs for one time
 
 class Timer:
     """Times programs on all ranks of `comm`, or in this process alone without one. `kernels` makes a provider for each
-    program. By `processor` programs that ranks run together are timed by processor time, too: computing and copying,
-    without waits.
+    program. By `processor`, where all ranks are on one host, programs that they run together count by processor time,
+    too: computing and copying, without waits.
     """
 
-    def __init__(
-        self, comm: Comm | None = None, kernels: Callable[[], KernelProvider] = lambda: NUMPY, processor: bool = False
-    ) -> None:
-        self.comm, self.kernels, self.processor = comm, kernels, processor
+    def __init__(self, comm: Comm | None = None, kernels: Callable[[], KernelProvider] = lambda: NUMPY) -> None:
+        self.comm, self.kernels = comm, kernels
         here = 1 if comm is None else comm.allgather(gethostname()).count(gethostname())
+        self.processor = comm is not None and here == comm.size > 1
         self.crowding = max(here / core_count(), 1.0)  # ranks of this host for each of its cores
 
     def run(self, module: Module) -> float:
@@ -88,7 +87,7 @@ class Timer:
         """Returns the least seconds of a step of all ranks, which begin it together."""
         if not self.processor:
             return self._timed(step, together=True)
-        return self._timed(step, lambda: busy_seconds(program), together=True) * self.crowding
+        return self._timed(step, lambda: program.watch.busy, together=True) * self.crowding
 
     def _timed(
         self, step: Callable[[], object], clock: Callable[[], float] = time.perf_counter, together: bool = False
@@ -111,11 +110,6 @@ class Timer:
     def together(self, value: float) -> float:
         """Returns the median of the values of all ranks."""
         return value if self.comm is None else float(np.median(self.comm.allgather(value)))
-
-
-def busy_seconds(program: MpiProgram) -> float:
-    """Returns the processor seconds of this rank so far, without those that it has spent in the waits of a program."""
-    return time.thread_time() - program.watch.waiting
 
 
 def _operands(module: Module) -> list[Array]:

@@ -125,6 +125,11 @@ class RankWatch:
             self.place = RankPlace(where)
             self.waiting += time.thread_time() - begin
 
+    @property
+    def busy(self) -> float:
+        """The processor seconds of this thread so far, without those that it has spent in waits."""
+        return time.thread_time() - self.waiting
+
     def barrier(self, where: Instruction | str) -> None:
         """Waits until all ranks arrive. Raises RankFailed."""
         self.wait([self.comm.Ibarrier()], where)

@@ -105,6 +105,8 @@ def test_collectives_between_products_may_take_longer() -> None:
         clock: Any = _Clock(wanted, 2, more)
         found = machine_of(measured(ranks, Backend("numpy"), timer=clock), "ours")
         latencies.append(found.machine.fits[0].latency)
+        if more:  # by processor time, of ranks that copy what they exchange
+            assert found.machine.overlap_share == 0
         assert ("more between products" in found.sources["collectives.0"]) == (more > 0)
     assert latencies == pytest.approx([1e-5, 1e-5 + 7 / 8 * 8e-5], abs=2e-6)
 

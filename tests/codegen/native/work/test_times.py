@@ -15,7 +15,7 @@ from hloom.driver.calibration import NativePrograms
 from hloom.driver.native_clock import native_clock, program_counts
 from hloom.driver.native_programs import native_programs
 from hloom.runtime.calibrate import Timer
-from hloom.runtime.ranks.cores import core_count
+from hloom.runtime.ranks.cores import core_count, seconds_on_cores
 
 pytestmark = pytest.mark.skipif(not is_provided(), reason="needs native code")
 
@@ -166,13 +166,21 @@ def test_a_few_programs_give_a_speed() -> None:
 
 
 class _Ranks:
-    """Stands for a communicator of ranks of this host that all say the same."""
+    """Stands for a communicator of ranks that all say the same, but for those on another host."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, elsewhere: int = 0) -> None:
+        self.size, self.elsewhere = size, elsewhere
 
     def allgather(self, value: object) -> list[object]:
-        return [value] * self.size
+        return [value] * (self.size - self.elsewhere) + ["elsewhere"] * self.elsewhere
+
+
+def test_ranks_of_one_host_count_by_processor_time() -> None:
+    """Those of several hosts wait for a network, which no processor time shows."""
+    timers = [Timer(None), *(Timer(cast(Any, _Ranks(*sizes))) for sizes in ((1, 0), (2, 0), (4, 1)))]
+    assert [timer.processor for timer in timers] == [False, False, True, False]
+    assert seconds_on_cores([2.0, 1.0]) == 2.0
+    assert seconds_on_cores([1.0] * 3 * core_count()) == 3.0
 
 
 def test_more_ranks_than_cores_are_slower() -> None:
