@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from .cost.work import contractions as contractions
     from .driver.compile import compile as compile
     from .driver.forecast import forecast as forecast
+    from .driver.paged import page as page
     from .driver.planned import plan as plan
     from .driver.planned import sweep as sweep
     from .driver.program import NativeMemory as NativeMemory
@@ -103,7 +104,6 @@ if TYPE_CHECKING:
     from .report.explain import explain as explain
     from .report.forecast import StepForecast as StepForecast
     from .report.html.document import Page as Page
-    from .report.html.document import page as page
     from .report.xla_memory import xla_memory as xla_memory
     from .runtime import RankFailed as RankFailed
     from .runtime import checkpoint as checkpoint
@@ -197,7 +197,7 @@ _PLACES = {
     "StepForecast": "report.forecast:StepForecast",
     "forecast": "driver.forecast:forecast",
     "Page": "report.html.document:Page",
-    "page": "report.html.document:page",
+    "page": "driver.paged:page",
     "xla_memory": "report.xla_memory:xla_memory",
     "RankFailed": "runtime:RankFailed",
     "evaluate": "runtime:evaluate",

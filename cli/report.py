@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from ..driver.native_clock import native_clock
 from ..ir.diagnostics import fail
 from ..ir.user_files import write_text
+from ..passes.base import PassContext
 from ..report.data.plan import Reported, described, on_mesh, reported
 from ..report.data.record import report_data
 from ..report.html.page import page
@@ -47,9 +49,13 @@ def report_command(args: argparse.Namespace) -> int:
     return EXIT_OK
 
 
+def _context(args: argparse.Namespace) -> PassContext:
+    return replace(context_for(args), as_run=native_clock)
+
+
 def _plans(args: argparse.Namespace, path: str | None) -> Iterator[Reported]:
     """Yields the plan of one strategy, and with `--xla` the one by XLA's partitioner."""
-    module, context = read_program(args), context_for(args)
+    module, context = read_program(args), _context(args)
     memory = (args.memory or 0) if args.schedule else None
     label = Path(path).stem if path else _OURS if args.xla else ""
     with working("partitioning and forecasting"):
@@ -64,5 +70,5 @@ def _plans(args: argparse.Namespace, path: str | None) -> Iterator[Reported]:
         with working("partitioning by XLA"):
             divided = partition_by_xla(module, found.solved.module)
             label = f"{label} by {_THEIRS}" if path else _THEIRS
-            theirs = described(module, divided.local, None, context_for(args), label, memory)
+            theirs = described(module, divided.local, None, _context(args), label, memory)
         yield replace(theirs, shardings=on_mesh(divided.shardings, found.solved.mesh))

@@ -84,6 +84,13 @@ class PassContext:
         """Returns the decider for programs on this many devices."""
         return Decider(devices, self.machine, self.forms, OpUses(self.rules), self.chooser)
 
+    def run_as(self, local: Module) -> tuple[Module, Clock | None]:
+        """Returns the program of each device as the machine runs it, with its clock; the given one and None where
+        nothing is known of that.
+        """
+        found = self.as_run(local, self.machine) if self.as_run is not None else None
+        return (local, None) if found is None else found
+
     @property
     def has_own_forms(self) -> bool:
         """Whether some local form is not Hloom's."""

@@ -89,8 +89,7 @@ def judge(
     except CompileError as error:
         peak = error.peak if isinstance(error, DoesNotFit) else live_memory(local, kernels).peak
         return Judged(math.inf, 0.0, peak, str(error.diagnostics[0].message), given=given)
-    as_run = context.as_run(local, context.machine) if context.as_run is not None else None
-    run, clock = (local, None) if as_run is None else as_run
+    run, clock = context.run_as(local)
     found, held = timeline(run, context.machine, clock), live_memory(local, kernels)
     busy = max(found.busy.values(), default=0.0)
     return Judged(found.seconds, found.exposed, held.peak, "", busy, held.at, held.buffers, given)

@@ -64,11 +64,12 @@ def described(
     whole: Module, local: Module, found: Solved | None, context: PassContext, label: str, memory: int | None
 ) -> Reported:
     """Forecasts the program of each device, whoever divided it; schedules it first, in place, unless `memory` is None.
-    Raises CompileError.
+    Shows it as the machine runs it (`PassContext.as_run`). Raises CompileError.
     """
     if memory is not None and not local.has_schedule:
         schedule(local, context, memory)
-    forecast = forecast_of(local, context.machine, whole)
+    local, clock = context.run_as(local)
+    forecast = forecast_of(local, context.machine, whole, clock=clock)
     return Reported(label, whole, local, found, forecast, context.machine, tuple(remarks(context)))
 
 
