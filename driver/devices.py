@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from ..cost.memory import live_memory
 from ..ir.graph.module import Module
 from ..ir.types.literal import Array
+from ..runtime.ranks.cores import seconds_on_cores
 from ..runtime.simulator import SimulatedProgram
 from ..runtime.trace import ProcessTrace, Trace, save_trace
 from .backend import Backend
@@ -67,9 +68,12 @@ class Simulated:
 def write_trace(
     path: Path, found: Sequence[ProcessTrace], local: Module, backend: Backend, seconds: Sequence[float]
 ) -> None:
-    """Writes the traces of the last of several runs to a file, with the bytes that live on a device at each op. Raises
-    OutputError.
+    """Writes the traces of the last of several runs to a file, with the bytes that live on a device at each op, and the
+    seconds that ranks of this host need on its cores. Raises OutputError.
     """
     facts = {"program": local.name, "backend": backend.name, "runs": len(seconds), "seconds": seconds[-1]}
+    busy = [one.busy for one in found if one.busy is not None]
+    if len(busy) == len(found):
+        facts["busy"] = seconds_on_cores(busy)
     live = {moment.name: moment.bytes for moment in live_memory(backend.prepared(local)).curve}
     save_trace(path, found, facts, live)

@@ -24,6 +24,7 @@ from .columns import columns
 from .schedule import Schedule, Scheduled, ms
 
 _COMMUNICATION = "communication"
+_TIMES = ("seconds", "busy")  # of a whole run
 _HELP = "hloom run FILE --trace F.json writes a trace"
 
 
@@ -69,7 +70,8 @@ class Agreement:
     correlation of the times: 1 if both order all collectives alike, 0 if by chance. Both are None if there are too few.
 
     `missing` are in the forecast alone, `unknown` in the trace alone. `seconds` and `measured` are those of the whole
-    program, None if the trace does not say. `spans` are the events of the first process.
+    program, `busy` those that ranks of one host need on its cores without waits; None if the trace does not say.
+    `spans` are the events of the first process.
     """
 
     rows: tuple[Comparison, ...]
@@ -79,6 +81,7 @@ class Agreement:
     tau: float | None
     seconds: float
     measured: float | None
+    busy: float | None
     spans: tuple[TraceSpan, ...]
 
 
@@ -89,12 +92,12 @@ def compare(found: Schedule, trace: Mapping[str, Any]) -> Agreement:
                  for c in found.collectives if c.name in spans)  # fmt: skip
     names = {c.name for c in found.collectives}
     facts: Any = trace.get("otherData")
-    measured = cast(dict[str, Any], facts).get("seconds") if isinstance(facts, dict) else None
+    measured, busy = (cast(dict[str, Any], facts).get(name) if isinstance(facts, dict) else None for name in _TIMES)
     return Agreement(
         rows, tuple(sorted(names - set(spans))), tuple(sorted(set(spans) - names)),
         statistics.fmean(abs(r.error) for r in rows) if rows else None,
         kendall([r.forecast.seconds for r in rows], [r.measured.seconds for r in rows]),
-        found.seconds, measured, tuple(_of_first_process(trace)),
+        found.seconds, measured, busy, tuple(_of_first_process(trace)),
     )  # fmt: skip
 
 
@@ -135,9 +138,10 @@ def load_trace(path: str) -> dict[str, Any]:
         if not _is_event(event):
             fail(f"{path} is not a trace of hloom run: traceEvents[{number}] is {json.dumps(event)[:80]}", help=_HELP)
     facts: Any = trace.get("otherData", {})
-    seconds = cast(dict[str, Any], facts).get("seconds") if isinstance(facts, dict) else ""
-    if seconds is not None and not _is_time(seconds):
-        fail(f"{path} is not a trace of hloom run: otherData.seconds is no number", help=_HELP)
+    for name in _TIMES:
+        seconds = cast(dict[str, Any], facts).get(name) if isinstance(facts, dict) else ""
+        if seconds is not None and not _is_time(seconds):
+            fail(f"{path} is not a trace of hloom run: otherData.{name} is no number", help=_HELP)
     return trace
 
 
@@ -188,6 +192,7 @@ def agreement_record(found: Agreement) -> dict[str, Any]:
     return {
         "collectives": [asdict(r) | {"error": r.error} for r in found.rows], "missing": found.missing,
         "unknown": found.unknown, "mape": found.mape, "tau": found.tau, "seconds": found.measured,
+        "busy": found.busy,
     }  # fmt: skip
 
 
@@ -208,6 +213,9 @@ def agreement_text(found: Agreement) -> str:
     if found.measured is not None:
         lines.append(f"whole program: forecast {ms(found.seconds)}, measured {ms(found.measured)} "
                      f"({found.seconds / found.measured - 1:+.0%})")  # fmt: skip
+    if found.busy:
+        lines.append(f"without waits: {ms(found.busy)} on the cores of the host "
+                     f"({found.seconds / found.busy - 1:+.0%})")  # fmt: skip
     for names, where in ((found.missing, "forecast"), (found.unknown, "trace")):
         if names:
             lines.append(f"in the {where} alone: {', '.join(names[:8])}{', ..' * (len(names) > 8)}")

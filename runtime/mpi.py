@@ -74,6 +74,7 @@ class MpiProgram:
         self.executable = executable
         rank_of = ranks_of(comm.size, self.grid.size)
         self.devices = devices_of(comm.rank, comm.size, self.grid.size)
+        self._busy = 0.0  # processor seconds of the last run, without waits
         self._rehearsed: RehearsedFabric | None = None
         self.watch = RankWatch(load_mpi(), comm, timeout, within)
         found, together = self.executable.compilation.collectives, in_flight(self.executable.plan)
@@ -121,13 +122,18 @@ class MpiProgram:
         return self._gathered(mine), seconds
 
     def _run_together(self, local: list[list[Array]], tracer: Observer | None) -> list[list[Array]]:
+        begin = self.watch.busy
         mine = self.run(local, tracer)
+        self._busy = self.watch.busy - begin
         self.watch.barrier("the results of the program")
         return mine
 
     def traces(self, trace: Trace) -> list[ProcessTrace] | None:
-        """Returns the traces of all ranks on rank 0, None on the others. All ranks must call it."""
-        found = ProcessTrace(self.comm.rank, self._name(), trace, clock_offset(self.watch))
+        """Returns the traces of all ranks in the last run on rank 0, None on the others. All ranks must call it."""
+        alone = self.comm.size == self.grid.size  # else other threads run further devices
+        is_told = alone and len({host for host, _ in self.watch.peers}) == 1  # a network takes time of no processor
+        busy = self._busy if is_told else None
+        found = ProcessTrace(self.comm.rank, self._name(), trace, clock_offset(self.watch), busy)
         return self.comm.gather(found, root=0)
 
     def _name(self) -> str:

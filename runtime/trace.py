@@ -88,12 +88,14 @@ class Trace:
 @dataclass(frozen=True, slots=True)
 class ProcessTrace:
     """The trace of one process: its number and name, and `offset`, to be added to its times to get those of process 0.
+    `busy` are its processor seconds without waits, None if they are not known.
     """
 
     number: int
     name: str
     trace: Trace
     offset: float = 0.0
+    busy: float | None = None
 
 
 def save_trace(

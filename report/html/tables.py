@@ -127,6 +127,9 @@ def _agreement(forecast: float, found: Record) -> Iterator[str]:
     if found["seconds"]:
         yield (f"A step took {timed(found['seconds'])}; the forecast is {timed(forecast)} "
                f"({forecast / found['seconds'] - 1:+.0%}).")  # fmt: skip
+    if found["busy"]:
+        yield (f"Without waits it took {timed(found['busy'])} on the cores of its host "
+               f"({forecast / found['busy'] - 1:+.0%}).")  # fmt: skip
     if found["mape"] is not None:
         tau = f"; Kendall's tau of their order {found['tau']:.2f}" if found["tau"] is not None else ""
         yield f"{len(found['collectives'])} collectives: mean absolute error {found['mape']:.0%}{tau}."

@@ -146,7 +146,8 @@ def _measured(folder: Path, change: Callable[[float], float], ranks: int = 1) ->
          "dur": 1e6 * change(max(c["done"], c["used"]) - c["issued"]), "args": {"waited_us": 1e6 * c["waited"]}}
         for c in found["collectives"] for rank in range(ranks)
     ]  # fmt: skip
-    (folder / "r.json").write_text(json.dumps({"traceEvents": events, "otherData": {"seconds": 2 * found["seconds"]}}))
+    facts = {"seconds": 2 * found["seconds"], "busy": 0.8 * found["seconds"]}
+    (folder / "r.json").write_text(json.dumps({"traceEvents": events, "otherData": facts}))
 
 
 @pytest.mark.parametrize(("factor", "error"), [(1.0, 0.0), (2.0, -0.5), (0.8, 0.25)])
@@ -161,6 +162,7 @@ def test_a_measured_run(folder: Path, factor: float, error: float) -> None:
     text = hloom("schedule", "p.hlo", *MACHINE, "--measured", "r.json", cwd=folder).out
     assert f"3 collectives: mean absolute error {abs(error):.0%}, at worst {error:+.0%}" in text
     assert "whole program: forecast 0.153 ms, measured 0.305 ms (-50%)" in text
+    assert "without waits: 0.122 ms on the cores of the host (+25%)" in text
 
 
 def test_a_run_of_another_program(folder: Path) -> None:
@@ -179,6 +181,7 @@ def test_a_run_of_another_program(folder: Path) -> None:
     *((f'{{"traceEvents": [{{"ph": "X", "name": "g", "pid": 0, "tid": 1, {fields}}}]}}', "traceEvents[0] is {")
       for fields in ('"ts": "1", "dur": 1', '"ts": NaN, "dur": 1', '"ts": 1', '"ts": 1, "dur": 1, "args": []')),
     ('{"traceEvents": [], "otherData": {"seconds": "1"}}', "otherData.seconds is no number"),
+    ('{"traceEvents": [], "otherData": {"seconds": 1, "busy": []}}', "otherData.busy is no number"),
 ])  # fmt: skip
 def test_what_is_no_trace(text: str | None, message: str, folder: Path) -> None:
     if text is not None:

@@ -102,8 +102,10 @@ def test_ranks(collectives: str, tmp_path: Path) -> None:
         (start, end), (other_start, other_end) = spans[0, name], spans[1, name]
         assert start < other_end + 0.01
         assert other_start < end + 0.01
+    whole = json.loads((tmp_path / "t.json").read_text())
+    assert 0 < whole["otherData"]["busy"]
     arrows: dict[int, list[int]] = {}
-    for record in json.loads((tmp_path / "t.json").read_text())["traceEvents"]:
+    for record in whole["traceEvents"]:
         if record["ph"] in "sf":
             arrows.setdefault(record["id"], []).append(record["pid"])
     assert [sorted(ends) for ends in arrows.values()] == [[0, 1]] * 4  # one between the ranks per collective

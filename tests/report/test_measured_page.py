@@ -58,9 +58,14 @@ def test_the_page_shows_them(trace: Path, tmp_path: Path) -> None:
     assert "<h2>Measured</h2>" in page
     assert page.count("data-collective=") == 6
     assert "6 collectives: mean absolute error " in page
-    seconds = json.loads(trace.read_text())["otherData"]["seconds"]
+    found = json.loads(trace.read_text())
     assert "A step took " in page
-    assert seconds > 0
+    assert found["otherData"]["seconds"] > 0
+    assert "Without waits" not in page  # all devices of one process
+    found["otherData"]["busy"] = 0.5
+    (tmp_path / "busy.json").write_text(json.dumps(found))
+    done = command("report", TRAIN, "--measured", "busy.json", "-o", "r.html", cwd=tmp_path)
+    assert "Without waits it took 500 ms on the cores of its host (-100%)." in (tmp_path / "r.html").read_text()
 
 
 def test_what_does_not_fit(trace: Path, tmp_path: Path) -> None:
