@@ -24,16 +24,17 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
 
 def _dispatch(args: argparse.Namespace) -> int:
     from .cli.commands import COMMANDS
-    from .cli.imports import run_imports
+    from .cli.messages import read_categories, tell_noted
     from .ir.late import late
+    from .ir.user_python import run_python
 
-    run_imports(args)
+    for path in getattr(args, "imports", ()):  # which may register names that other arguments use
+        run_python(path, help="--import runs this file first")
+    read_categories(args)
     try:
         code: int = late(COMMANDS[args.command].place)(args)
     finally:
         if getattr(args, "noted", ()):
-            from .cli.messages import tell_noted
-
             sys.stdout.flush()  # results come first
             tell_noted(args)
     return code

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ..ir.diagnostics import CompileError
+from ..ir.late import late
 from ..report.remarks import FEW, SHOWN
 from .parser import Parser
 
@@ -26,6 +28,16 @@ def argument(*names: str, **settings: Any) -> Argument:
     return lambda parser: parser.add_argument(*names, **settings)
 
 
+def option(name: str, metavar: str, help: str, **settings: Any) -> Argument:
+    """Returns an option whose value the help calls `metavar`."""
+    return argument(name, metavar=metavar, help=help, **settings)
+
+
+def count(name: str, help: str, **settings: Any) -> Argument:
+    """Returns an option with a number N of at least 1."""
+    return argument(name, type=positive, metavar="N", help=help, **settings)
+
+
 def flag(name: str, help: str) -> Argument:
     """Returns an option without a value."""
     return argument(name, action="store_true", help=help)
@@ -36,37 +48,25 @@ def defaults(**values: object) -> Argument:
     return lambda parser: parser.set_defaults(**values)
 
 
-def _refused(message: str) -> Callable[[Callable[[str], T]], Callable[[str], T]]:
-    """Makes a parser of values refuse texts that raise ValueError, with this message after the text."""
+def _value(
+    read: Callable[[str], T], message: str, fits: Callable[[T], bool] = lambda value: True
+) -> Callable[[str], T]:
+    """Returns a parser of values by `read`. It refuses texts that raise ValueError, and values that do not fit, with
+    this message after the text, and those that raise CompileError with its message.
+    """
 
-    def decorated(read: Callable[[str], T]) -> Callable[[str], T]:
-        def parse(text: str) -> T:
-            try:
-                return read(text)
-            except ValueError:
-                raise argparse.ArgumentTypeError(f"'{text}' {message}") from None
+    def parse(text: str) -> T:
+        try:
+            found = read(text)
+            if fits(found):
+                return found
+        except CompileError as error:
+            raise argparse.ArgumentTypeError(error.diagnostics[0].message) from None
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"'{text}' {message}")
 
-        return parse
-
-    return decorated
-
-
-def _checked(value: T, fits: bool) -> T:
-    if not fits:
-        raise ValueError
-    return value
-
-
-@_refused("is not of the form x=2,y=4")
-def mesh_sizes(text: str) -> dict[str, int]:
-    """Parses `x=2,y=4` into a dict."""
-    from ..ir.sharding.mesh import LARGEST_MESH
-
-    pairs = [part.partition("=")[::2] for part in text.split(",")]
-    sizes = {name: int(size) for name, size in pairs if name and size.isdecimal()}
-    if _checked(math.prod(sizes.values()), len(sizes) == len(pairs) and 0 not in sizes.values()) > LARGEST_MESH:
-        raise argparse.ArgumentTypeError(f"a mesh has at most {LARGEST_MESH} devices, their numbers have 32 bits")
-    return sizes
+    return parse
 
 
 def device_count(text: str) -> int:
@@ -93,14 +93,11 @@ def _at_least(least: int, text: str) -> int:
     return int(text)
 
 
-positive, parts, not_negative = (partial(_at_least, least) for least in (1, 2, 0))
-"""Parse a whole number of at least 1, 2 or 0."""
-
-
-@_refused("is not a positive number of seconds")
-def seconds(text: str) -> float:
-    """Parses a positive number of seconds, `inf` for no limit."""
-    return _checked(float(text), float(text) > 0)
+def _list(text: str, read: Callable[[str], T], separator: str = ",", length: int | None = None) -> tuple[T, ...]:
+    parts = text.split(separator)
+    if length not in (None, len(parts)):
+        raise ValueError(text)
+    return tuple(map(read, parts))
 
 
 def duration(text: str) -> float:
@@ -109,63 +106,40 @@ def duration(text: str) -> float:
     return seconds(number) * (60.0 if unit == "m" else 1.0)
 
 
-@_refused("is not a number of at least 0")
-def tolerance(text: str) -> float:
-    """Parses a number of at least 0."""
-    return _checked(float(text), 0 <= float(text) < math.inf)
-
-
 def _names(text: str) -> frozenset[str]:
     """Parses `a,b` into a set. The names are checked after the files of `--import` have run."""
     return frozenset(text.split(","))
 
 
-@_refused("is not of the form FILE.py:FUNCTION")
-def python_place(text: str) -> str:
-    """Checks that a text is `FILE.py:FUNCTION`."""
-    path, _, name = text.rpartition(":")
-    return _checked(text, bool(path) and name.isidentifier())
-
-
-@_refused("is not of the form 4x4x4")
-def extent(text: str) -> tuple[int, ...]:
-    """Parses `4x4x4`: three numbers."""
-    x, y, z = text.split("x")
-    return positive(x), positive(y), positive(z)
-
-
-def positive_list(text: str) -> tuple[int, ...]:
-    """Parses `64,256` into numbers of at least 1."""
-    return tuple(map(positive, text.split(",")))
-
-
-@_refused("is not of the form CHIPS:JOBS,.., such as 1024:2,256:4")
-def job_mix(text: str) -> tuple[tuple[int, int], ...]:
-    """Parses `1024:2,256:4`: the chips of a job and the number of such jobs."""
+def _job_mix(text: str) -> tuple[tuple[int, int], ...]:
     pairs = [(chips, jobs) for chips, jobs in (part.split(":") for part in text.split(","))]
     return tuple((positive(chips), positive(jobs)) for chips, jobs in pairs)
 
 
-@_refused("are not numbers between 0 and 1, such as 0.99,0.999")
-def shares(text: str) -> tuple[float, ...]:
-    """Parses `0.99,0.999` into shares between 0 and 1."""
-    return tuple(_checked(share, 0 < share < 1) for share in map(float, text.split(",")))
+def _is_place(text: str) -> bool:
+    path, _, name = text.rpartition(":")
+    return bool(path) and name.isidentifier()
 
 
-@_refused("is not of the form RANK,COLLECTIVE,kill|stop|slow|drop-host[,START]")
-def fault(text: str) -> Any:
-    """Parses a failure to rehearse."""
-    from ..runtime.fabric.rehearsal import Fault
-
-    return Fault.parse(text)
-
-
-@_refused("is not a number of bytes such as 12GB")
-def byte_count(text: str) -> int:
-    """Parses a number of bytes, such as `12GB`."""
-    from ..passes.schedule.sizes import Bytes
-
-    return positive(str(int(Bytes(text))))
+positive, parts, not_negative = (partial(_at_least, least) for least in (1, 2, 0))
+"""Parse a whole number of at least 1, 2 or 0."""
+positive_list = partial(_list, read=positive)
+"""Parses `64,256` into numbers of at least 1."""
+seconds = _value(float, "is not a positive number of seconds", lambda number: number > 0)
+"""Parses a positive number of seconds, `inf` for no limit."""
+tolerance = _value(float, "is not a number of at least 0", lambda number: 0 <= number < math.inf)
+mesh_sizes = _value(lambda text: late("ir.sharding.mesh:parse_sizes")(text), "is not of the form x=2,y=4")
+"""Parses `x=2,y=4` into a dict."""
+python_place = _value(str, "is not of the form FILE.py:FUNCTION", _is_place)
+extent = _value(partial(_list, read=positive, separator="x", length=3), "is not of the form 4x4x4")
+job_mix = _value(_job_mix, "is not of the form CHIPS:JOBS,.., such as 1024:2,256:4")
+"""Parses `1024:2,256:4`: the chips of a job and the number of such jobs."""
+shares = _value(partial(_list, read=float), "are not numbers between 0 and 1, such as 0.99,0.999",
+                lambda found: all(0 < share < 1 for share in found))  # fmt: skip
+fault = _value(lambda text: late("runtime.fabric.rehearsal:Fault").parse(text),
+               "is not of the form RANK,COLLECTIVE,kill|stop|slow|drop-host[,START]")  # fmt: skip
+byte_count = _value(lambda text: positive(str(int(late("passes.schedule.sizes:Bytes")(text)))),
+                    "is not a number of bytes such as 12GB")  # fmt: skip
 
 
 def machine(parser: Parser) -> None:

@@ -34,7 +34,7 @@ def _bench_on_ranks(args: argparse.Namespace) -> int:
     from ..driver.ranks import Ranks
 
     comm = world(args.ranks)
-    program = prepare_on_ranks(args, comm)
+    program = prepare_on_ranks(args, None, comm)
     inputs = inputs_of(args, program, comm)
     with Ranks(comm, args.timeout, program.backend, args.collectives) as ranks:
         with working(f"running {args.repeat + 1} times"):

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from ..report.completion import SHELLS
 from ..report.remarks import ALL
 from . import arguments as a
 from .arguments import JSON, OUT, PARTITIONED, PROGRAM, SCHEDULE, TRACE, Argument, argument, flag
-from .completion import SHELLS
 from .parser import Parser, Version
 
 

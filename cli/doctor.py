@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
+from functools import partial
 
-from ..driver.installation import environment, installation
-from ..report.columns import columns
-from ..report.terminal import say
-from .exit_codes import EXIT_OK
-from .messages import print_json
+from ..driver.installation import installation, installation_record, installation_text
+from .messages import answer
 
 
 def doctor(args: argparse.Namespace) -> int:
     """Prints the findings, or JSON."""
     found = installation()
-    if args.json:
-        print_json({"findings": [asdict(f) for f in found], "environment": dict(environment())})
-        return EXIT_OK
-    say(columns([(f.name, "ok" if f.ok else "missing", f.found) for f in found], (False, False, False)))
-    for name, value in environment():
-        say(f"{name}={value}")
-    for finding in found:
-        if not finding.ok:
-            say(f"  help: {finding.name}: {finding.help}")
-    return EXIT_OK
+    return answer(args, partial(installation_record, found), partial(installation_text, found))

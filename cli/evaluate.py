@@ -38,7 +38,7 @@ def evaluate_command(args: argparse.Namespace) -> int:
     remark_callbacks(module, diagnostics)
     backend = Backend.chosen(args.backend, module)
     backend.remark(diagnostics)
-    tell_found(args, diagnostics.found, quiet=False)
+    tell_found(args, diagnostics.found)
     if args.out is not None:
         check_outputs(Path(args.out))
     with working("running on one device"):

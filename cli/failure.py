@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import traceback
-from pathlib import Path
 
 from ..ir.diagnostics import CompileError, InternalError
 from ..ir.shown import for_terminal
+from ..ir.user_python import origin_of, user_place
+from ..report.reproducer import write_reproducer
 from ..report.terminal import show_diagnostics, tell
 from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.library import MpiMissing
 from .exit_codes import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MEMORY, EXIT_USAGE
-from .imports import origin_of, user_place
 from .streams import output_failed
 
 
@@ -55,24 +54,3 @@ def _internal(error: BaseException, args: argparse.Namespace, argv: list[str]) -
 
 def _shown(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
-
-
-def write_reproducer(argv: list[str], error: BaseException) -> Path | None:
-    """Writes the reproducer of an internal error: command, traceback, and the program if it was a file."""
-    lines = [f"// hloom {' '.join(argv)}", "//"]
-    lines += [f"// {line}" for line in "".join(traceback.format_exception(error)).splitlines()]
-    for argument in argv:
-        path = Path(argument)
-        if path.suffix in (".hlo", ".txt") and path.is_file():
-            lines += ["", path.read_text(errors="replace")]
-    for number in range(100):
-        target = Path(f"hloom-reproducer-{number}.hlo")
-        try:
-            with target.open("x", encoding="utf-8", errors="backslashreplace") as file:
-                file.write("\n".join(lines) + "\n")
-        except FileExistsError:
-            continue
-        except OSError:
-            return None
-        return target
-    return None

@@ -24,7 +24,7 @@ def from_jax_command(args: argparse.Namespace) -> int:
         os.environ["JAX_PLATFORMS"] = "cpu"
     with working(f"running {path}"):
         module = from_file(path, name)
-    tell_found(args, module.warnings, quiet=False)
+    tell_found(args, module.warnings)
     if args.out is None:
         show_program(module.to_text())
         return EXIT_OK

@@ -102,13 +102,14 @@ def _made(args: argparse.Namespace, ranks: int | None, quiet: bool, seconds: dic
 
 
 def prepare_on_ranks(
-    args: argparse.Namespace, comm: Any, active: int | None = None,
+    args: argparse.Namespace, mesh: Mapping[str, int] | None, everyone: Any, active: int | None = None,
     left: Callable[[], bytes] = left_for_ranks, unpacked: Callable[[bytes], Program] = Program.unpacked,
 ) -> Program:  # fmt: skip
-    """Returns the program of a run on all ranks of `comm`, or the first `active` ones. The first rank prepares it where
-    the launcher has `left` none. Raises errors of `prepare` on one rank, RankFailed on others.
+    """Returns the program of a run for a mesh (None: its own) and all ranks of a communicator, or the first `active`
+    ones. The first rank prepares it where the launcher has `left` none. Raises errors of `prepare` on one rank,
+    RankFailed on others.
     """
-    ranks, diagnostics = active or comm.size, Diagnostics()
+    args, ranks, diagnostics = with_mesh(args, mesh), active or everyone.size, Diagnostics()
 
     def first() -> bytes:
         found = left()
@@ -116,8 +117,8 @@ def prepare_on_ranks(
             fail(f"standard input does not come to host {socket.gethostname()}", help="give a file that all hosts see")
         return found or prepare(args, ranks, quiet=started_by_hloom()).packed()
 
-    program = on_all(comm, first, lambda: prepare(args, ranks, quiet=True), diagnostics, args.timeout, unpacked)
-    tell_found(args, diagnostics.found, quiet=False)
+    program = on_all(everyone, first, lambda: prepare(args, ranks, quiet=True), diagnostics, args.timeout, unpacked)
+    tell_found(args, diagnostics.found)
     return program
 
 

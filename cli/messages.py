@@ -1,5 +1,5 @@
 """Prints diagnostics on standard error, and the results of `--json` on standard output. Remarks on a program come after
-its results: those that cost most, equal ones once.
+its results: those that cost most, equal ones once. `--werror` makes them errors.
 """
 
 from __future__ import annotations
@@ -10,13 +10,25 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..ir.diagnostics import CompileError, Diagnostic, Severity
+from ..ir.diagnostics import CATEGORIES, CompileError, Diagnostic, Severity
 from ..report.remarks import ALL, chosen
 from ..report.terminal import say, show_diagnostics, tell
 from .exit_codes import EXIT_OK
 
 _MOST, _MOST_ON_SCREEN = 3, 1  # remarks: on a terminal the results stay on the screen
 _NOTED = "noted"  # the name of the findings in the arguments
+
+
+def read_categories(args: argparse.Namespace) -> None:
+    """Replaces the names of `--werror` by categories of diagnostics, if the command has it. Raises
+    argparse.ArgumentTypeError for a name that is none, also of those that the files of `--import` have registered.
+    """
+    names = getattr(args, "werror", frozenset[str]())
+    if names == frozenset(("all",)):
+        args.werror = frozenset(CATEGORIES)
+        return
+    for name in sorted(names - set(CATEGORIES)):
+        raise argparse.ArgumentTypeError(f"argument --werror: '{name}' is no category: {', '.join(CATEGORIES)}, or all")
 
 
 def print_json(value: object) -> None:
@@ -42,7 +54,7 @@ def tell_noted(args: argparse.Namespace) -> None:
         tell(f"hloom: {left_out} more remark{'s' * (left_out > 1)}: --remarks all")
 
 
-def tell_found(args: argparse.Namespace, found: Sequence[Diagnostic], quiet: bool) -> None:
+def tell_found(args: argparse.Namespace, found: Sequence[Diagnostic], quiet: bool = False) -> None:
     """Notes diagnostics, which `tell_noted` prints after the results, unless `quiet`. Raises CompileError with those
     that `--werror` turns into errors.
     """

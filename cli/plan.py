@@ -72,5 +72,5 @@ def sweep_command(args: argparse.Namespace) -> int:
 def _read(args: argparse.Namespace) -> Module:
     with working(f"reading {args.file}"):
         module = frontends.load(args.file)
-    tell_found(args, module.warnings, quiet=False)
+    tell_found(args, module.warnings)
     return module

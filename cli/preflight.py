@@ -42,7 +42,7 @@ def _examine(args: argparse.Namespace) -> int:
     for fault in args.fault:
         if fault.rank == comm.rank:
             fault.strike(fault.collective)
-    found = try_ranks(comm, args.deadline, lambda: prepare_on_ranks(args, comm), _tell_fault)
+    found = try_ranks(comm, args.deadline, lambda: prepare_on_ranks(args, None, comm), _tell_fault)
     if found:
         say(found)
     return EXIT_RANK_FAILED if found is None else EXIT_OK

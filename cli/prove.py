@@ -5,7 +5,6 @@ which part of which value of the original each of its values is.
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from dataclasses import asdict
 
 from .. import frontends
@@ -15,14 +14,13 @@ from ..ir.tools.names import called
 from ..ir.tools.spmd import is_per_device
 from ..report.columns import columns
 from ..report.progress import working, working_on_parts
-from ..report.terminal import say
 from ..runtime.proof.progress import Progress
 from ..runtime.proof.relations.located import prove
 from ..runtime.proof.relations.relate import relate
 from ..runtime.proof.verdict import Verdict
 from .common import partitioned
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK, EXIT_TESTED, EXIT_UNPROVED
-from .messages import print_json
+from .messages import answer
 from .reading import read_program
 
 _CODES = {
@@ -40,10 +38,7 @@ def prove_command(args: argparse.Namespace) -> int:
         raise argparse.ArgumentTypeError("--devices does not apply: LOCAL is partitioned already")
     with time_limit(args.timeout):
         devices, verdict = _proved(args, program)
-    if args.json:
-        print_json({"program": program.name, "devices": devices, **asdict(verdict)})
-    else:
-        say(verdict)
+    answer(args, lambda: {"program": program.name, "devices": devices, **asdict(verdict)}, lambda: verdict)
     return _CODES[verdict.outcome]
 
 
@@ -72,14 +67,15 @@ def relate_command(args: argparse.Namespace) -> int:
     local, _ = partitioned(args, program)
     with working(f"relating on {local.num_partitions} devices"):
         found = relate(program, local, args.seed)
-    rows = found.rows()
+    rows, counts = found.rows(), found.counts()
     shown = called(rows, args.only, lambda row: (row.name, row.name.rpartition("/")[2]), lambda row: [row.name])
-    counts = Counter(row.kind for row in rows)
-    if args.json:
-        print_json({"program": program.name, "devices": local.num_partitions, "complete": found.is_complete,
-                    "counts": counts, "values": [asdict(row) for row in shown]})  # fmt: skip
-        return EXIT_OK
-    say(columns([_HEAD, *((row.name, row.opcode, row.shape, row.relation) for row in shown)], (False,) * 4))
-    say(f"\n{len(rows)} values: {', '.join(f'{n} {kind}' for kind, n in counts.most_common())}"
-          + ("" if found.is_complete else "; the others are too large to be recorded"))  # fmt: skip
-    return EXIT_OK
+
+    def text() -> str:
+        table = columns([_HEAD, *((row.name, row.opcode, row.shape, row.relation) for row in shown)], (False,) * 4)
+        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items(), key=lambda count: -count[1]))
+        rest = "" if found.is_complete else "; the others are too large to be recorded"
+        return f"{table}\n\n{len(rows)} values: {kinds}{rest}"
+
+    return answer(args, lambda: {"program": program.name, "devices": local.num_partitions,
+                                 "complete": found.is_complete, "counts": counts, "values": list(map(asdict, shown))},
+                  text)  # fmt: skip

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 
 from .. import frontends
 from ..ir.diagnostics import Diagnostic, Severity, fail
 from ..ir.disk_cache import refusal
 from ..ir.graph.module import Module, Stage
-from ..passes.annotating.strategy import Setting, Strategy, annotate, load_strategy
+from ..passes.annotating.strategy import annotate, strategy_of
 from ..report.progress import working
 from .messages import tell_found
 
@@ -24,21 +23,12 @@ def read_program(args: argparse.Namespace, quiet: bool = False) -> Module:
         module = frontends.load(args.file)
     unsafe = refusal()
     if unsafe and not quiet:
-        tell_found(args, [Diagnostic(Severity.REMARK, unsafe, help="HLOOM_CACHE names another folder")], quiet)
+        tell_found(args, [Diagnostic(Severity.REMARK, unsafe, help="HLOOM_CACHE names another folder")])
     tell_found(args, module.warnings, quiet)
     sizes: dict[str, int] | None = getattr(args, "mesh", None)
-    strategy = _strategy(args)
+    strategy = strategy_of(getattr(args, "strategy", None), getattr(args, "set", ()))
     if (sizes or strategy) and module.stage is not Stage.GLOBAL:
         option = "--mesh" if sizes else "--strategy"
         fail(f"{option} needs a program that is not yet sharded, this one is {module.stage.value}")
     annotate(module, strategy, sizes)
     return module
-
-
-def _strategy(args: argparse.Namespace) -> Strategy | None:
-    """Combines `--strategy` and `--set`; None if neither is given."""
-    path, settings = getattr(args, "strategy", None), getattr(args, "set", ())
-    if path is None and not settings:
-        return None
-    strategy = load_strategy(path) if path is not None else Strategy()
-    return replace(strategy, settings=(*strategy.settings, *map(Setting.parse, settings)))

@@ -51,7 +51,7 @@ def _run_rank(args: argparse.Namespace) -> int:
     from ..driver.ranks import Ranks  # and the fabric of ranks, which a run in this process does without
 
     comm = world(args.ranks)
-    program = prepare_on_ranks(args, comm)
+    program = prepare_on_ranks(args, None, comm)
     inputs = inputs_of(args, program, comm)
     where = f"{program.devices} devices on {comm.size} MPI ranks" if comm.rank == 0 else ""
     with Ranks(comm, args.timeout, program.backend, args.collectives) as ranks:

@@ -9,33 +9,24 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
+from functools import partial
 
 from ..cost.seconds import Clock
-from ..driver.forecast import forecast_in_order, schedule_in_order
+from ..driver.forecast import forecast_in_order, put_in_order, schedule_in_order
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module, clone_module
 from ..ir.user_files import write_text
 from ..passes.base import PassContext
 from ..passes.schedule.bound import program_bound
 from ..passes.schedule.sizes import sized
-from ..passes.stages import divided_states, to_local, to_scheduled
 from ..report.forecast import forecast_record, forecast_text
 from ..report.measured import agreement_record, agreement_text, compare, load_trace
 from ..report.progress import working
-from ..report.schedule import (
-    Schedule,
-    collectives_called,
-    critical_table,
-    ms,
-    schedule_record,
-    schedule_summary,
-    schedule_table,
-)
+from ..report.schedule import Schedule, ScheduleReport, critical_table
 from ..report.schedule_trace import schedule_trace
-from ..report.terminal import say
 from .common import context_for, report
-from .exit_codes import EXIT_OK
-from .messages import answer, print_json
+from .messages import answer
 from .reading import read_program
 
 
@@ -54,23 +45,14 @@ def schedule(args: argparse.Namespace) -> int:
              "are too little", help="hloom opt with --passes=schedule{memory=..} orders it anew")
     if args.trace is not None:
         write_text(args.trace, json.dumps(schedule_trace(found, module.name)) + "\n", "the trace")
-    compared = compare(found, measured) if measured is not None else None
-    if args.json:
-        agreement = {} if compared is None else {"measured": agreement_record(compared)}
-        print_json(schedule_record(module, found, before) | agreement)
-        return EXIT_OK
-    if compared is not None:
-        say(agreement_text(compared))
-        return EXIT_OK
-    if shown := collectives_called(found.collectives, args.only):
-        say(schedule_table(shown, args.all), end="\n\n")
-    if args.critical:
-        say(critical_table(program_bound(module, Clock.of(module, context.machine))), end="\n\n")
-    count = f"{module.devices} device{'s' * (module.devices != 1)}"
-    say(f"{module.name}: {count}; times in ms\n{schedule_summary(found)}")
-    if before is not None:
-        say(f"before: {ms(before.seconds)}, {ms(before.exposed)} of it exposed; peak {before.peak:,} bytes")
-    return EXIT_OK
+    shown = ScheduleReport(module, found, before)
+    if measured is not None:
+        compared = compare(found, measured)
+        return answer(args, lambda: shown.record() | {"measured": agreement_record(compared)},
+                      lambda: agreement_text(compared))  # fmt: skip
+    if args.critical and not args.json:
+        shown = replace(shown, path=program_bound(module, Clock.of(module, context.machine)))
+    return answer(args, shown.record, partial(shown.text, args.only, args.all))
 
 
 def forecast(args: argparse.Namespace) -> int:
@@ -97,17 +79,7 @@ def _check_order(args: argparse.Namespace) -> None:
 def _in_order(
     args: argparse.Namespace, module: Module, context: PassContext, flat: bool = False, with_before: bool = False
 ) -> Schedule | None:
-    """Makes a module the program of each device, in place, in a new order unless it has a schedule or `--as-is` keeps
-    it. Prints the diagnostics of passes. Returns the forecast of the old order, if asked to and the order is new.
-    """
-    divided = None if args.as_is else divided_states(module, context)
-    to_local(module, context, working)
-    if module.has_schedule and args.split_batch:
-        fail(f"{module.name} is scheduled already: its batch stays whole",
-             help="--split-batch takes programs without a schedule")  # fmt: skip
-    keeps = args.as_is or module.has_schedule
-    before = schedule_in_order(module, context.machine) if with_before and not keeps else None
-    to_scheduled(module, context, None if keeps else args.memory or 0, flat=flat, during=working,
-                 split=args.split_batch, divided=divided)  # fmt: skip
+    found = put_in_order(module, context, as_is=args.as_is, memory=args.memory or 0, flat=flat, split=args.split_batch,
+                         with_before=with_before, during=working)  # fmt: skip
     report(args, context)
-    return before
+    return found

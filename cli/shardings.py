@@ -5,34 +5,20 @@ sharding), reshard (the plan between two).
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 
 from .. import frontends
 from ..cost.presets import parse_machine
 from ..ir.diagnostics import fail
-from ..ir.graph.module import Module
 from ..ir.sharding.mesh import Mesh
-from ..ir.sharding.sharding import Sharding
-from ..passes.base import PassContext
 from ..passes.resharding.certificate import reshard
-from ..report.columns import columns
 from ..report.explain import changes_text, explain, without
 from ..report.minimal import minimal_annotations
 from ..report.picture import picture
 from ..report.progress import working, working_on_parts
-from ..report.sharding_text import (
-    conflicts_text,
-    counts_text,
-    explanation_text,
-    folded,
-    rows_called,
-    rules_of,
-    rules_text,
-    shardings_record,
-    values_table,
-)
-from ..report.shardings import ShardingRow, solved
+from ..report.sharding_text import explanation_text, rules_of, rules_text, shardings_lines, shardings_record
+from ..report.shardings import solved
 from ..report.terminal import say, show_program
 from ..report.work import certificate_text
 from .common import context_for, report
@@ -44,44 +30,26 @@ _STYLES = {"annotation": "1;32", "propagated": "36", "replicated": "2"}
 
 
 def shard(args: argparse.Namespace) -> int:
-    """Prints a table of values with the shardings that propagation finds, and their origins."""
+    """Prints a table of values with the shardings that propagation finds, and their origins; with `--minimal`,
+    annotations that imply all others.
+    """
     module = read_program(args)
     context = context_for(args)
     if args.minimal:
-        return _minimal(args, module, context)
+        with working_on_parts("leaving annotations out") as tell:
+            fewest = minimal_annotations(module, context, tell)
+        return answer(args, partial(asdict, fewest), fewest.text)
     with working("propagating"):
         found = solved(module, context)
     report(args, context)
     if args.text:
         show_program(module.to_text())
-        return EXIT_OK
-    rows = list(found.rows())
-    shown = rows_called(rows, args.only)
-    if args.json:
-        print_json(shardings_record(found, rows, shown))
+    elif args.json:
+        print_json(shardings_record(found, args.only))
     else:
-        _table(shown, args.all)
-        if not args.only and (conflicts := conflicts_text(found)):
-            say(f"\n{conflicts}")
-        say("\n" + counts_text(rows))
+        for state, line in shardings_lines(found, args.only, args.all):
+            say(line, styled=_STYLES.get(state, ""))
     return EXIT_OK
-
-
-def _minimal(args: argparse.Namespace, module: Module, context: PassContext) -> int:
-    """Prints annotations that imply all others."""
-    with working_on_parts("leaving annotations out") as tell:
-        found = minimal_annotations(module, context, tell)
-    table = columns([("value", "annotation"), *found.values], [False, False]) + "\n\n" if found.values else ""
-    count = f"{len(found.values)} of {found.count} annotations imply the others"
-    return answer(args, lambda: asdict(found), lambda: table + count)
-
-
-def _table(rows: Sequence[ShardingRow], every: bool) -> None:
-    lines = [(row, 0) for row in rows] if every else folded(rows)
-    for style, line in values_table(lines):
-        say(line, styled=_STYLES.get(style, ""))
-    if len(lines) < len(rows):
-        say(f"\n(+N) stands for N more values of this size and sharding; --all lists all {len(rows)}")
 
 
 def explain_command(args: argparse.Namespace) -> int:
@@ -109,7 +77,7 @@ def picture_command(args: argparse.Namespace) -> int:
     if not shape.is_array:
         fail(f"{shape} is not the shape of an array")
     try:
-        show_program(f"{picture(shape, parse_one_sharding(args.sharding, args.mesh))}\n")
+        show_program(f"{picture(shape, frontends.parse_array_sharding(args.sharding, args.mesh))}\n")
     except (KeyError, ValueError) as error:
         fail(f"bad sharding: {error}")
     return EXIT_OK
@@ -120,20 +88,8 @@ def reshard_command(args: argparse.Namespace) -> int:
     shape = frontends.parse_shape(args.shape)
     if not shape.is_array or shape.is_dynamic:
         fail(f"{shape} is not the shape of an array with fixed dimensions")
-    source, target = (parse_one_sharding(text, args.mesh) for text in (args.source, args.target))
+    source, target = (frontends.parse_array_sharding(text, args.mesh) for text in (args.source, args.target))
     mesh = Mesh(tuple(args.mesh.items())) if args.mesh else next((s.mesh for s in (source, target) if s.mesh), None)
     source, target = (s if s.mesh else replace(s, mesh=mesh) for s in (source, target))
     found = reshard(shape, source, target, args.memory, parse_machine(args.machine, args.links, mesh))
     return answer(args, lambda: asdict(found), lambda: certificate_text(found))
-
-
-def parse_one_sharding(text: str, mesh: dict[str, int] | None) -> Sharding:
-    """Parses a sharding in HLO text; with `--mesh` also just the dimensions, `[{'x'}, {}]`."""
-    if text.lstrip().startswith("["):
-        if mesh is None:
-            fail(f"{text} names axes of a mesh", help="give it with --mesh x=2,y=4")
-        text = f"{{{Mesh(tuple(mesh.items()))}, {text}}}"
-    found = frontends.parse_sharding(text)
-    if not isinstance(found, Sharding):
-        fail(f"{text} is the sharding of a tuple")
-    return found

@@ -66,7 +66,7 @@ def diff(args: argparse.Namespace) -> int:
     if args.file == args.other == "-":
         fail("standard input can be one of the programs only")
     left, right = read_program(args), frontends.load(args.other)
-    tell_found(args, right.warnings, quiet=False)
+    tell_found(args, right.warnings)
     found = differences(left, right)
     if args.json:
         print_json(differences_record(found))

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from ..driver.program import Program
-from ..driver.training.ahead import leave_smaller
 from ..driver.training.api import trained
 from ..driver.training.cadence import Cadence
 from ..driver.training.elastic import TrainingJob, TrainingRank, mesh_of
+from ..driver.training.launching import TrainingLaunch
 from ..driver.training.loop import CheckpointPlan, Trainer, state_count
 from ..driver.training.metrics import StepProgress, StepRecord, TrainingReport
-from ..driver.training.recovery import DEADLINE, FOLD, SHRINK, JobStart, Recovery
+from ..driver.training.recovery import DEADLINE, FOLD, SHRINK, Recovery
 from ..driver.training.step_inputs import StepInputs
 from ..driver.training.stopping import ORDERLY, StopRequest
 from ..ir.types.literal import Array
 from ..report.terminal import tell
 from ..runtime.allocator import keep_freed_memory
-from ..runtime.checkpoint.step_folder import steps_in
 from ..runtime.inputs.inputs import InputSource
-from ..runtime.ranks.failed import EXIT_RANK_FAILED, deadline
-from ..runtime.ranks.launch import launch, left_for_ranks, started_by_hloom, world
+from ..runtime.ranks.failed import deadline
+from ..runtime.ranks.launch import launch, started_by_hloom, world
 from ..runtime.ranks.mode import chosen_mode
 from .exit_codes import EXIT_OK
 from .job import is_rank, prepare, prepare_on_ranks, with_mesh
@@ -56,15 +54,10 @@ def train(args: argparse.Namespace) -> int:
 
 
 def _job(args: argparse.Namespace) -> TrainingJob:
-    def make(
-        mesh: Mapping[str, int] | None, everyone: Any, active: int, left: Callable[[], bytes] = left_for_ranks,
-        unpacked: Callable[[bytes], Program] = Program.unpacked,
-    ) -> Program:  # fmt: skip
-        return prepare_on_ranks(with_mesh(args, mesh), everyone, active, left, unpacked)
-
     return TrainingJob(
-        make, args.mesh, args.state, args.inputs, args.seed, partial(_plan, args), args.on_failure, args.spares,
-        args.snapshots, args.start, args.fault, args.timeout, args.collectives, _tell, _warn,
+        partial(prepare_on_ranks, args), args.mesh, args.state, args.inputs, args.seed, partial(_plan, args),
+        args.on_failure, args.spares, args.snapshots, args.start, args.fault, args.timeout, args.collectives, _tell,
+        _warn,
     )  # fmt: skip
 
 
@@ -103,25 +96,12 @@ def _launched(args: argparse.Namespace, program: Program) -> int:
     if args.on_failure is None:
         return launch(args.argv, args.ranks, left=program.packed(), orderly=ORDERLY)
 
-    mesh = mesh_of(program, args.mesh)
-
     def divided(sizes: Mapping[str, int], ranks: int) -> Program:
         return prepare(with_mesh(args, sizes), ranks, quiet=True)
 
-    def start(now: JobStart) -> int:
-        again, more = program, ["--ranks", str(now.ranks), "--start", str(now.number)]
-        if now.mesh is not None:
-            more += ["--mesh", ",".join(f"{axis}={size}" for axis, size in now.mesh.items())]
-            again = divided(now.mesh, now.ranks)
-        ranks, sizes = now.ranks + args.spares, now.mesh or mesh
-        ahead = partial(leave_smaller, divided, sizes, now.ranks) if args.on_failure == SHRINK and sizes else None
-        code = launch([*args.argv, *more], ranks, left=again.packed(), survives=args.on_failure in (FOLD, SHRINK),
-                      orderly=ORDERLY, meanwhile=ahead, hosts=recovery.hosts.text)  # fmt: skip
-        done = max(steps_in(args.checkpoint), default=0) >= args.steps
-        return EXIT_RANK_FAILED if code == EXIT_OK and not done else code  # mpiexec may not tell of a lost host
-
     recovery = Recovery(args.on_failure, args.checkpoint, args.starts, _tell)
-    return recovery.run(JobStart(0, args.ranks), mesh, start, EXIT_RANK_FAILED)
+    mesh = mesh_of(program, args.mesh)
+    return TrainingLaunch(args.argv, program, args.steps, args.spares, recovery, mesh, divided).run(args.ranks)
 
 
 def _run(args: argparse.Namespace, program: Program, trainer: Trainer, where: str) -> int:

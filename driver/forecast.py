@@ -7,10 +7,11 @@ from dataclasses import replace
 from ..cost.machine import DEFAULT, Machine
 from ..cost.presets import as_machine
 from ..ir.checked_call import checked
+from ..ir.diagnostics import fail
 from ..ir.graph.module import Module, clone_module
 from ..passes.base import PassContext
 from ..passes.schedule.bound import program_bound
-from ..passes.stages import partition_and_schedule
+from ..passes.stages import During, divided_states, partition_and_schedule, to_local, to_scheduled, unseen
 from ..report.forecast import StepForecast, forecast_of, memory_by_xla
 from ..report.schedule import Schedule, schedule_of
 from .native_clock import native_clock
@@ -39,6 +40,27 @@ def schedule_in_order(local: Module, machine: Machine) -> Schedule:
     prepared, clock = as_run
     found, bound = schedule_of(prepared, machine, clock), program_bound(prepared, clock).seconds
     return replace(found, bound=bound, gap=found.seconds / bound - 1 if bound else None)
+
+
+def put_in_order(
+    module: Module, context: PassContext, *, as_is: bool = False, memory: int = 0, flat: bool = False, split: int = 0,
+    with_before: bool = False, during: During = unseen,
+) -> Schedule | None:
+    """Makes a module the program of each device, in place. It gets a new order within `memory` bytes (0: those of the
+    machine), unless it has a schedule or stays `as_is`; `flat` and `split` are those of `to_scheduled`. `during`
+    surrounds each part of the work.
+
+    Returns the schedule of the old order, if asked for it by `with_before` and the order is new. Raises CompileError.
+    """
+    divided = None if as_is else divided_states(module, context)
+    to_local(module, context, during)
+    if module.has_schedule and split:
+        fail(f"{module.name} is scheduled already: its batch stays whole",
+             help="--split-batch takes programs without a schedule")  # fmt: skip
+    keeps = as_is or module.has_schedule
+    before = schedule_in_order(module, context.machine) if with_before and not keeps else None
+    to_scheduled(module, context, None if keeps else memory, flat=flat, during=during, split=split, divided=divided)
+    return before
 
 
 def forecast_in_order(local: Module, machine: Machine, whole: Module, batch_of: str = "") -> StepForecast:

@@ -6,14 +6,15 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..codegen.native.compile_llvm import host
 from ..ir import disk_cache
 from ..ir.installed import version_of
 from ..passes.schedule.sizes import sized
+from ..report.columns import columns
 from ..runtime.ranks.cores import core_count
 from ..runtime.ranks.launch import find_mpiexec
 from ..runtime.ranks.library import MpiMissing
@@ -108,6 +109,19 @@ def _cache() -> Finding:
 
 
 _CHECKS: tuple[Callable[[], Finding], ...] = (_hloom, _machine, _native, _mpi, _shared_memory, _jax, _solver, _cache)
+
+
+def installation_record(found: Sequence[Finding]) -> dict[str, object]:
+    """Returns parts of an installation as JSON, and the environment."""
+    return {"findings": [asdict(f) for f in found], "environment": dict(environment())}
+
+
+def installation_text(found: Sequence[Finding]) -> str:
+    """Returns a table of the parts of an installation, the environment, and the help for those that are missing."""
+    rows = [(f.name, "ok" if f.ok else "missing", f.found) for f in found]
+    variables = (f"{name}={value}" for name, value in environment())
+    missing = (f"  help: {f.name}: {f.help}" for f in found if not f.ok)
+    return "\n".join((columns(rows, (False, False, False)), *variables, *missing))
 
 
 def environment() -> Iterator[tuple[str, str]]:

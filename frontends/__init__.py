@@ -15,7 +15,7 @@ from ..ir.graph.module import Module
 from ..ir.late import late_names
 from ..ir.user_files import read_bytes, read_stream
 from . import hlo_text
-from .hlo_text import parse_replica_groups, parse_shape, parse_sharding
+from .hlo_text import parse_array_sharding, parse_replica_groups, parse_shape, parse_sharding
 from .kinds import is_mlir_binary, is_mlir_text, may_be_proto
 from .snapshot import Snapshot
 
@@ -90,6 +90,7 @@ __all__ = [
     "load",
     "load_snapshot",
     "parse",
+    "parse_array_sharding",
     "parse_replica_groups",
     "parse_shape",
     "parse_sharding",

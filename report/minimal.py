@@ -19,6 +19,7 @@ from ..ir.sharding.tiling import Tiling
 from ..ir.tools.spmd import is_region_boundary
 from ..passes.base import PassContext, run_pipeline
 from ..passes.pipelines import PROPAGATE
+from .columns import columns
 
 Names = frozenset[str]
 
@@ -35,6 +36,11 @@ class MinimalAnnotations:
     values: tuple[tuple[str, str], ...]
     count: int
     tries: int
+
+    def text(self) -> str:
+        """Returns a table of the values, and how many of all annotations they are."""
+        table = columns([("value", "annotation"), *self.values], [False, False]) + "\n\n" if self.values else ""
+        return f"{table}{len(self.values)} of {self.count} annotations imply the others"
 
 
 @checked

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from ..ir.sharding.mesh import sizes_text
 from ..passes.planning.fewest import FewSettings
 from ..passes.planning.on_mesh import PlanCandidate
 from ..passes.planning.plan import Plan
@@ -19,8 +20,7 @@ _SHOWN = 12  # regrets
 
 def plan_text(plan: Plan, machine: str) -> str:
     """Returns a summary, a table of candidates, and one of parameters with the price of their next best sharding."""
-    best = plan.best
-    mesh = ",".join(f"{name}={size}" for name, size in plan.mesh.axes)
+    best, mesh = plan.best, sizes_text(dict(plan.mesh.axes))
     lines = [
         f"plan for {plan.mesh.size} devices of {machine}, mesh {mesh}: {timed(plan.seconds)} a step, "
         f"{timed(best.judged.exposed)} of it exposed, {sized(plan.peak)} on a device; found in {plan.spent:.1f} s",

@@ -108,6 +108,36 @@ def schedule_of(
                     memory.peak, memory.at, rows, line, memory)  # fmt: skip
 
 
+@brief
+@dataclass(frozen=True)
+class ScheduleReport:
+    """The schedule of a per-device program, the one `before` it got a new order, and its longest path, if known."""
+
+    module: Module
+    schedule: Schedule
+    before: Schedule | None = None
+    path: Bound | None = None
+
+    def record(self) -> dict[str, object]:
+        """Returns the report as JSON."""
+        return schedule_record(self.module, self.schedule, self.before)
+
+    def text(self, only: Sequence[str] = (), every: bool = False) -> str:
+        """Returns the table of collectives, those that the patterns `only` fit, and a summary. Unless `every` row is
+        asked for, those that differ in numbers of names only are one. Raises CompileError if no collective fits.
+        """
+        shown, before, devices = collectives_called(self.schedule.collectives, only), self.before, self.module.devices
+        parts = [schedule_table(shown, every)] if shown else []
+        if self.path is not None:
+            parts.append(critical_table(self.path))
+        count = f"{devices} device{'s' * (devices != 1)}"
+        parts.append(f"{self.module.name}: {count}; times in ms\n{schedule_summary(self.schedule)}")
+        if before is not None:
+            parts[-1] += (f"\nbefore: {ms(before.seconds)}, {ms(before.exposed)} of it exposed; "
+                          f"peak {before.peak:,} bytes")  # fmt: skip
+        return "\n\n".join(parts)
+
+
 def live_bytes(found: Schedule) -> Iterator[tuple[float, int]]:
     """Yields seconds and live bytes whenever these change. An instruction without an event takes no time."""
     starts = {e.name: e.issued for e in reversed(found.timeline.events)}

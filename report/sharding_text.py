@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from ..ir.graph.module import Module
@@ -68,6 +68,22 @@ def values_table(rows: Sequence[tuple[ShardingRow, int]]) -> list[tuple[str, str
     cells = [tuple(cells[i] for i in kept) for cells in (_HEAD, *(_cells(row, more) for row, more in rows))]
     states = ["", *(state(row) for row, _ in rows)]
     return list(zip(states, columns(cells, [i in _RIGHT for i in kept]).splitlines(), strict=True))
+
+
+def shardings_lines(found: Solved, only: Sequence[str] = (), every: bool = False) -> Iterator[tuple[str, str]]:
+    """Yields the lines of a table of the values that the patterns `only` fit, each with its state, and of counts and
+    conflicts, which have none. Unless `every` row is asked for, those that `folded` joins are one. Raises CompileError
+    if no value fits.
+    """
+    rows = list(found.rows())
+    shown = rows_called(rows, only)
+    lines = [(row, 0) for row in shown] if every else folded(shown)
+    yield from values_table(lines)
+    if len(lines) < len(shown):
+        yield "", f"\n(+N) stands for N more values of this size and sharding; --all lists all {len(shown)}"
+    if not only and (conflicts := conflicts_text(found)):
+        yield "", f"\n{conflicts}"
+    yield "", f"\n{counts_text(rows)}"
 
 
 def _cells(row: ShardingRow, more: int) -> tuple[str, ...]:
@@ -152,13 +168,16 @@ def conflicts_text(found: Solved) -> str:
     return "\n".join(lines)
 
 
-def shardings_record(found: Solved, rows: Sequence[ShardingRow], shown: Sequence[ShardingRow]) -> dict[str, object]:
-    """Returns the `shown` rows of a program as JSON, the counts of all, and the conflicts."""
+def shardings_record(found: Solved, only: Sequence[str] = ()) -> dict[str, object]:
+    """Returns the values that the patterns `only` fit as JSON, the counts of all, and the conflicts. Raises
+    CompileError if no value fits.
+    """
+    rows = list(found.rows())
     return {
         "program": found.module.name,
         "devices": found.module.num_partitions,
         "mesh": dict(found.mesh.axes),
         "counts": counts_of(rows),
-        "values": [asdict(row) for row in shown],
+        "values": [asdict(row) for row in rows_called(rows, only)],
         "conflicts": [asdict(d) for d in found.disputes()],
     }

@@ -10,6 +10,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol
 
+from ...ir.sharding.mesh import sizes_text
 from ...ir.types.literal import Array
 from ...passes.annotating.strategy import named_meshes
 from ...runtime.checkpoint.layout import StateLayout
@@ -188,7 +189,7 @@ class TrainingRank:
 
     def _said(self, trainer: Trainer, lost: RankFailed) -> str:
         sizes = (self.job.way == SHRINK and self.mesh) or {}
-        mesh = " and a mesh of " + ",".join(f"{axis}={size}" for axis, size in sizes.items()) if sizes else ""
+        mesh = f" and a mesh of {sizes_text(sizes)}" if sizes else ""
         spares = self.crew.left - self.crew.active
         waiting = f", {spares} more stand by" if spares else ""
         others = [name for name in self.crew.lost if not str(lost).startswith(name)]

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...ir.sharding.mesh import sizes_text
 from ...runtime.checkpoint.step_folder import steps_in
 from ...runtime.ranks.hosts import HostFile
 
@@ -29,6 +30,11 @@ class JobStart:
     number: int
     ranks: int
     mesh: Mapping[str, int] | None = None
+
+    def arguments(self) -> list[str]:
+        """Returns the arguments of `hloom train` for this start."""
+        mesh = [] if self.mesh is None else ["--mesh", sizes_text(self.mesh)]
+        return ["--ranks", str(self.ranks), "--start", str(self.number), *mesh]
 
 
 @dataclass
@@ -74,7 +80,7 @@ class Recovery:
     def _said(self, start: JobStart, silent: Sequence[str]) -> str:
         on = f"{start.ranks} rank{'s' if start.ranks > 1 else ''}"
         if start.mesh is not None:
-            on += " and a mesh of " + ",".join(f"{axis}={size}" for axis, size in start.mesh.items())
+            on += f" and a mesh of {sizes_text(start.mesh)}"
         lost = "".join(f", host {host} does not answer" for host in silent)
         return f"a rank was lost{lost}: start {start.number + 1} of the job goes on at step {self._newest()}, on {on}"
 

@@ -7,7 +7,6 @@ function takes the number of the step, from 0 on, and returns the arrays in orde
 from __future__ import annotations
 
 import re
-import runpy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -16,6 +15,7 @@ import numpy as np
 from ...ir.diagnostics import CompileError, fail
 from ...ir.graph.module import Module
 from ...ir.types.literal import Array
+from ...ir.user_python import run_python
 from ...runtime.inputs.array_files import as_element
 from ...runtime.inputs.inputs import InputSource
 from ...runtime.inputs.leaves import InputLeaf, by_name, input_leaves
@@ -76,12 +76,7 @@ class StepInputs:
 
 def function_of(path: str, name: str) -> StepFunction:
     """Runs a Python file and returns a function of it. Raises CompileError if that fails."""
-    try:
-        names = runpy.run_path(path)
-    except OSError as error:
-        fail(f"{path} cannot be read: {error.strerror or error}")
-    except (Exception, SystemExit) as error:
-        fail(f"{path}: {type(error).__name__}: {error}")
+    names = run_python(path)
     if not callable(names.get(name)):
         fail(f"{path} has no function '{name}'")
     return names[name]

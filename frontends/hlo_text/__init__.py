@@ -10,7 +10,7 @@ single values as pure functions of their text, with `hlo.lark` for the irregular
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from ...ir.checked_call import checked
@@ -18,8 +18,9 @@ from ...ir.diagnostics import CompileError as _CompileError
 from ...ir.diagnostics import Diagnostic, Location, Severity, SourceFile, fail
 from ...ir.gc_pause import paused_collector
 from ...ir.graph.module import Module
+from ...ir.sharding.mesh import Mesh
 from ...ir.sharding.replica_groups import ReplicaGroups
-from ...ir.sharding.sharding import AnySharding
+from ...ir.sharding.sharding import AnySharding, Sharding
 from ...ir.tools.verifier import check
 from ...ir.types.shape import Shape
 from . import shapes, shardings
@@ -72,6 +73,20 @@ def decoded(data: bytes, name: str) -> str:
 def parse_sharding(text: str) -> AnySharding:
     """Parses a sharding in any spelling of HLO, for example `{devices=[2,4]<=[8]}`. Raises CompileError."""
     return _value(shardings.parse_sharding, text)
+
+
+def parse_array_sharding(text: str, mesh: Mapping[str, int] | None = None) -> Sharding:
+    """Parses the sharding of an array; with the sizes of a `mesh` also its dimensions alone, `[{'x'}, {}]`. Raises
+    CompileError.
+    """
+    if text.lstrip().startswith("["):
+        if mesh is None:
+            fail(f"{text} names axes of a mesh", help="give it with --mesh x=2,y=4")
+        text = f"{{{Mesh(tuple(mesh.items()))}, {text}}}"
+    found = parse_sharding(text)
+    if not isinstance(found, Sharding):
+        fail(f"{text} is the sharding of a tuple")
+    return found
 
 
 @checked

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -212,3 +212,20 @@ def _join(mesh: Mesh, refs: list[AxisRef]) -> tuple[AxisRef, ...]:
         else:
             result.append(ref)
     return tuple(result)
+
+
+def parse_sizes(text: str) -> dict[str, int]:
+    """Parses sizes of axes, `x=2,y=4`. Raises ValueError for another text, CompileError for more devices than any mesh
+    has.
+    """
+    pairs = [part.partition("=")[::2] for part in text.split(",")]
+    sizes = {name: int(size) for name, size in pairs if name and size.isdecimal()}
+    if len(sizes) != len(pairs) or 0 in sizes.values():
+        raise ValueError(text)
+    Mesh.of(**sizes)
+    return sizes
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Returns sizes of axes as `parse_sizes` reads them."""
+    return ",".join(f"{name}={size}" for name, size in sizes.items())

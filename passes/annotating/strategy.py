@@ -86,6 +86,16 @@ def load_strategy(path: str | Path) -> Strategy:
     return parse_strategy(text, str(path))
 
 
+def strategy_of(path: str | Path | None, settings: Sequence[str] = ()) -> Strategy | None:
+    """Returns the strategy of a file with further settings such as `w*=,y`, which are stronger; None without either.
+    Raises CompileError.
+    """
+    if path is None and not settings:
+        return None
+    strategy = load_strategy(path) if path is not None else Strategy()
+    return replace(strategy, settings=(*strategy.settings, *map(Setting.parse, settings)))
+
+
 def parse_strategy(text: str, name: str = "<strategy>") -> Strategy:
     """Reads the strategy in the text of a TOML file called `name` in messages. Raises CompileError."""
     source = SourceFile(name, text)

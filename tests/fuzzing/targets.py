@@ -7,7 +7,6 @@ raised as `Wrong`.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib
 import io
@@ -30,13 +29,12 @@ from fuzzing.schedules import problem_after, scheduled_program
 from fuzzing.shardings import sharded
 from fuzzing.strings import command, string
 from hloom.__main__ import main
-from hloom.cli.arguments import mesh_sizes
 from hloom.codegen import manual_module, replica_module
 from hloom.cost.links import parse_links
 from hloom.frontends import parse_replica_groups, parse_shape, parse_sharding
 from hloom.frontends.proto import read_module
 from hloom.ir.diagnostics import fail
-from hloom.ir.sharding.mesh import Mesh
+from hloom.ir.sharding.mesh import Mesh, parse_sizes
 from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.tools.difference import differences
 from hloom.ir.tools.trip_count import trip_count
@@ -302,8 +300,8 @@ def _groups(text: str) -> None:
 
 def _mesh(text: str) -> None:
     try:
-        mesh_sizes(text)
-    except argparse.ArgumentTypeError as error:
+        parse_sizes(text)
+    except ValueError as error:
         fail(str(error))
 
 
