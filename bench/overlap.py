@@ -35,7 +35,8 @@ from hloom.cost.attention import OutsideOfAttention
 from hloom.cost.collectives import kind_of
 from hloom.cost.memory import arranged_memory, live_memory, peak_memory
 from hloom.cost.seconds import Clock
-from hloom.cost.timeline import Steps, timeline, timeline_seconds
+from hloom.cost.simulation import Steps
+from hloom.cost.timeline import timeline, timeline_seconds
 from hloom.cost.work import is_contraction
 from hloom.ir.analysis.awaited import passes_on
 from hloom.ir.analysis.lifetimes import owners

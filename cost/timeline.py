@@ -18,22 +18,18 @@ leave one of them idle.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from ..ir.analysis.awaited import InFlight
 from ..ir.brief import brief
 from ..ir.checked_call import checked
-from ..ir.graph.computation import Computation
-from ..ir.graph.host_memory import is_host_move, runs_apart
+from ..ir.graph.host_memory import is_host_move
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
-from ..ir.graph.op import Role
-from ..ir.ops.starts import Starts
 from .machine import Machine
 from .presets import as_machine
-from .seconds import Clock, trips_of
+from .seconds import Clock
+from .simulation import EngineSimulation, Steps
 
 COMPUTE = "compute"  # the name of the engine that computes
 TOGETHER = " + "  # between the names of engines that one collective occupies
@@ -131,9 +127,10 @@ def timeline(module: Module, machine: Machine | str, clock: Clock | None = None)
 
     `clock` may be that of an earlier call on the same machine, if the program has changed in its order only.
     """
-    simulation = _simulated(module, clock or Clock.of(module, as_machine(machine)), True)
-    serial = simulation.clock.serial(module.entry)
-    return Timeline(tuple(simulation.events), simulation.now, serial.compute, simulation.busy)
+    clock = clock or Clock.of(module, as_machine(machine))
+    noting = _Noting(clock, Steps(), clock.machine.overlap, notes=True)
+    noting.run(module.entry, 1)
+    return Timeline(tuple(noting.events), noting.now, clock.serial(module.entry).compute, noting.occupied)
 
 
 def timeline_seconds(module: Module, clock: Clock, steps: Steps | None = None) -> float:
@@ -141,183 +138,80 @@ def timeline_seconds(module: Module, clock: Clock, steps: Steps | None = None) -
 
     `steps` may be those of an earlier call, if the program has changed in its order only.
     """
-    return _simulated(module, clock, False, steps).now
-
-
-def _simulated(module: Module, clock: Clock, notes_all: bool, steps: Steps | None = None) -> _Simulation:
-    simulation = _Simulation(clock, clock.machine.overlap, notes_all, {} if steps is None else steps)
+    simulation = EngineSimulation(clock, Steps() if steps is None else steps, clock.machine.overlap)
     simulation.run(module.entry, 1)
-    return simulation
-
-
-class _Step(NamedTuple):
-    """An instruction that takes time: its seconds, the collectives that it awaits, the collective that it starts, and
-    the engines of that one.
-    """
-
-    seconds: float
-    awaited: tuple[Instruction, ...]
-    inner: Instruction | None = None
-    engines: tuple[str, ...] = ()
-    is_control: bool = False
-
-
-Steps = dict[Computation, dict[Instruction, _Step]]
-"""The instructions of computations that take time, or wait. In any order they do the same."""
-
-
-def _steps(computation: Computation, clock: Clock) -> dict[Instruction, _Step]:
-    flying, parts = InFlight[Instruction](), clock.parts
-    found: dict[Instruction, _Step] = {}
-    readers = flying.readers
-    for i in computation:
-        awaited = tuple(dict.fromkeys(flying.awaited(i))) if i in readers else ()
-        op = i.op
-        if not runs_apart(i) and not op.is_control:
-            if (seconds := parts(i).compute) > 0 or awaited:
-                found[i] = _Step(seconds, awaited)
-        elif (inner := collective_in(i)) is not None:
-            found[i] = _Step(clock.started(i), awaited, inner, clock.engines(inner))
-            flying.start(i, i)
-        else:
-            found[i] = _Step(parts(i).compute, awaited, is_control=True)
-    return found
+    return simulation.now
 
 
 @brief
 @dataclass(slots=True)
-class _Simulation:
-    """The state of all engines at the time `now`. `queues` hold the unfinished collectives of each. The events are
-    those of collectives, and of computation where it `notes_all`.
+class _Noting(EngineSimulation):
+    """A simulation that notes what happens: all `events`, and the seconds for which each engine of collectives is
+    `occupied`. `queues` hold the unfinished collectives of each, `started` those that a computation awaits.
     """
 
-    clock: Clock
-    overlap: float
-    notes_all: bool
-    steps: Steps
-    now: float = 0.0
     events: list[Event] = field(default_factory=list[Event])
+    occupied: dict[str, float] = field(default_factory=dict[str, float])
     queues: dict[str, deque[Event]] = field(default_factory=dict[str, deque[Event]])
-    busy: dict[str, float] = field(default_factory=dict[str, float])
-
-    def run(self, computation: Computation, trips: int) -> None:
-        """Runs a computation from now until its end; what happens stands for this number of trips."""
-        if computation not in self.steps:
-            self.steps[computation] = _steps(computation, self.clock)
-        steps, adds = self.steps[computation], self.overlap >= 1 and not self.notes_all
-        started: dict[Instruction, Event] = {}
-        for instruction in computation:
-            if (step := steps.get(instruction)) is None:
-                continue
-            seconds, awaited, inner, engines, is_control = step
-            if awaited:
-                self.await_all(map(started.__getitem__, awaited))
-            if inner is not None:
-                started[instruction] = self.start(instruction, inner, seconds, engines, trips)
-            elif is_control:
-                self.control(instruction, seconds, trips)
-            elif adds:
-                self.now += seconds
-            else:
-                self.compute(instruction, seconds, trips)
-        self.await_all(started.values())
-
-    def control(self, instruction: Instruction, own: float, trips: int) -> None:
-        """Runs the callees of control flow, which takes seconds of its `own`."""
-        called, serial = instruction.called(), self.clock.serial
-        if instruction.op.role is Role.BRANCH:
-            called = [max(called, key=lambda c: serial(c).total)]
-        count = trips_of(instruction)
-        if not any(serial(c).collectives for c in called):
-            self.compute(instruction, own + count * sum(serial(c).compute for c in called), trips)
-            return
-        self.compute(instruction, own, trips)
-        if count > 1 and self.pending():
-            self.once(called, trips)
-            count -= 1
-        if count:
-            before = self.now
-            self.once(called, trips * count)
-            self.now += (count - 1) * (self.now - before)
-
-    def once(self, called: Iterable[Computation], trips: int) -> None:
-        for computation in called:
-            self.run(computation, trips)
+    started: dict[Instruction, Event] = field(default_factory=dict[Instruction, Event])
 
     def compute(self, instruction: Instruction, seconds: float, trips: int) -> None:
-        """Computes for this number of seconds, or longer during collectives."""
         if seconds > 0:
             start = self.now
             self.advance(seconds)
-            if self.notes_all:
-                size = 0 if instruction.op.is_control else self.clock.touched(instruction)
-                self.events.append(Event(instruction, COMPUTE, start, start, self.now, size, trips, self.now))
+            self._attribute(start)
+            size = 0 if instruction.op.is_control else self.clock.touched(instruction)
+            self.events.append(Event(instruction, COMPUTE, start, start, self.now, size, trips, self.now))
 
     def start(
-        self, instruction: Instruction, inner: Instruction, seconds: float, engines: tuple[str, ...], trips: int
-    ) -> Event:
-        """Issues a collective, or the start of a computation with one, to its engines."""
-        size = self.clock.received(inner) if self.notes_all else 0
+        self, instruction: Instruction, inner: Instruction, seconds: float, engines: tuple[str, ...], slows: bool,
+        trips: int,
+    ) -> float:  # fmt: skip
+        # `super` without arguments fails in dataclasses with slots
+        end = EngineSimulation.start(self, instruction, inner, seconds, engines, slows, trips)
         queues = [self.queues.setdefault(engine, deque()) for engine in engines]
         start = max([self.now, *(queue[-1].end for queue in queues if queue)])
-        event = Event(instruction, TOGETHER.join(engines), self.now, start, start + seconds, size, trips, -1.0)
+        size = self.clock.received(inner)
+        event = Event(instruction, TOGETHER.join(engines), self.now, start, end, size, trips, -1.0)
         self.events.append(event)
+        self.started[instruction] = event
         for engine, queue in zip(engines, queues, strict=True):
             queue.append(event)
-            self.busy[engine] = self.busy.get(engine, 0.0) + seconds * trips
-        return event
+            self.occupied[engine] = self.occupied.get(engine, 0.0) + seconds * trips
+        return end
 
-    def await_all(self, events: Iterable[Event]) -> None:
-        """Stalls computation until these collectives are done."""
-        for event in events:
+    def await_all(self, started: Iterable[Instruction], ends: Mapping[Instruction, float]) -> None:
+        for instruction in started:
+            event = self.started[instruction]
             if event.needed < 0:
                 event.needed = self.now
             if event.end > self.now:
-                self.pending()
+                self._pending(self.now)
                 blocking: Event | None = event
                 while blocking is not None:  # what an engine waits for ends when it starts
                     blocking.waited += blocking.end - max(blocking.start, self.now)
-                    blocking = self.before(blocking) if blocking.start > self.now else None
+                    blocking = self._before(blocking) if blocking.start > self.now else None
                 self.now = event.end
 
-    def before(self, event: Event) -> Event | None:
+    def _before(self, event: Event) -> Event | None:
         """Returns the collective whose end lets this one start; one without a duration lets none wait."""
         queued = (other for engine in event.engine.split(TOGETHER) for other in self.queues[engine])
         return next((other for other in queued if other.end == event.start > other.start), None)
 
-    def advance(self, seconds: float) -> None:
-        """Advances computation by this amount, at the speed that the running collectives leave; moves to and from the
-        host slow nothing.
-        """
-        while self.overlap < 1 and (pending := [e for e in self.pending() if e.is_collective]):
-            running = [event for event in pending if event.start <= self.now]
-            until = min(event.end if event.start <= self.now else event.start for event in pending)
-            speed = self.overlap if running else 1.0
-            possible = (until - self.now) * speed
-            elapsed = seconds / speed if seconds < possible else until - self.now
+    def _attribute(self, now: float) -> None:
+        """Counts that computation was slower from this time on as waiting for the collectives that ran."""
+        slowdown = 1 - self.overlap
+        while slowdown > 0 and now < self.now and (pending := [e for e in self._pending(now) if e.is_collective]):
+            running = [event for event in pending if event.start <= now]
+            until = min(self.now, *(event.end if event.start <= now else event.start for event in pending))
             for event in running:
-                event.waited += elapsed * (1 - self.overlap) / len(running)
-            if seconds < possible:
-                self.now += elapsed
-                return
-            self.now, seconds = until, seconds - possible
-        self.now += seconds
+                event.waited += (until - now) * slowdown / len(running)
+            now = until
 
-    def pending(self) -> list[Event]:
+    def _pending(self, now: float) -> list[Event]:
         """Removes finished collectives, and returns the next one of each engine: it runs, or waits for another engine.
         """
         for queue in self.queues.values():
-            while queue and queue[0].end <= self.now:
+            while queue and queue[0].end <= now:
                 queue.popleft()
         return list({id(queue[0]): queue[0] for queue in self.queues.values() if queue}.values())
-
-
-def collective_in(instruction: Instruction) -> Instruction | None:
-    """Returns the collective that an instruction is, or that the start of a computation runs, or the move to or from
-    the host; None for other ops.
-    """
-    if runs_apart(instruction):
-        return instruction
-    if not (instruction.op.is_control and instruction.op.interface(Starts)):
-        return None
-    return next((i for c in instruction.called() for i in c if i.op.is_collective), None)

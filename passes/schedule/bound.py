@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from ...cost.collectives import groups_of
 from ...cost.seconds import FROM_HOST, TO_HOST, Clock, trips_of
-from ...cost.timeline import COMPUTE, collective_in
+from ...cost.simulation import collective_in
+from ...cost.timeline import COMPUTE
 from ...ir.graph.computation import Computation
 from ...ir.graph.host_memory import runs_apart
 from ...ir.graph.instruction import Instruction

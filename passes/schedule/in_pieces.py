@@ -21,7 +21,8 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from ...cost.seconds import Clock
-from ...cost.timeline import EXPOSED, collective_in, timeline, timeline_seconds
+from ...cost.simulation import collective_in
+from ...cost.timeline import EXPOSED, timeline, timeline_seconds
 from ...ir.brief import brief
 from ...ir.graph.attributes import Attributes
 from ...ir.graph.computation import Computation

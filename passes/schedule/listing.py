@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from ...cost.seconds import Clock, trips_of
-from ...cost.timeline import collective_in
+from ...cost.simulation import collective_in
 from ...ir.brief import brief
 from ...ir.graph.host_memory import runs_apart
 from ...ir.graph.instruction import Instruction

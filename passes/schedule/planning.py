@@ -13,7 +13,8 @@ from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
 from ...cost.memory import peak_memory
 from ...cost.seconds import Clock
-from ...cost.timeline import Steps, timeline_seconds
+from ...cost.simulation import Steps
+from ...cost.timeline import timeline_seconds
 from ...ir.analysis.lifetimes import live_bytes
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation

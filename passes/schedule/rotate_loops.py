@@ -22,7 +22,8 @@ from typing import ClassVar
 
 from ...cost.machine import SECOND, Machine
 from ...cost.seconds import Clock
-from ...cost.timeline import Steps, timeline_seconds
+from ...cost.simulation import Steps
+from ...cost.timeline import timeline_seconds
 from ...ir.analysis.awaited import passes_on
 from ...ir.brief import brief
 from ...ir.graph.clone import clone_computation

@@ -1,47 +1,57 @@
-"""Moves collectives that delay computation ahead, and their operands with them.
+"""Starts the collectives that delay a program earlier, and computes later what they do not need.
+
+    before:  x = dot(a, b)   y = dot(c, d)   s = all-reduce(y)   z = dot(e, f)   r = dot(s, z)
+    after:   y = dot(c, d)   s = all-reduce(y)   x = dot(a, b)   z = dot(e, f)   r = dot(s, z)
 
 A list schedule decides at each moment among the ops that are ready then, and plans keep most ops in the order of the
-text. Neither sees that a collective waits behind another one on its engine, or that a few ops before it could wait
-instead. Each collective that delays the program is tried further ahead: the ops from there on that it needs come first,
-then the others, as they were. Orders that make the program faster stay.
+text. Neither sees that what stands before a collective could fill a later stall instead, or that a collective waits
+behind another one on its engine. The critical chain of the order says what delays its end (`critical_chain`): each
+computation on it is tried after the collective that it delays, each queued collective before the one that it waits for,
+each stall later and its collective earlier. A timeline that resumes where an order changes makes such tries cheap.
+Changes that make the order faster stay, until there are none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ...cost.attention import OutsideOfAttention
 from ...cost.memory import peak_memory
+from ...cost.resumed import ResumedOrders
 from ...cost.seconds import Clock
-from ...cost.timeline import Steps, timeline, timeline_seconds
+from ...cost.simulation import Steps
+from ...cost.timeline import timeline_seconds
+from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
+from ...ir.tools.control_flow import computations_run
+from ...ir.tools.trip_count import runs_of_computations
 from ..base import Pass, PassContext
-from .orders import Order, dependences, set_orders
+from .critical_chain import critical_chain
+from .orders import Emission, Needs, Order, dependences
 from .recorded import record, recorded_bound, recorded_forecast
 from .sizes import Bytes, timed
 
 _NO_LIMIT = Bytes()
-_AHEAD = tuple(1 << n for n in range(7))  # instructions by which a collective is tried earlier
-_WAITS = 1e-4  # the share of the step from which on waiting for a collective counts
+_STEPS = tuple(1 << n for n in range(8))  # places by which collectives and stalls are moved
+_LEAST = 5e-5  # the share of the time that a computation must take to be tried later
 _GAIN = 1e-6  # the share from which on an order is better
-_MOST = 12  # collectives that are tried in a round
 
 
 @dataclass(frozen=True)
 class StartEarlier(Pass):
-    """Tries up to `tries` orders of a scheduled program in which collectives that delay it start earlier. A program of
-    more than this many `instructions` stays, for it takes long, and so does one near its lower bound (a share `worth`
-    of its time). The peak stays within `memory` (0: as it is).
+    """Tries up to `tries` changes of the orders of a scheduled program. A program of more than this many `instructions`
+    stays, for it takes long, and so does one near its lower bound (a share `worth` of its time). The peak stays within
+    `memory` (0: as it is).
     """
 
     name: ClassVar[str] = "start-earlier"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL, Stage.SCHEDULED})
     produces: ClassVar[Stage | None] = Stage.SCHEDULED
     memory: Bytes = _NO_LIMIT
-    tries: int = 200
+    tries: int = 4_000
     instructions: int = 4_000
     worth: float = 1 - 1e-3
 
@@ -50,72 +60,144 @@ class StartEarlier(Pass):
         is_large = sum(map(len, module)) > self.instructions
         if is_large or seconds * self.worth <= (recorded_bound(module) or 0.0):
             return False
-        search = _Search(module, Clock.of(module, context.machine), max(self.memory, peak), self.tries)
-        if not search.run():
+        search = _OrderSearch(module, Clock.of(module, context.machine), max(self.memory, peak), self.tries)
+        search.run((1 - self.worth) * seconds)
+        if not search.moved:
             return False
-        record(module, search.best, peak_memory(module, search.kernels))
+        record(module, search.seconds, peak_memory(module, search.kernels))
         context.diagnostics.remark(
-            f"{self.name}: {search.moved} collectives start earlier; {timed(seconds)} become {timed(search.best)}"
+            f"{self.name}: {search.moved} changes of the order; {timed(seconds)} become {timed(search.seconds)}"
         )
         return True
 
 
-class _Search:
-    """The search for a faster order of a program within a peak; `best` are its seconds, and `moved` counts the moves
-    that made it faster.
-    """
+class _OrderSearch:
+    """The search for faster orders of a program within a peak; `moved` counts the changes that stayed."""
 
     def __init__(self, module: Module, clock: Clock, peak: float, tries: int) -> None:
         self.module, self.clock, self.peak, self.tries = module, clock, peak, tries
         self.kernels, self.steps, self.moved = OutsideOfAttention.on(clock.machine), Steps(), 0
-        self.best = timeline_seconds(module, clock, self.steps)
+        self.seconds = timeline_seconds(module, clock, self.steps)
 
-    def run(self) -> bool:
-        """Moves collectives until nothing is faster or all tries are used up; returns whether one was moved."""
+    def run(self, least: float) -> None:
+        """Searches the computations that collectives delay by so many seconds in all their runs, callees first."""
+        runs = runs_of_computations(self.module)
+        for computation in reversed(computations_run(self.module)):
+            if not any(step.inner is not None for step in self.steps.get(computation, {}).values()):
+                continue
+            orders = ResumedOrders(computation, self.clock, self.steps)
+            if (orders.seconds - orders.left[0]) * runs.get(computation, 1) > least:
+                self._search(computation, orders)
+
+    def _search(self, computation: Computation, orders: ResumedOrders) -> None:
+        """Gives a computation the fastest order that was found within the peak, if the program is faster by it."""
+        given = list(computation)
+        needs = dependences(given)
+        changes = _Changes(orders, needs, self.tries)
+        changes.run()
+        self.tries = changes.tries
+        kept = self._fitting(computation, changes.found, Emission(given, needs))
+        seconds = timeline_seconds(self.module, self.clock, self.steps) if kept else self.seconds
+        if seconds < self.seconds * (1 - _GAIN):
+            self.moved += kept
+            self.seconds = seconds
+        else:
+            computation.reorder(given)
+
+    def _fitting(self, computation: Computation, found: list[Order], emission: Emission) -> int:
+        """Gives a computation the last order, or one before it, with which the program fits; returns its number."""
+        given = list(computation)
+
+        def fits(number: int) -> bool:
+            emission.begin()
+            emission.emit(found[number - 1])
+            emission.emit(given)
+            computation.reorder(emission.order)
+            return peak_memory(self.module, self.kernels) <= self.peak
+
+        low, high = 0, len(found)
+        if not found or fits(high):
+            return high
+        while high - low > 1:
+            number = (low + high) // 2
+            low, high = (number, high) if fits(number) else (low, number)
+        return low if low and fits(low) else 0
+
+
+class _Changes:
+    """Changes of one order that make it faster: the orders `found`, the fastest last."""
+
+    def __init__(self, orders: ResumedOrders, needs: Needs, tries: int) -> None:
+        self.orders, self.tries, self.found = orders, tries, list[Order]()
+        self.needs = _needs_of(orders, needs)
+        self.places = {i: place for place, i in enumerate(orders.order)}
+
+    def run(self) -> None:
+        """Changes the order as long as something on its critical chain makes it faster."""
         before = -1
-        while self.tries and before < self.moved:
-            before = self.moved
-            for collective in self._delaying():
-                self.moved += self._move(collective)
-        return self.moved > 0
+        while before < len(self.found) and self.tries > 0:
+            before = len(self.found)
+            chain = critical_chain(self.orders)
+            for computations, collective in chain.delaying:
+                for one in sorted(computations, key=lambda i: -self.orders.steps[i].seconds):
+                    self._behind(one, collective)
+            for collective, other in chain.queued:
+                place, last = self.places[other], self.places[collective]
+                if place < last and not self._earlier(collective, place):
+                    self._later(other, last)
+            for collective, stalling in chain.awaited:
+                any(self._earlier(collective, self.places[collective] - step) for step in _STEPS)
+                if stalling is not None:
+                    any(self._later(stalling, self.places[stalling] + step) for step in _STEPS)
 
-    def _delaying(self) -> list[Instruction]:
-        """Returns the collectives for which the program waits longest."""
-        found = timeline(self.module, self.clock.machine, self.clock).collectives
-        late = [e for e in found if e.waited * e.trips > _WAITS * self.best]
-        late.sort(key=lambda e: -e.waited * e.trips)
-        return list(dict.fromkeys(e.instruction for e in late))[:_MOST]
+    def _behind(self, computation: Instruction, collective: Instruction) -> None:
+        """Tries a computation on the chain after the collective that it delays."""
+        step, place = self.orders.steps[computation], self.places[collective]
+        if step.inner is None and step.seconds >= _LEAST * self.orders.seconds and self.places[computation] < place:
+            self._later(computation, place)
 
-    def _move(self, collective: Instruction) -> bool:
-        """Gives its computation the first faster order in which a collective starts earlier, if there is one."""
-        computation = collective.parent
-        assert computation is not None
-        order = list(computation)
-        for new in _earlier(order, collective):
-            if not self.tries:
-                break
-            self.tries -= 1
-            set_orders([computation], [new])
-            seconds = timeline_seconds(self.module, self.clock, self.steps)
-            if seconds < self.best * (1 - _GAIN) and peak_memory(self.module, self.kernels) <= self.peak:
-                self.best = seconds
-                return True
-        set_orders([computation], [order])
-        return False
+    def _earlier(self, instruction: Instruction, first: int) -> bool:
+        """Tries an instruction, with all that it needs, from a place on."""
+        if first < 0:
+            return False
+        between = self.orders.order[first : self.places[instruction] + 1]
+        moved = {instruction}
+        for i in reversed(between):
+            if i in moved:
+                moved |= self.needs[i]
+        return self._try(first, [i for i in between if i in moved] + [i for i in between if i not in moved])
+
+    def _later(self, instruction: Instruction, last: int) -> bool:
+        """Tries an instruction, with all that needs it, up to a place."""
+        first = self.places[instruction]
+        between = self.orders.order[first : last + 1]
+        moved = {instruction}
+        for i in between:
+            if not moved.isdisjoint(self.needs[i]):
+                moved.add(i)
+        return self._try(first, [i for i in between if i not in moved] + [i for i in between if i in moved])
+
+    def _try(self, first: int, new: Order) -> bool:
+        """Changes the order from a place on, if that makes it faster."""
+        orders = self.orders
+        if self.tries <= 0 or new == orders.order[first : first + len(new)]:
+            return False
+        self.tries -= 1
+        if orders.tried(first, new) >= orders.seconds * (1 - _GAIN):
+            return False
+        orders.begin([*orders.order[:first], *new, *orders.order[first + len(new) :]], first)
+        self.places.update((i, first + n) for n, i in enumerate(new))
+        self.found.append(orders.order)
+        return True
 
 
-def _earlier(order: Order, collective: Instruction) -> Iterator[Order]:
-    """Yields orders in which a collective, with all that it needs, starts earlier, in ever larger steps."""
-    needs, place = dependences(order), order.index(collective)
-    for ahead in _AHEAD:
-        start = place - ahead
-        if start < 0:
-            return
-        first = {collective}
-        for instruction in reversed(order[start : place + 1]):
-            if instruction in first:
-                first.update(needs[instruction])
-        between = order[start : place + 1]
-        new = [i for i in between if i in first] + [i for i in between if i not in first]
-        if new != between:
-            yield [*order[:start], *new, *order[place + 1 :]]
+def _needs_of(orders: ResumedOrders, needs: Needs) -> Mapping[Instruction, frozenset[Instruction]]:
+    """Returns the dependences among the instructions of orders, through those that take no time."""
+    found: dict[Instruction, frozenset[Instruction]] = {}
+    through: dict[Instruction, frozenset[Instruction]] = {}
+    for i, needed in needs.items():
+        parts = [through[o] for o in needed]
+        through[i] = before = parts[0] if len(parts) == 1 else frozenset[Instruction]().union(*parts)
+        if i in orders.steps:
+            found[i], through[i] = before, frozenset((i,))
+    return found

@@ -12,7 +12,8 @@ from hloom.cost.machine import Cluster
 from hloom.cost.memory import peak_memory
 from hloom.cost.presets import PRESETS, parse_machine
 from hloom.cost.seconds import Clock
-from hloom.cost.timeline import Steps, timeline, timeline_seconds
+from hloom.cost.simulation import Steps
+from hloom.cost.timeline import timeline, timeline_seconds
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pass

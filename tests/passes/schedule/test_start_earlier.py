@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 from hloom.cost.memory import peak_memory
 from hloom.cost.presets import parse_machine
+from hloom.cost.resumed import ResumedOrders
 from hloom.cost.seconds import Clock
+from hloom.cost.simulation import Steps
 from hloom.cost.timeline import timeline_seconds
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.tools.verifier import check
 from hloom.passes.base import PassContext, run_pass
+from hloom.passes.schedule.critical_chain import critical_chain
 from hloom.passes.schedule.fastest import Fastest
 from hloom.passes.schedule.recorded import record, recorded_forecast
 from hloom.passes.schedule.start_earlier import StartEarlier
@@ -60,8 +63,35 @@ def test_a_short_collective_starts_before_a_long_one() -> None:
     assert names.index("s") < names.index("long")
     assert seconds(module, SLOW) < 0.6 * before
     assert recorded_forecast(module) == (pytest.approx(seconds(module, SLOW), rel=1e-5), peak_memory(module))
-    assert "1 collectives start earlier" in context.diagnostics.found[-1].message
+    assert "1 changes of the order" in context.diagnostics.found[-1].message
     assert not run_pass(StartEarlier(), module, context)
+
+
+BEFORE = """HloModule before, num_partitions=2
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+ENTRY e {
+  x = f32[64,64] parameter(0)
+  w = f32[128,128] parameter(1)
+  v = f32[128,128] dot(w, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  y = f32[64,64] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  s = f32[64,64] all-reduce(y), channel_id=2, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add
+  z = f32[64,64] dot(s, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = (f32[64,64], f32[128,128]) tuple(z, v)
+}"""
+
+
+def test_computation_before_a_collective_fills_the_stall_after_it() -> None:
+    """The product `v`, which nothing needs, takes longer than the sum, and hides it."""
+    module, context = hloom.parse(BEFORE), PassContext(machine=SLOW)
+    module.stage = hloom.Stage.LOCAL
+    clock = Clock.of(module, SLOW)
+    chain = critical_chain(ResumedOrders(module.entry, clock, Steps()))
+    assert [([i.name for i in ops], c.name) for ops, c in chain.delaying] == [(["v", "y"], "s")]
+    assert [(c.name, i and i.name) for c, i in chain.awaited] == [("s", "z")]
+    record(module, seconds(module, SLOW), peak_memory(module))
+    assert run_pass(StartEarlier(), module, context)
+    assert [i.name for i in module.entry if i.opcode not in ("parameter", "tuple")] == ["y", "s", "v", "z"]
+    assert seconds(module, SLOW) == pytest.approx(clock.serial(module.entry).compute, rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(24) if seed != 3)])
