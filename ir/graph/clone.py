@@ -54,8 +54,12 @@ def clone_computation(
     target.execution_thread = source.execution_thread
     copies = {} if copies is None else copies
     for instruction in source:
+        attributes = instruction.attributes
+        if called_fields(type(attributes)):
+            attributes = map_called(attributes, map_computation)
         operands = [copies[o] for o in instruction.operands]
-        copies[instruction] = clone_instruction(target, instruction, operands, map_computation)
+        copies[instruction] = instruction.copied(instruction.name, operands, attributes)
+    target.extend([copies[instruction] for instruction in source])
     for instruction in source if source.has_control_dependencies else ():
         copies[instruction].control_predecessors = tuple(copies[p] for p in instruction.control_predecessors)
     target.root = copies[source.root]

@@ -5,7 +5,7 @@ The order is that of the text and, in a scheduled module, the schedule. Operands
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -204,6 +204,22 @@ class Computation(Callee, InNotebooks):
         for operand in instruction.operands:
             operand.users[instruction] = operand.users.get(instruction, 0) + 1
 
+    def extend(self, instructions: Sequence[Instruction]) -> None:
+        """Appends finished instructions without control predecessors. Names that are taken here become unique."""
+        names = self._names
+        for instruction in instructions:
+            if instruction.name in names:
+                instruction.name = self.unique_name(instruction.name)
+            names[instruction.name] = instruction
+            instruction.parent = self
+            for operand in instruction.operands:
+                users = operand.users
+                users[instruction] = users.get(instruction, 0) + 1
+        self._order.update(dict.fromkeys(instructions))
+        self.loop_edits += len(instructions)
+        if self._insertions.point is not None:
+            self._insertions.point += instructions
+
     def unique_name(self, base: str) -> str:
         """Returns `base`, or `base.N` with the smallest unused N."""
         if base not in self._names:
@@ -226,6 +242,22 @@ class Computation(Callee, InNotebooks):
         self._drop_use(user.operands[index], user)
         user.operands[index] = value
         value.users[user] = value.users.get(user, 0) + 1
+
+    def renew(self, names: Mapping[Instruction, str]) -> None:
+        """Makes names and the order of users those of a computation to which the instructions are appended one by one,
+        under these names or else their own.
+        """
+        places = {instruction: place for place, instruction in enumerate(self)}
+        found: dict[str, Instruction] = {}
+        self._names, self._counters = found, {}
+        for instruction in places:
+            name = names.get(instruction, instruction.name)
+            if name in found:
+                name = self.unique_name(name)
+            instruction.name, found[name] = name, instruction
+            users = instruction.users
+            if len(users) > 1 and list(users) != (ordered := sorted(users, key=places.__getitem__)):
+                instruction.users = {user: users[user] for user in ordered}
 
     def replace_all_uses(self, old: Instruction, new: Instruction) -> None:
         """Makes every user of `old` use `new`, which also becomes the root if `old` was. `old` stays, without users."""

@@ -41,16 +41,22 @@ class Insertions:
         before, after, moved = self.before, self.after, self.waiting
         self.before, self.after, self.waiting = {}, {}, set()
         found: Order = {}
-        stack = [(i, False) for i in reversed(order) if i not in moved]
-        while stack:
-            instruction, is_next = stack.pop()
-            if is_next:
-                if instruction in order:  # else it has been removed since
-                    found[instruction] = None
+        for start in order:
+            if start in moved:
                 continue
-            stack += [(i, False) for i in reversed(after.get(instruction, ()))]
-            stack.append((instruction, True))
-            stack += [(i, False) for i in reversed(before.get(instruction, ()))]
+            if start not in before and start not in after:
+                found[start] = None
+                continue
+            stack = [(start, False)]
+            while stack:
+                instruction, is_next = stack.pop()
+                if is_next:
+                    if instruction in order:  # else it has been removed since
+                        found[instruction] = None
+                    continue
+                stack += [(i, False) for i in reversed(after.get(instruction, ()))]
+                stack.append((instruction, True))
+                stack += [(i, False) for i in reversed(before.get(instruction, ()))]
         return found
 
 

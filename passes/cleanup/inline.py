@@ -14,8 +14,8 @@ from functools import partial
 from typing import ClassVar
 
 from ...ir.diagnostics import fail
-from ...ir.graph.attributes import ParameterAttributes
-from ...ir.graph.clone import clone_instruction
+from ...ir.graph.attributes import ParameterAttributes, called_fields
+from ...ir.graph.clone import clone_instruction, map_called
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, shell_of
@@ -44,8 +44,11 @@ class CallInliner(Pass):
                  "are possible", module.entry.location)
         if _is_flat(module):
             return False
-        new = shell_of(module)
-        entry = _Inliner(new).copy(module.entry)
+        new, entry = shell_of(module), module.entry
+        if entry.has_control_dependencies:
+            entry = _Inliner(new).copy(entry)
+        else:
+            _Inliner(new).edit(entry)
         new.add_computation(entry, entry=True)
         module.take(new)
         return True
@@ -77,7 +80,7 @@ def _expanded(module: Module) -> tuple[int, int]:
     sizes: dict[Computation, int] = {}
     levels: dict[Computation, int] = {}
     for computation in module.callees_first():
-        called = [c for i in computation for c in i.called()]
+        called = list(computation.called())
         sizes[computation] = len(computation) + sum(sizes.get(c, 0) for c in called)
         levels[computation] = 1 + max((levels.get(c, 0) for c in called), default=0)
     return sizes[module.entry], levels[module.entry]
@@ -87,6 +90,7 @@ class _Inliner:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.shared: dict[Computation, Computation] = {}
+        self.names: dict[Instruction, str] = {}  # of the originals of inlined instructions
 
     def copy(self, source: Computation) -> Computation:
         target = Computation(self.module.unique_computation_name(source.name), source.location)
@@ -94,6 +98,24 @@ class _Inliner:
         copies = self.body(target, source, None)
         target.root = copies[source.root]
         return target
+
+    def edit(self, entry: Computation) -> None:
+        """Does in place what `copy` does, for an entry without control predecessors."""
+        gone: list[Instruction] = []
+        started: dict[Computation, Computation] = {}
+        for instruction in [i for i in entry if called_fields(type(i.attributes))]:
+            if instruction.op.role in _INLINED:
+                callee = instruction.called()[0]
+                with entry.at(before=instruction):
+                    copies = self.body(entry, callee, instruction.operands)
+                self._keep_annotation(instruction, copies[callee.root], callee.root)
+                entry.replace_all_uses(instruction, copies[callee.root])
+                gone.append(instruction)
+            else:
+                callee = partial(self._callee, instruction, started)
+                instruction.attributes = map_called(instruction.attributes, callee)
+        entry.remove_all(gone)
+        entry.renew(self.names)
 
     def body(
         self, target: Computation, source: Computation, arguments: list[Instruction] | None
@@ -113,6 +135,7 @@ class _Inliner:
             else:
                 callee = partial(self._callee, instruction, started)
                 copies[instruction] = clone_instruction(target, instruction, operands, callee)
+                self.names[copies[instruction]] = instruction.name
         for instruction in source if source.has_control_dependencies else ():
             kept = [copies[p] for p in instruction.control_predecessors]
             if kept and copies[instruction] not in kept:
