@@ -8,7 +8,7 @@ from ..cost.machine import DEFAULT, Machine
 from ..cost.presets import as_machine
 from ..ir.checked_call import checked
 from ..ir.gc_pause import paused_collector
-from ..ir.graph.module import Module, clone_module
+from ..ir.graph.module import Module, Stage, clone_module, lent
 from ..ir.tools.verifier import check
 from . import pipelines
 from .base import Pass, PassContext, Rules, Verify, run_pipeline
@@ -60,9 +60,10 @@ def partition(
         verify=verify,
     )
     with paused_collector():
-        local = clone_module(module)
+        is_lent = passes is None and module.stage is Stage.SHARDED
+        local = lent(module) if is_lent else clone_module(module)
         if passes is None:
-            pipelines.partition(local, context)
+            pipelines.partition(local, context, is_lent)
         else:
             _run(passes, local, context)
             pipelines.require_local(local)

@@ -86,15 +86,17 @@ def propagate(module: Module, context: PassContext | None = None) -> Module:
     return module
 
 
-def partition(module: Module, context: PassContext | None = None) -> Module:
-    """GLOBAL or SHARDED to LOCAL, in place; returns the module. Raises CompileError."""
+def partition(module: Module, context: PassContext | None = None, lent: bool = False) -> Module:
+    """GLOBAL or SHARDED to LOCAL, in place; returns the module. The computations of a SHARDED one that is `lent` stay
+    as they are. Raises CompileError.
+    """
     context = context or PassContext()
     if module.stage is Stage.GLOBAL and is_undivided(module, context):
         run_pipeline(WHOLE, module, context)
         return module
     if module.stage is Stage.GLOBAL:
         propagate(module, context)
-    run_pipeline(PARTITION, module, context)
+    run_pipeline(PARTITION, module, context, lent)
     exchange_in_types(module, context)
     return module
 

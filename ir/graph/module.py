@@ -211,3 +211,10 @@ def shell_of(module: Module) -> Module:
     skipped = ("computations", "_entry", "name", "source", "analyses")
     copy.__dict__.update({k: v for k, v in module.__dict__.items() if k not in skipped})
     return copy
+
+
+def lent(module: Module) -> Module:
+    """Returns a module with the same header and the same computations, which must stay as they are."""
+    other = shell_of(module)
+    other.__dict__.update(computations=list(module.computations), _entry=module.entry)
+    return other

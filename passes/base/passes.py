@@ -17,7 +17,7 @@ from typing import ClassVar
 from ...ir import origin
 from ...ir.diagnostics import CompileError, InternalError, fail
 from ...ir.gc_pause import paused_collector
-from ...ir.graph.module import Module, Stage
+from ...ir.graph.module import Module, Stage, clone_module
 from ...ir.ops.starts import Starts
 from ...ir.time_limit import check_time
 from ...ir.tools.spmd import is_per_device
@@ -37,6 +37,14 @@ class Pass(ABC):
     @abstractmethod
     def run(self, module: Module, context: PassContext) -> bool:
         """Edits the module; True if it changed. Raises CompileError for programs that cannot be compiled."""
+
+    def is_idle(self, module: Module) -> bool:
+        """Whether a look at the module tells that this pass would change nothing, and report nothing."""
+        return False
+
+    def renews(self, module: Module) -> bool:
+        """Whether the pass puts new computations into the module, and leaves those that it has now as they are."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -68,15 +76,17 @@ class FixedPoint(Pass):
         return True
 
 
-def run_pass(step: Pass, module: Module, context: PassContext) -> bool:
-    """Runs one pass with everything around it. Raises CompileError if the module is at a stage it cannot take."""
+def run_pass(step: Pass, module: Module, context: PassContext, is_idle: bool = False) -> bool:
+    """Runs one pass with everything around it; `is_idle` if it would change nothing. Raises CompileError if the module
+    is at a stage it cannot take.
+    """
     is_foreign = module.stage not in step.consumes and _takes_foreign(step, module)
     if module.stage not in step.consumes and not is_foreign:
         wanted = " or ".join(sorted(s.name for s in step.consumes))
         fail(f"pass {step.name} needs a {wanted} module, this one is {module.stage.name}")
     check_time()
     start = time.perf_counter()
-    changed = _run(step, module, context)
+    changed = not is_idle and _run(step, module, context)
     if step.produces is not None and not is_foreign:
         module.stage = step.produces
     if isinstance(step, Pipeline | FixedPoint):
@@ -117,11 +127,18 @@ def _takes_foreign(step: Pass, module: Module) -> bool:
     return module.stage is Stage.GLOBAL and Stage.LOCAL in step.consumes and is_per_device(module)
 
 
-def run_pipeline(passes: Iterable[Pass], module: Module, context: PassContext) -> None:
-    """Runs passes, and raises the errors that they report."""
+def run_pipeline(passes: Iterable[Pass], module: Module, context: PassContext, lent: bool = False) -> None:
+    """Runs passes, and raises the errors that they report. The computations of a `lent` module stay as they are: it
+    gets copies before the first pass that edits them.
+    """
     with paused_collector():
         for step in passes:
-            run_pass(step, module, context)
+            is_idle = lent and step.is_idle(module)
+            if lent and not is_idle:
+                lent = False
+                if not step.renews(module):
+                    module.take(clone_module(module))
+            run_pass(step, module, context, is_idle)
             context.diagnostics.raise_errors()
         if context.verify == "end":
             _verify("the pipeline", module)

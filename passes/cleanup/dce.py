@@ -22,9 +22,12 @@ class DeadCodeElimination(Pass):
 
     name: ClassVar[str] = "dce"
 
+    def is_idle(self, module: Module) -> bool:
+        return not any(map(_dead, module.computations)) and len(_called(module)) == len(module.computations)
+
     def run(self, module: Module, context: PassContext) -> bool:
         changed = sum(sweep(c) for c in module.computations) > 0
-        called = reached([module.entry], Computation.called)
+        called = _called(module)
         kept = [c for c in module.computations if c in called]
         changed |= len(kept) != len(module.computations)
         module.computations = kept
@@ -38,12 +41,23 @@ def live(computation: Computation) -> set[Instruction]:
 
 def sweep(computation: Computation) -> int:
     """Removes dead instructions; returns their number."""
+    dead = _dead(computation)
+    if dead:
+        computation.remove_all(dead)
+    return len(dead)
+
+
+def _called(module: Module) -> dict[Computation, None]:
+    """Returns the entry and the computations that it calls, directly or indirectly."""
+    return reached([module.entry], Computation.called)
+
+
+def _dead(computation: Computation) -> set[Instruction]:
+    """Returns the instructions that contribute to nothing."""
     root, dead, earlier = computation.root, set[Instruction](), set[Instruction]()
     for i in reversed(computation):  # users come first
         if not dead.issuperset(i.users) or i in earlier or i is root or i.op.role is Role.PARAMETER or i.has_effect():
             earlier.update(i.control_predecessors)
         else:
             dead.add(i)
-    if dead:
-        computation.remove_all(dead)
-    return len(dead)
+    return dead

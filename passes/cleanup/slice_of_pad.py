@@ -36,6 +36,11 @@ class SliceOfPad(Pass):
 
     name: ClassVar[str] = "slice-of-pad"
 
+    def is_idle(self, module: Module) -> bool:
+        placed = module.stage is Stage.SHARDED
+        every = (i for computation in module for i in computation)
+        return all(_merged(i, placed) is None and _kept(i) is None for i in every)
+
     def run(self, module: Module, context: PassContext) -> bool:
         placed = module.stage is Stage.SHARDED
         merged = rewrite(module, partial(_merge, placed=placed))
@@ -43,6 +48,15 @@ class SliceOfPad(Pass):
 
 
 def _merge(computation: Computation, instruction: Instruction, *, placed: bool) -> Instruction | None:
+    found = _merged(instruction, placed)
+    if found is None:
+        return None
+    pad, padding = found
+    return computation.build("pad", *pad.operands, padding=PaddingConfig(padding), like=instruction)
+
+
+def _merged(instruction: Instruction, placed: bool) -> tuple[Instruction, tuple[PadDim, ...]] | None:
+    """Returns the pad that a slice reads, and the padding of both together; None if they stay apart."""
     if not isinstance(instruction.op, Slice):
         return None
     pad = instruction.operands[0]
@@ -53,19 +67,24 @@ def _merge(computation: Computation, instruction: Instruction, *, placed: bool) 
     padding = _padding(instruction, pad)
     if padding is None or any(find_roll(u) for u in instruction.users):
         return None  # a roll of the padded array communicates less than pads of the operand
-    return computation.build("pad", *pad.operands, padding=PaddingConfig(padding), like=instruction)
+    return pad, padding
 
 
 def _cut(computation: Computation, instruction: Instruction) -> Instruction | None:
     """Turns a pad that adds nothing into a slice."""
+    kept = _kept(instruction)
+    return None if kept is None else computation.build("slice", instruction.operands[0], slice=kept, like=instruction)
+
+
+def _kept(instruction: Instruction) -> tuple[SliceDim, ...] | None:
+    """Returns the part of its operand that a pad keeps if it adds nothing; None for others."""
     if not isinstance(instruction.op, Pad):
         return None
-    operand = instruction.operands[0]
     amounts = instruction.attributes_as(PadAttributes).padding.dims
     if any(a.low > 0 or a.high > 0 or a.interior for a in amounts):
         return None
-    kept = tuple(SliceDim(-a.low, n + a.high) for a, n in zip(amounts, operand.shape.dims, strict=True))
-    return computation.build("slice", operand, slice=kept, like=instruction)
+    dims = instruction.operands[0].shape.dims
+    return tuple(SliceDim(-a.low, n + a.high) for a, n in zip(amounts, dims, strict=True))
 
 
 def _padding(instruction: Instruction, pad: Instruction) -> tuple[PadDim, ...] | None:

@@ -39,7 +39,7 @@ from ..op_sharding.assignment import Choice
 from ..op_sharding.partial import may_stay_partial
 from .checks.fallbacks import Fallbacks, report_padding
 from .checks.repeated_work import RepeatedWork
-from .checks.unsupported import refuse_uncountable, refuse_unsupported, settle_shardings
+from .checks.unsupported import refuse_uncountable, refuse_unsupported, settle_shardings, unsettled
 from .emit.channels import Channels, stay_apart
 from .emit.emitter import Emitter, LocalValue, is_made_anywhere
 from .emit.local_op import LocalOp, emit_local, pack
@@ -67,6 +67,9 @@ class SpmdPartition(Pass):
     padding_fraction: float = 0.25
     padding_bytes: int = 1 << 20
     windowed: int = 0
+
+    def renews(self, module: Module) -> bool:
+        return not unsettled(module)
 
     def run(self, module: Module, context: PassContext) -> bool:
         if context.num_devices not in (None, module.num_partitions):

@@ -35,15 +35,22 @@ class SortPrefix(Pass):
     name: ClassVar[str] = "sort-prefix"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.SHARDED})
 
+    def is_idle(self, module: Module) -> bool:
+        return not any(map(_sorts, module))
+
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
         for computation in module:
-            sorts = [i for i in computation if isinstance(i.op, Sort)]
+            sorts = _sorts(computation)
             done = sum(_split(computation, sort, module.num_partitions) for sort in sorts)
             if done:
                 computation.sort()
             changed |= done > 0
         return changed
+
+
+def _sorts(computation: Computation) -> list[Instruction]:
+    return [i for i in computation if isinstance(i.op, Sort)]
 
 
 def _split(computation: Computation, sort: Instruction, devices: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import hloom
 import pytest
 from comm_programs.cases import programs
 from hloom.passes.base import Pass, PassContext, run_pass, run_pipeline
-from hloom.passes.pipelines import PIPELINE
+from hloom.passes.pipelines import PARTITION, PIPELINE
 from support.command_line import EXAMPLES
 
 
@@ -111,3 +112,56 @@ def test_a_local_form_that_fails_is_named(form: Callable[[Any], hloom.Instructio
     with pytest.raises(hloom.InternalError, match=message) as raised:
         hloom.partition(hloom.parse(NEGATION), forms=forms)
     assert raised.value.pass_name == f"local form of negate ({form.__name__} of {__name__})"
+
+
+SHARDED = {
+    "pad": "ENTRY e { x = f32[8] parameter(0), sharding={devices=[2]<=[2]} z = f32[] constant(0) "
+           "p = f32[10] pad(x, z), padding=1_1, sharding={devices=[2]<=[2]} "
+           "ROOT s = f32[8] slice(p), slice={[2:10]}, sharding={devices=[2]<=[2]} }",
+    "dead": "ENTRY e { x = f32[8] parameter(0), sharding={devices=[2]<=[2]} d = f32[8] negate(x), "
+            "sharding={devices=[2]<=[2]} ROOT y = f32[8] exponential(x), sharding={devices=[2]<=[2]} }",
+    "sort": "less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT l = pred[] compare(a, b), direction=LT } "
+            "ENTRY e { x = f32[64] parameter(0), sharding={devices=[2]<=[2]} "
+            "s = f32[64] sort(x), dimensions={0}, to_apply=less, sharding={devices=[2]<=[2]} "
+            "ROOT y = f32[4] slice(s), slice={[0:4]}, sharding={replicated} }",
+    "branch": "yes { p = f32[8] parameter(0), sharding={maximal device=1} ROOT n = f32[8] negate(p) } "
+              "no { p = f32[8] parameter(0) ROOT n = f32[8] exponential(p) } "
+              "ENTRY e { x = f32[8] parameter(0), sharding={devices=[2]<=[2]} c = pred[] parameter(1) "
+              "ROOT y = f32[8] conditional(c, x, x), true_computation=yes, false_computation=no }",
+}  # fmt: skip
+"""Programs by the pass that edits them between propagation and partitioning, or settles their shardings."""
+
+
+def _state(module: hloom.Module) -> object:
+    return [[(id(i), id(i.parent), i.name, list(map(id, i.operands)), list(i.users.items()), i.sharding, i.attributes)
+             for i in c] for c in module]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*SHARDED, "none"])
+def test_partitioning_a_sharded_module_leaves_it_as_it_is(name: str) -> None:
+    module = hloom.parse("HloModule m, num_partitions=2\n" + SHARDED.get(name, NEGATION))
+    sharded = hloom.propagate(module) if name in ("branch", "none") else module
+    sharded.stage = hloom.Stage.SHARDED
+    before, text, whole = _state(sharded), sharded.to_text(), hloom.partition(copy(sharded), passes=PARTITION)
+    local = hloom.partition(sharded)
+    assert _state(sharded) == before
+    assert sharded.to_text() == text
+    assert all(c.parent is sharded for c in sharded)
+    assert local.to_text() == whole.to_text()
+    assert local.remarks == whole.remarks
+    assert not {i for c in local for i in c} & {i for c in sharded for i in c}
+
+
+def test_idle_passes_change_nothing() -> None:
+    """A pass that says that it is idle does nothing, wherever in the pipeline the module is."""
+    idle = set[str]()
+    for text in (*list(programs().values())[::7], *SHARDED.values()):
+        module, context = hloom.parse(text), PassContext(num_devices=8 if text not in SHARDED.values() else 2)
+        for step in PIPELINE:
+            if step.is_idle(module):
+                before = module.to_text()
+                assert not step.run(module, context)
+                assert module.to_text() == before, step.name
+                idle.add(step.name)
+            run_pass(step, module, context)
+    assert idle == {"slice-of-pad", "sort-prefix", "dce"}

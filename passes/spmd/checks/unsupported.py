@@ -95,11 +95,20 @@ def settle_shardings(module: Module, diagnostics: Diagnostics) -> None:
 
     All devices must take the same path through it, and the values that meet there may come from any device.
     """
-    for computation in module:
-        for instruction in computation:
-            inner = instruction.op.role is Role.PARAMETER and computation is not module.entry
-            if inner or instruction.op.is_control or module.num_partitions == 1:
-                instruction.sharding = _on_all_devices(instruction, diagnostics)
+    for instruction in unsettled(module):
+        instruction.sharding = _on_all_devices(instruction, diagnostics)
+
+
+def unsettled(module: Module) -> list[Instruction]:
+    """Returns the instructions whose shardings `settle_shardings` replaces."""
+    return [
+        instruction
+        for computation in module
+        for instruction in computation
+        if module.num_partitions == 1 or instruction.op.is_control
+        or (instruction.op.role is Role.PARAMETER and computation is not module.entry)
+        if any(s.kind is ShardingKind.MAXIMAL for s in parts(instruction.sharding))
+    ]
 
 
 def _on_all_devices(instruction: Instruction, diagnostics: Diagnostics) -> AnySharding | None:
