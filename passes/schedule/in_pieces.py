@@ -33,7 +33,7 @@ from ...ir.tools.control_flow import computations_run
 from ..base import PassContext
 from .listing import ListRule, ListScheduler
 from .orders import set_orders
-from .regions import CutRegion, PieceEmitter, regions_at
+from .regions import CutRegion, PieceEmitter, RegionFinder
 from .rewrites.base import Edits, Rewrite, RewriteProgram
 from .roles import roles_of
 from .sizes import timed
@@ -56,13 +56,20 @@ class InPieces(Rewrite):
     count: int = 0
 
     def may_change(self, module: Module, context: PassContext) -> bool:
-        """Whether a collective delays a computation, which pieces may change; else the pass has nothing to do."""
+        """Whether a collective delays a computation, and pieces of a region around it may take less time; else the pass
+        has nothing to do.
+        """
         clock = Clock.of(module, context.machine)
-        return any(_exposed(module, clock, c) for c in computations_run(module))
+        for computation in computations_run(module):
+            finder = RegionFinder(computation)
+            for seed in _exposed(module, clock, computation):
+                if self.count or any(may_gain(region, clock) for region in finder.regions_at(seed)):
+                    return True
+        return False
 
     def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         clock = Clock.of(program.module, program.context.machine)
-        order = list(computation)
+        finder = RegionFinder(computation)
         seeds = _exposed(program.module, clock, computation)
         trials = _Trials(program.module, clock, self.count)
         taken = set[Instruction]()
@@ -70,7 +77,7 @@ class InPieces(Rewrite):
         for seed in seeds:
             if seed in taken:
                 continue
-            best = trials.best(r for r in regions_at(order, seed) if taken.isdisjoint(r.cuts))
+            best = trials.best(r for r in finder.regions_at(seed) if taken.isdisjoint(r.cuts))
             if best is not None:
                 taken.update(best.region.cuts)
                 found.append((best.region, best.sizes))
@@ -134,7 +141,7 @@ class _Trials:
 
     def best(self, regions: Iterator[CutRegion]) -> _Trial | None:
         """Returns the region that gains most; None if none gains enough."""
-        trials = [_Trial(r, *self._tried(r)) for r in regions]
+        trials = [_Trial(r, *self._tried(r)) for r in regions if self.count or may_gain(r, self.clock)]
         gains = [t for t in trials if t.sizes and (self.count or t.seconds < _WORTH * t.whole)]
         return max(gains, key=lambda t: t.whole - t.seconds, default=None)
 
@@ -191,6 +198,28 @@ class _Trials:
             times.append(timeline_seconds(module, clock))
         module.release()
         return min(times)
+
+
+def may_gain(region: CutRegion, clock: Clock) -> bool:
+    """Whether two pieces of a region may be faster, by the times of the program. Each collective has its latency twice,
+    each launch comes twice, and nothing is computed before the first piece of a collective at the start. More pieces
+    take longer in all of these.
+    """
+    members = list(region.cuts)
+    compute, engines = 0.0, dict[str, float]()
+    for i in members:
+        if i.op.is_collective:
+            for engine in clock.engines(i):
+                engines[engine] = engines.get(engine, 0.0) + clock.started(i) + clock.latency(i)
+        else:
+            compute += clock.parts(i).compute + clock.parts(i).launches
+    head = clock.latency(members[0]) if members[0].op.is_collective else 0.0
+    least = max(head + compute, *engines.values())
+    whole = sum(clock.started(i) if i.op.is_collective else clock.parts(i).compute for i in members)
+    if least >= _WORTH * whole:
+        return False
+    needs = {i: [o for o in i.operands if o in region.cuts] for i in members}
+    return least < _WORTH * ListScheduler(members, clock, (), needs).seconds((ListRule(), ListRule(by_text=True)))
 
 
 def _key(region: CutRegion) -> Hashable:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from heapq import heapify, heappop, heappush
 
 from ...cost.work import is_contraction
 from ...ir.brief import brief
@@ -48,13 +50,52 @@ class CutRegion:
         return CutRegion({copies[i]: cut for i, cut in self.cuts.items()}, self.units, [copies[i] for i in self.exits])
 
 
-def regions_at(order: Sequence[Instruction], seed: Instruction) -> Iterator[CutRegion]:
-    """Yields the regions that begin with a collective, or with the product before it, one per dimension to cut."""
-    for dim in range(seed.operands[0].shape.rank) if _can_move(seed) else ():
-        for start, cut in _starts(seed, _first_cut(seed, dim)):
-            found = _grown(order, start, cut) if operand_cuts(start, cut) is not None else None
-            if found is not None and seed in found.cuts:
-                yield found
+class RegionFinder:
+    """Finds the regions of a computation, in its order."""
+
+    def __init__(self, computation: Computation) -> None:
+        self.places = {i: place for place, i in enumerate(computation)}
+
+    def regions_at(self, seed: Instruction) -> Iterator[CutRegion]:
+        """Yields the regions that begin with a collective, or with the product before it, one per dimension to cut."""
+        for dim in range(seed.operands[0].shape.rank) if _can_move(seed) else ():
+            for start, cut in _starts(seed, _first_cut(seed, dim)):
+                found = self._grown(start, cut) if operand_cuts(start, cut) is not None else None
+                if found is not None and seed in found.cuts:
+                    yield found
+
+    def _grown(self, start: Instruction, cut: Cut) -> CutRegion | None:
+        """Returns the region that begins with an instruction; None if nothing in it could overlap."""
+        cuts, bit, closed = {start: cut}, 1 << self.places[start], set[Instruction]()
+        seen = set(start.users)
+        waiting = [(self.places[i], i) for i in seen]  # all that read members, in order
+        heapify(waiting)
+        while waiting:
+            _, i = heappop(waiting)
+            inside = [n for n, o in enumerate(i.operands) if o in cuts]
+            is_behind = any(o not in cuts and self.needed[o] & bit for o in i.operands)
+            found = None if is_behind or any(i.operands[n] in closed for n in inside) else _joining(i, inside[0], cuts)
+            if found is None:
+                continue
+            cuts[i] = found
+            if i.op.is_collective:
+                closed.add(i)
+            for user in i.users:
+                if user not in seen:
+                    seen.add(user)
+                    heappush(waiting, (self.places[user], user))
+        return _trimmed(cuts, start)
+
+    @cached_property
+    def needed(self) -> Mapping[Instruction, int]:
+        """The instructions on which each depends, itself among them, as bits at their places."""
+        found: dict[Instruction, int] = {}
+        for i, place in self.places.items():
+            bits = 1 << place
+            for operand in i.operands:
+                bits |= found[operand]
+            found[i] = bits
+        return found
 
 
 def _first_cut(seed: Instruction, dim: int) -> Cut:
@@ -85,29 +126,6 @@ def _can_move(collective: Instruction) -> bool:
 
 def _is_inside(value: Instruction) -> bool:
     return is_contraction(value) or (value.op.is_fusible and can_repeat(value))
-
-
-def _grown(order: Sequence[Instruction], start: Instruction, cut: Cut) -> CutRegion | None:
-    """Returns the region that begins with an instruction; None if nothing in it could overlap."""
-    cuts, behind = {start: cut}, set[Instruction]()
-    closed = set[Instruction]()
-    begun = False
-    for i in order:
-        begun = begun or i is start
-        inside = [n for n, o in enumerate(i.operands) if o in cuts]
-        if not begun or i is start:
-            continue
-        if any(o in behind for o in i.needs):
-            behind.add(i)
-        elif inside:
-            found = None if any(i.operands[n] in closed for n in inside) else _joining(i, inside[0], cuts)
-            if found is None:
-                behind.add(i)
-                continue
-            cuts[i] = found
-            if i.op.is_collective:
-                closed.add(i)
-    return _trimmed(cuts, start)
 
 
 def _joining(i: Instruction, operand: int, cuts: Mapping[Instruction, Cut]) -> Cut | None:

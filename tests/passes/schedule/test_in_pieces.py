@@ -14,7 +14,8 @@ from hloom.cost.timeline import timeline
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pass
 from hloom.passes.pipelines import partition
-from hloom.passes.schedule.in_pieces import InPieces
+from hloom.passes.schedule.in_pieces import InPieces, may_gain
+from hloom.passes.schedule.regions import RegionFinder
 from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.proof.prove import prove
@@ -106,6 +107,18 @@ def test_experts(count: int) -> None:
     assert changed
     assert counted(module, "all-to-all") == 2 * count
     check(whole, local, module)
+
+
+@pytest.mark.parametrize(("latency", "is_tried"), [("100ns", True), ("1s", False)])
+def test_regions_that_latency_fills_are_not_tried(latency: str, is_tried: bool) -> None:
+    """Two pieces have the latency of each collective twice, which is known before any is made."""
+    machine = parse_machine("work=f32:1T,bf16:1T;memory=1TB", f"{latency}/20GB")
+    local = partition(hloom.parse(feed_forward(512, 256, 512)), context := PassContext(machine=machine))
+    clock, finder = Clock.of(local, machine), RegionFinder(local.entry)
+    regions = [r for i in local.entry if i.op.is_collective for r in finder.regions_at(i)]
+    assert regions
+    assert any(may_gain(region, clock) for region in regions) is is_tried
+    assert InPieces().may_change(local, context) is is_tried
 
 
 TABLE = [("h100", 0.85), ("tpu-v4", 0.75)]
