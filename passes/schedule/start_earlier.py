@@ -64,7 +64,7 @@ class StartEarlier(Pass):
         search.run((1 - self.worth) * seconds)
         if not search.moved:
             return False
-        record(module, search.seconds, peak_memory(module, search.kernels))
+        record(module, search.seconds, search.used)
         context.diagnostics.remark(
             f"{self.name}: {search.moved} changes of the order; {timed(seconds)} become {timed(search.seconds)}"
         )
@@ -72,11 +72,13 @@ class StartEarlier(Pass):
 
 
 class _OrderSearch:
-    """The search for faster orders of a program within a peak; `moved` counts the changes that stayed."""
+    """The search for faster orders of a program within a peak. `moved` counts the changes that stayed, and `used` is the
+    peak with these.
+    """
 
     def __init__(self, module: Module, clock: Clock, peak: float, tries: int) -> None:
         self.module, self.clock, self.peak, self.tries = module, clock, peak, tries
-        self.kernels, self.steps, self.moved = OutsideOfAttention.on(clock.machine), Steps(), 0
+        self.kernels, self.steps, self.moved, self.used = OutsideOfAttention.on(clock.machine), Steps(), 0, 0
         self.seconds = timeline_seconds(module, clock, self.steps)
 
     def run(self, least: float) -> None:
@@ -96,32 +98,35 @@ class _OrderSearch:
         changes = _Changes(orders, needs, self.tries)
         changes.run()
         self.tries = changes.tries
-        kept = self._fitting(computation, changes.found, Emission(given, needs))
+        kept, used = self._fitting(computation, changes.found, Emission(given, needs))
         seconds = timeline_seconds(self.module, self.clock, self.steps) if kept else self.seconds
         if seconds < self.seconds * (1 - _GAIN):
-            self.moved += kept
-            self.seconds = seconds
+            self.moved, self.seconds, self.used = self.moved + kept, seconds, used
         else:
             computation.reorder(given)
 
-    def _fitting(self, computation: Computation, found: list[Order], emission: Emission) -> int:
-        """Gives a computation the last order, or one before it, with which the program fits; returns its number."""
+    def _fitting(self, computation: Computation, found: list[Order], emission: Emission) -> tuple[int, int]:
+        """Gives a computation the last order, or one before it, with which the program fits; returns its number and the
+        peak.
+        """
         given = list(computation)
 
-        def fits(number: int) -> bool:
+        def peak_of(number: int) -> int:
             emission.begin()
             emission.emit(found[number - 1])
             emission.emit(given)
             computation.reorder(emission.order)
-            return peak_memory(self.module, self.kernels) <= self.peak
+            return peak_memory(self.module, self.kernels)
 
         low, high = 0, len(found)
-        if not found or fits(high):
-            return high
+        if not found:
+            return 0, 0
+        if (peak := peak_of(high)) <= self.peak:
+            return high, peak
         while high - low > 1:
             number = (low + high) // 2
-            low, high = (number, high) if fits(number) else (low, number)
-        return low if low and fits(low) else 0
+            low, high = (number, high) if peak_of(number) <= self.peak else (low, number)
+        return low, peak_of(low) if low else 0
 
 
 class _Changes:

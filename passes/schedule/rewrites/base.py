@@ -7,7 +7,7 @@ before or after an existing one (`Computation.at`), so that collectives start wh
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
@@ -38,6 +38,8 @@ from ....ir.types.shape import array
 from ...base import Pass, PassContext, refuse_starts
 from .groups import GroupWriter
 
+T = TypeVar("T")
+
 
 @brief
 @dataclass
@@ -52,6 +54,7 @@ class RewriteProgram:
     _reducers: dict[tuple[Monoid, ElementType], Computation] = field(
         default_factory=dict[tuple[Monoid, ElementType], Computation]
     )
+    _known: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
 
     def __post_init__(self) -> None:
         self.per_device = PerDevice(ProcessGrid.of(self.module))
@@ -69,6 +72,12 @@ class RewriteProgram:
             made.build(monoid.value, *(made.parameter(n, array(element)) for n in range(2)))
             self._reducers[key] = made
         return self._reducers[key]
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Returns the value of a key, made for the first that asks."""
+        if key not in self._known:
+            self._known[key] = make()
+        return self._known[key]
 
     def fresh_channel(self, attributes: CollectiveAttributes) -> int | None:
         """Returns a channel for a copy of a collective with these attributes; None if it has none."""

@@ -16,7 +16,7 @@ in each host, and the machine's times decide. An array that the devices of a hos
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -48,7 +48,19 @@ class HierarchicalCollectives(MatchingRewrite["_Levels"]):
     stays: ClassVar[str] = "stays one step"
 
     def match(self, program: RewriteProgram, instruction: Instruction) -> _Levels | str | None:
-        return _best(program, instruction)
+        exchange = instruction.op.interface(Exchange)
+        if exchange is None or not exchange.joins:
+            return None
+        attributes, shapes = instruction.attributes_as(GroupAttributes), [o.shape for o in instruction.operands]
+        channel = None if attributes.channel_id is None else 0  # collectives that differ in nothing else are alike
+        key = (self, instruction.op, replace(attributes, channel_id=channel), instruction.shape, *shapes,
+               is_plain_collective(instruction))  # fmt: skip
+        found = program.once(key, lambda: _best(program, instruction))
+        if not isinstance(found, tuple):
+            return found
+        levels, text = found
+        program.remark(instruction, text)
+        return levels
 
     def emit(self, program: RewriteProgram, edits: Edits, instruction: Instruction, found: _Levels) -> None:
         with edits.computation.at(before=instruction):
@@ -76,11 +88,8 @@ class _Levels:
         return len(self.outer[0])
 
 
-def _best(program: RewriteProgram, collective: Instruction) -> _Levels | str | None:
-    """Returns the best way to split a collective, or why there is none; None if it crosses no level, and for others."""
-    exchange = collective.op.interface(Exchange)
-    if exchange is None or not exchange.joins:
-        return None
+def _best(program: RewriteProgram, collective: Instruction) -> tuple[_Levels, str] | str | None:
+    """Returns the best way to split a collective with its times, or why there is none; None if it crosses no level."""
     groups = device_groups(collective, program.module)
     crossed = [
         border for border in program.context.machine.levels
@@ -108,11 +117,8 @@ def _best(program: RewriteProgram, collective: Instruction) -> _Levels | str | N
     after = _time(program, collective, best, size)
     if after >= before:
         return f"{microseconds(before)}, in two levels {microseconds(after)}"
-    program.remark(
-        collective, f"runs in hosts of {best.inside} and across {best.across}: {microseconds(after)} in place of "
-        f"{microseconds(before)}",
-    )  # fmt: skip
-    return best
+    return best, (f"runs in hosts of {best.inside} and across {best.across}: {microseconds(after)} in place of "
+                  f"{microseconds(before)}")  # fmt: skip
 
 
 @lru_cache(maxsize=64)  # layers have equal groups
