@@ -22,6 +22,7 @@ from ..ops.structure import (
     constant_array,
     element_index,
 )
+from .control_flow import computations_run
 
 _UNCHANGED = (Copy, OptimizationBarrier, Convert, Reshape)  # the search for a counter looks through these
 
@@ -33,6 +34,12 @@ def runs_of_computations(module: Module) -> dict[Computation, int]:
     found: dict[Computation, int] = {}
     _count_runs(module.entry, 1, found)
     return found
+
+
+def uncounted_loops(module: Module) -> list[Instruction]:
+    """Returns the loops that control flow runs whose trip count is not known."""
+    loops = [i for c in computations_run(module) for i in c if i.op.role is Role.LOOP]
+    return [loop for loop in loops if trip_count(loop) is None]
 
 
 def _count_runs(computation: Computation, count: int, found: dict[Computation, int]) -> None:

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.module import Module, Stage, clone_module
+from ...ir.tools.trip_count import uncounted_loops
 from ..base import Pass, PassContext, run_pass
 from .does_not_fit import DoesNotFit
 from .in_pieces import InPieces
@@ -124,7 +125,8 @@ class Fastest(Pass):
     def _divided(self, batch: Pass, tries: list[_Try], module: Module, context: PassContext) -> list[_Try]:
         """Returns the alternatives and those of the program with a divided batch, and remarks on the best of both."""
         divided = _Try((batch,), clone_module(module))
-        if not run_pass(batch, divided.module, replace(context, diagnostics=divided.diagnostics, records=[])):
+        changed = run_pass(batch, divided.module, replace(context, diagnostics=divided.diagnostics, records=[]))
+        if not changed or not _counts_trips(divided, module, context):
             context.diagnostics.found += divided.diagnostics.found
             divided.module.release()
             return tries
@@ -185,10 +187,22 @@ def _has_loops(module: Module) -> bool:
 
 
 def _rewritten(passes: tuple[Pass, ...], module: Module, context: PassContext) -> _Try | None:
-    """Returns a copy of the program after some passes; None if one of them changes nothing."""
+    """Returns a copy of the program after some passes; None if one of them changes nothing, or if they leave more loops
+    whose trips are unknown, so that their time is, too.
+    """
     found = _Try(passes, clone_module(module))
     own = replace(context, diagnostics=found.diagnostics, records=[])
-    if all(run_pass(step, found.module, own) for step in passes):
+    if all(run_pass(step, found.module, own) for step in passes) and _counts_trips(found, module, context):
         return found
     found.module.release()
     return None
+
+
+def _counts_trips(rewritten: _Try, module: Module, context: PassContext) -> bool:
+    """Whether a rewritten program has no more loops with unknown trips than the program; else remarks on one."""
+    lost = uncounted_loops(rewritten.module)
+    if len(lost) <= len(uncounted_loops(module)):
+        return True
+    names = ", ".join(p.name for p in rewritten.passes)
+    context.diagnostics.remark(f"{names}: not tried, for the trips of {lost[-1].name} would be unknown")
+    return False

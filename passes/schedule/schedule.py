@@ -63,6 +63,7 @@ class Limits:
     growth: float = 1.25  # of the peak, which is no reason to look for another order
     most: float = 2.0  # of the peak, where neither user nor machine gives a limit
     worth: float = 0.99  # share of the time that an order must stay below to take more memory than that unasked
+    near: float = 5e-3  # share above its lower bound up to which the plan of a computation is good enough
     better: float = 1 - 1e-3  # a new order must take less than this share of the time of the old one
     attempts: int = 4  # at plans within memory
     full: float = 0.95  # share of the limit from which on no plan for more memory is tried
@@ -103,7 +104,7 @@ class ScheduleCollectives(Pass):
             labels = labels_of(problem.gathers, problem.reductions) if few else ((), ())
             trials = max(min(self.trials, self.limits.steps // len(problem.segments)), 20)
             budget = max(min(left, self.budget), self.budget // _SHARES)
-            found = best_schedule(problem.problem, *labels, budget, trials)
+            found = best_schedule(problem.problem, *labels, budget, trials, self.limits.near)
             left -= found.labels
             return problem, found.outcome
 

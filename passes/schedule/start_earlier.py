@@ -72,8 +72,8 @@ class StartEarlier(Pass):
 
 
 class _OrderSearch:
-    """The search for faster orders of a program within a peak. `moved` counts the changes that stayed, and `used` is the
-    peak with these.
+    """The search for faster orders of a program within a peak. `moved` counts the changes that stayed, with which the
+    peak is `used`.
     """
 
     def __init__(self, module: Module, clock: Clock, peak: float, tries: int) -> None:

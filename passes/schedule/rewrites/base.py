@@ -20,7 +20,7 @@ from ....cost.uses import overwritten
 from ....ir.analysis.device_agreement import DeviceAgreement
 from ....ir.analysis.per_device import PerDevice
 from ....ir.brief import brief
-from ....ir.diagnostics import fail
+from ....ir.diagnostics import InternalError, fail
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
@@ -33,6 +33,7 @@ from ....ir.sharding.replica_groups import ExplicitGroups, Groups
 from ....ir.tools.control_flow import computations_run
 from ....ir.tools.process_grid import ProcessGrid
 from ....ir.tools.spmd import is_per_device
+from ....ir.tools.trip_count import uncounted_loops
 from ....ir.types.element_type import ElementType
 from ....ir.types.shape import array
 from ...base import Pass, PassContext, refuse_starts
@@ -104,7 +105,9 @@ M = TypeVar("M")
 
 
 class Rewrite(Pass):
-    """Base of passes that rewrite the collectives of per-device programs, Hloom's or those of another compiler."""
+    """Base of passes that rewrite the collectives of per-device programs, Hloom's or those of another compiler. A loop
+    must not lose its trip count: times would be wrong. It is an InternalError where passes are verified.
+    """
 
     def run(self, module: Module, context: PassContext) -> bool:
         if not is_per_device(module):
@@ -112,13 +115,15 @@ class Rewrite(Pass):
                  help="propagate,spmd-partition make it")
         refuse_starts(module, self.name)
         program = RewriteProgram(module, context)
-        changed = False
+        changed, uncounted = False, len(uncounted_loops(module))
         for computation in reversed(computations_run(module)):  # inner loops first
             if computation.has_control_dependencies:
                 text = f"{self.name}: {computation.name} has control dependencies and is left as it is"
                 context.diagnostics.remark(text, computation.location)
                 continue
             changed |= self.rewrite(program, computation)
+        if context.verify == "each" and changed and len(lost := uncounted_loops(module)) > uncounted:
+            raise InternalError(f"left the trips of {lost[-1].name} unknown", f"pass {self.name}")
         return changed
 
     @abstractmethod

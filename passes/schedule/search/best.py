@@ -127,11 +127,12 @@ def best_schedule(
     reductions: Sequence[object] = (),
     budget: int = 50_000,
     trials: int = 600,
+    near: float = 0.0,
 ) -> BestPlan:
     """Returns the best plan found. Labels of the tensors, such as their layers, suggest buckets.
 
-    The exact search sets at most about `budget` labels, and is skipped where they would not suffice; `trials` limits
-    the other plans.
+    The exact search sets at most about `budget` labels, and is skipped where they would not suffice, or where a plan
+    exceeds the bound by no more than a share `near`; `trials` limits the other plans.
     """
     work = Trials(problem, trials)
     work.try_all([per_tensor(problem), simplefsdp(problem), greedy(problem)])
@@ -143,7 +144,8 @@ def best_schedule(
         sweep(work, ahead=2)
         descend(work)
     outcome = work.outcome
-    if _reaches(outcome, bound) or len(problem.segments) > _LARGEST:
+    is_near = outcome.is_within and outcome.seconds <= bound * (1 + near)
+    if is_near or _reaches(outcome, bound) or len(problem.segments) > _LARGEST:
         return BestPlan(outcome, bound, _reaches(outcome, bound))
     found = exact(problem, outcome if outcome.is_within else None, budget)
     if found.best is not None and rank(found.best) < rank(outcome):

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import hloom
+import pytest
 from hloom.cost.presets import parse_machine
-from hloom.passes.base import PassContext
+from hloom.ir.diagnostics import InternalError
+from hloom.ir.graph.computation import Computation
+from hloom.ir.graph.module import Stage, clone_module
+from hloom.ir.graph.op import Role
+from hloom.ir.tools.trip_count import counter, uncounted_loops
+from hloom.passes.base import PassContext, run_pass
 from hloom.passes.pipelines import partition
 from hloom.passes.schedule.fastest import Fastest
 from hloom.passes.schedule.recorded import recorded_forecast
+from hloom.passes.schedule.rewrites.base import Rewrite, RewriteProgram
+from hloom.passes.schedule.rewrites.loops import body_of
 from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.simulator import simulate
@@ -36,3 +46,31 @@ def test_parts_of_the_batch_are_tried_in_time_alone() -> None:
     whole = partition(hloom.parse(text))
     schedule(whole, context, fastest=Fastest(rewrites=(), pieces=None, rotation=None, levels=None))
     assert recorded_forecast(module)[0] <= recorded_forecast(whole)[0]
+
+
+class _ForgetsTrips(Rewrite):
+    """A rewrite with a fault: the counter is computed in a way that tells no trip count."""
+
+    name: ClassVar[str] = "forgets-trips"
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL})
+
+    def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
+        found = [(body_of(i), c.index) for i in computation if i.op.role is Role.LOOP and (c := counter(i)) is not None]
+        for body, index in found:
+            following = body.root.operands[index]
+            with body.at(before=body.root):
+                body.set_operand(body.root, index, body.build("maximum", following, following))
+        return bool(found)
+
+
+def test_rewrites_after_which_trips_are_unknown_are_refused() -> None:
+    """Their forecast would count too few trips. Verified, they are errors."""
+    local = partition(hloom.parse(Model(kind="fsdp", data=4, layers=4).text()))
+    assert uncounted_loops(local) == []
+    faulty = Fastest(rewrites=((_ForgetsTrips(),),), pieces=None, rotation=None, levels=None)
+    module, context = clone_module(local), PassContext(machine=parse_machine("h100"))
+    schedule(module, context, fastest=faulty)
+    assert uncounted_loops(module) == []
+    assert any("forgets-trips: not tried" in d.message for d in context.diagnostics.found)
+    with pytest.raises(InternalError, match="forgets-trips: left the trips"):
+        run_pass(_ForgetsTrips(), clone_module(local), PassContext(verify="each"))
