@@ -69,13 +69,13 @@ class ChoiceCosts:
     _stands: dict[int, list[tuple[int, dict[Division, Division]]]] = field(init=False, default_factory=dict[Any, Any])
 
     def __post_init__(self) -> None:
-        self.moments = []
+        self.moments, times = [], self.model.times
+        tiles = [times.tiles(of_class.example, of_class.rows) for of_class in self.model.classes]
         for held in self.model.of.moments:
             found: dict[int, Floats] = {}
             for value in held:
                 number = value.stand.cluster
-                share = self.model.times.share(value.stand.places, self.model.classes[number].rows)
-                found[number] = found.get(number, 0.0) + value.size * share
+                found[number] = found.get(number, 0.0) + value.size * tiles[number].share(value.stand.factors)
             self.moments.append(found)
 
     def under(self, assumed: Assumed) -> ChoiceCosts:

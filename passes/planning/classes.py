@@ -24,6 +24,7 @@ from ..resharding.table import PARTIAL, Division
 from .clusters import Clusters, OpCluster, Stand, stand_of
 from .crossings import Crossing, crossings
 from .kept import Kept
+from .legal import freedom_of
 from .moments import busiest
 
 _ROUNDS = 2  # of looking at neighbours, before clusters count as equal
@@ -60,8 +61,8 @@ class Reads:
 class Classes:
     """The classes of a program on machines that have the kernels of this one. `fixed` are divisions that parameters
     must have. Class n has `counts[n]` clusters, of which `examples[n]` is one; `crossings[n]` are the values that cross
-    the ends of its kernels. `moments` are those at which most memory is in use; the `clock` knows which values lie in
-    memory.
+    the ends of its kernels, `freedoms[n]` tells which of its factors may be divided. `moments` are those at which most
+    memory is in use; the `clock` knows which values lie in memory.
     """
 
     def __init__(self, clusters: Clusters, machine: Machine, fixed: Fixed | None = None) -> None:
@@ -79,6 +80,7 @@ class Classes:
         self.moments = busiest(clusters, self.kept, OutsideOfAttention.on(machine))
         self.clock = Clock(machine, 1)
         self.crossings: list[list[Crossing]] = [list(crossings(example, self.clock)) for example in self.examples]
+        self.freedoms = [freedom_of(example, clusters.forms) for example in self.examples]
 
     def stand(self, leaf: Leaf) -> Stand:
         """Returns how a value stands in its class."""

@@ -73,6 +73,16 @@ class Stand:
         """Returns the division of the value under one of the cluster."""
         return tuple(self.places[factor] for factor in division)
 
+    @property
+    def factors(self) -> frozenset[int]:
+        """The factors of the value's dimensions."""
+        return frozenset(factor for factor, place in enumerate(self.places) if place >= 0)
+
+
+def factors_of(dims: Dims) -> frozenset[int]:
+    """Returns the factors of all dimensions."""
+    return frozenset(factor for dim in dims for factor in dim)
+
 
 def stand_of(cluster: OpCluster, dims: Dims, summed: Iterable[int] = ()) -> Stand:
     """Returns how a value with these factors stands in a cluster; it is partial over the `summed` ones."""
@@ -100,7 +110,7 @@ class Clusters:
     """
 
     def __init__(self, module: Module, forms: LocalForms) -> None:
-        self.module, self._forms = module, forms
+        self.module, self.forms = module, forms
         self.graph = ValueGraph(module)
         self.runs = runs_of_computations(module)
         self.all: list[OpCluster] = []
@@ -220,7 +230,7 @@ class Clusters:
             return False
         if instruction.op.algebra_of(instruction.call) is Algebra.BILINEAR or is_structure(instruction):
             return False
-        form = self._forms.of(instruction.opcode, instruction.call.attributes)
+        form = self.forms.of(instruction.opcode, instruction.call.attributes)
         if form is not None and form.exchanged is not None and rule.compound:
             return False
         moves = instruction.op.interface(Movement)

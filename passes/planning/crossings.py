@@ -14,17 +14,17 @@ from ...cost.seconds import Clock
 from ...cost.work import is_contraction
 from ...ir.factors.sharding_rule import FactorKind
 from ..propagation.values import Leaf
-from .clusters import ClusterMember, OpCluster, stand_of
+from .clusters import ClusterMember, OpCluster, factors_of
 
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """A value that crosses the end of a kernel if one of the `summed` factors is divided: its place in the cluster, and
-    the bytes that kernels move for it in all runs, undivided.
+    """A value that crosses the end of a kernel if one of the `summed` factors is divided: the `factors` of its
+    dimensions in the cluster, and the bytes that kernels move for it in all runs, undivided.
     """
 
     summed: frozenset[int]
-    places: tuple[int, ...]
+    factors: frozenset[int]
     size: float
 
 
@@ -38,13 +38,13 @@ def crossings(cluster: OpCluster, clock: Clock) -> Iterator[Crossing]:
         if not summed or is_contraction(member.relation.instruction):
             continue
         for user, number, leaf in _used_after(cluster, _results(member)):
-            places = stand_of(cluster, user.dims(number)).places
-            if leaf.made_of_scalars or not any(places[f] >= 0 and (leaf, f) not in known for f in summed):
+            factors = factors_of(user.dims(number))
+            if leaf.made_of_scalars or not any(f in factors and (leaf, f) not in known for f in summed):
                 continue
             known |= {(leaf, f) for f in summed}
             count = (not clock.is_stored(leaf.instruction)) + _further_reads(cluster, leaf, clock)
             if count:
-                yield Crossing(summed, places, float(count * leaf.shape.byte_size * user.runs))
+                yield Crossing(summed, factors, float(count * leaf.shape.byte_size * user.runs))
 
 
 def _operands(member: ClusterMember) -> Sequence[Leaf]:

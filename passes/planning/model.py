@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,10 +10,11 @@ import numpy as np
 from ...ir.brief import brief
 from ..op_sharding.divisions import Divisions
 from ..propagation.values import Leaf
-from ..resharding.table import WHOLE, Division, ReshardTable
+from ..resharding.table import Division, ReshardTable
 from .classes import Classes
 from .clusters import OpCluster
 from .crossings import Crossing
+from .legal import Freedom, legal_rows
 from .times import Floats, Rows, Times
 
 _BYTES = 1e8  # of a collective by which engines are compared
@@ -56,7 +56,8 @@ class Model:
         self.table = table(divisions.axes, self.machine)
         self.busiest = self._busiest()
         self.times = Times(divisions, self.machine, of.clock)
-        self.classes = [self._costed(*one) for one in zip(of.examples, of.counts, of.crossings, strict=True)]
+        every = zip(of.examples, of.counts, of.crossings, of.freedoms, strict=True)
+        self.classes = [self._costed(*one) for one in every]
 
     def _busiest(self) -> frozenset[int]:
         found: dict[str, tuple[float, set[int]]] = {}
@@ -76,34 +77,10 @@ class Model:
         stand = self.of.stand(leaf)
         return stand.division(self.classes[stand.cluster].division(choice[stand.cluster]))
 
-    def _costed(self, example: OpCluster, count: int, crossings: Sequence[Crossing]) -> PlanClass:
-        rows, exchanging = self._rows(example)
-        return PlanClass(example, rows, self.times.computing(example, crossings, rows) * count, exchanging * count)
-
-    def _rows(self, cluster: OpCluster) -> tuple[Rows, Floats]:
-        """Returns the legal divisions of a cluster, with the time of their exchanges."""
-        axes = range(len(self.divisions.sizes))
-        given = self.of.fixed.get(cluster.leaf) if cluster.leaf is not None else None
+    def _costed(self, example: OpCluster, count: int, crossings: Sequence[Crossing], freedom: Freedom) -> PlanClass:
+        given = self.of.fixed.get(example.leaf) if example.leaf is not None else None
         if given is not None:
-            return np.array([given], np.int64), np.zeros(1)
-        options = [
-            [WHOLE, *(f for f, size in enumerate(cluster.sizes) if size > 1 and size % self.divisions.sizes[axis] == 0)]
-            for axis in axes
-        ]
-        alone = [
-            self._legal(cluster, [tuple(f if a == axis else WHOLE for a in axes) for f in options[axis]])[0]
-            for axis in axes
-        ]
-        every = itertools.product(*(sorted({int(row[axis]) for row in alone[axis]}) for axis in axes))
-        return self._legal(cluster, [row for row in every if self._is_even(cluster, row)])
-
-    def _legal(self, cluster: OpCluster, divisions: list[Division]) -> tuple[Rows, Floats]:
-        rows = np.array(divisions, np.int64).reshape(len(divisions), len(self.divisions.sizes))
-        seconds = self.times.exchanging(cluster, rows)
-        return rows[seconds < np.inf], seconds[seconds < np.inf]
-
-    def _is_even(self, cluster: OpCluster, division: Division) -> bool:
-        parts: dict[int, int] = {}
-        for size, factor in zip(self.divisions.sizes, division):
-            parts[factor] = parts.get(factor, 1) * size
-        return all(f == WHOLE or cluster.sizes[f] % n == 0 for f, n in parts.items())
+            rows, exchanging = np.array([given], np.int64), np.zeros(1)
+        else:
+            rows, exchanging = legal_rows(example, freedom, self.divisions)
+        return PlanClass(example, rows, self.times.computing(example, crossings, rows) * count, exchanging * count)

@@ -12,12 +12,14 @@ import heapq
 import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 from ...cost.formulas import Kind, received
 from ...cost.machine import SECOND, Machine, Transfer
 from ...ir.sharding.digit import Digits, merge
 from ..resharding.table import PARTIAL, WHOLE, Division, ReshardTable
+
+_KEPT = 1 << 12  # states of divisions
 
 Axes = tuple[int, ...]
 State = tuple[tuple[Axes, ...], Axes]  # the axes of each dimension, major first, and those that are summed
@@ -30,7 +32,7 @@ class QuickTable(ReshardTable):
     def __init__(self, axes: Sequence[Digits], machine: Machine) -> None:
         super().__init__(axes, machine)
         self._walks: dict[tuple[Division, float], dict[State, tuple[float, int]]] = {}
-        self._transfer = cache(self._found)
+        self._transfer, self._after = cache(self._found), cache(self._steps_from)
 
     def _searched(self, source: Division, target: Division, size: float) -> float:
         key = source, size
@@ -55,18 +57,22 @@ class QuickTable(ReshardTable):
         start = _state(source, self._dims(source))
         best, done, count = {start: 0.0}, dict[State, tuple[float, int]](), itertools.count()
         queue = [(0.0, next(count), start, 0)]
-        whole = {axis for axis, place in enumerate(source) if place == WHOLE and not self.machine.levels and start[1]}
+        summed = bool(start[1]) and not self.machine.levels
+        whole = frozenset(axis for axis, place in enumerate(source) if summed and place == WHOLE)
         while queue:
             cost, _, state, steps = heapq.heappop(queue)
             if state in done:
                 continue
             done[state] = cost / SECOND, steps
-            for after, kind, axes, share in self._next(state, whole):
+            for after, kind, axes, share in self._after(state, whole):
                 total = cost + (self._transfer(kind, axes).time(share * size) if kind is not None else 0.0)
                 if after not in done and total < best.get(after, math.inf):
                     best[after] = total
                     heapq.heappush(queue, (total, next(count), after, steps + (kind is not None)))
         return done
+
+    def _steps_from(self, state: State, whole: frozenset[int]) -> Sequence[Step]:
+        return tuple(self._next(state, whole))
 
     def _next(self, state: State, whole: Collection[int]) -> Iterator[Step]:
         """Yields the steps from a state; axes in `whole` are not gathered."""
@@ -108,6 +114,7 @@ class QuickTable(ReshardTable):
         return math.prod(self.sizes[a] for a in axes)
 
 
+@lru_cache(_KEPT)
 def _state(division: Division, dims: int) -> State:
     axes = range(len(division))
     summed = tuple(a for a in axes if division[a] == PARTIAL)

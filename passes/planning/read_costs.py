@@ -41,21 +41,25 @@ class ReadCosts:
         """
         source, *wanted = (places[rows[number]] for number, places in zip(self.classes, self.places))
         cost = [times * table[source, target] for times, table, target in zip(self.times, self.tables, wanted)]
-        if len(wanted) == 1:
-            return self._parts(cost[0], self.hides[0], cost[0] * self.busy[source, wanted[0]])
-        costs = np.stack(np.broadcast_arrays(*cost))
-        targets = np.stack([np.broadcast_to(target, costs.shape[1:]) for target in wanted])
-        hides = np.array(self.hides).reshape(-1, *(1,) * (targets.ndim - 1))
-        waiting, hiding, busy = (np.zeros(targets.shape[1:]) for _ in range(3))
-        for number, target in enumerate(targets):
-            same = targets == target
-            once = np.where(same, costs, 0.0).max(0) * ~same[:number].any(0)
-            may_hide = (hides | ~same).all(0)
-            waiting += once * ~may_hide
-            hiding += once * may_hide
-            busy += once * self.busy[source, target]
-        return waiting, hiding, busy
+        waiting, hiding, busy = 0.0, 0.0, 0.0
+        for number, target in enumerate(wanted):
+            once, may_hide = self._once(number, cost, wanted) if len(wanted) > 1 else (cost[0], self.hides[0])
+            waiting, hiding = waiting + once * np.logical_not(may_hide), hiding + once * may_hide
+            busy = busy + once * self.busy[source, target]
+        return np.asarray(waiting), np.asarray(hiding), np.asarray(busy)
 
-    @staticmethod
-    def _parts(cost: Floats, hides: bool, busy: Floats) -> Spent:
-        return (np.zeros_like(cost), cost, busy) if hides else (cost, np.zeros_like(cost), busy)
+    def _once(self, number: int, cost: Sequence[Floats], wanted: Sequence[Places]) -> tuple[Floats, Any]:
+        """Returns the seconds of a reader, and whether they may hide, if it is the first in its division, else 0. They
+        are the longest of those in this division, and hide if all of these do.
+        """
+        once, may_hide, is_first = cost[number], self.hides[number], True
+        for other, target in enumerate(wanted):
+            if other == number:
+                continue
+            same = target == wanted[number]
+            once = np.where(same, np.maximum(once, cost[other]), once)
+            if may_hide is not False and not self.hides[other]:
+                may_hide = may_hide & ~same
+            if other < number:
+                is_first = is_first & ~same
+        return once * is_first, may_hide

@@ -8,7 +8,8 @@ factor, it moves more (`crossings`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -19,18 +20,40 @@ from ...cost.products import ProductSizes
 from ...cost.seconds import Clock
 from ...cost.uses import algebra, overwritten
 from ...cost.work import is_contraction
+from ...ir.brief import brief
 from ...ir.graph.algebra import Algebra
+from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import PassesOn, memory
 from ..op_sharding.anywhere import is_structure
-from ..op_sharding.assignment import is_independent
 from ..op_sharding.divisions import Divisions
 from ..propagation.values import Leaf
-from ..resharding.table import WHOLE
-from .clusters import ClusterMember, OpCluster, stand_of
+from .clusters import ClusterMember, OpCluster, factors_of
 from .crossings import Crossing
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]  # divisions: one row each, one column per axis
+
+
+@brief
+@dataclass(eq=False, slots=True)
+class ClusterTiles:
+    """The parts of values that a device holds under the divisions (`rows`) of a cluster with so many factors (`count`),
+    by axes of these `sizes`.
+    """
+
+    count: int
+    sizes: Floats
+    rows: Rows
+    _known: dict[frozenset[int], Floats] = field(init=False, default_factory=dict[frozenset[int], Floats])
+
+    def share(self, factors: frozenset[int]) -> Floats:
+        """Returns the part of a value that a device holds, of each division, given the factors of its dimensions."""
+        found = self._known.get(factors)
+        if found is None:
+            has = np.array([factor in factors for factor in range(self.count + 1)])  # the last one is that of idle axes
+            divisor = np.where(has[self.rows], self.sizes, 1.0).prod(axis=1)
+            found = self._known[factors] = np.asarray(1.0 / divisor, np.float64)
+        return found
 
 
 class Times:
@@ -45,79 +68,53 @@ class Times:
 
     def computing(self, cluster: OpCluster, crossings: Iterable[Crossing], rows: Rows) -> Floats:
         """Returns the time of computation, of each division, given the values that cross the cluster's sums."""
-        total = np.zeros(len(rows))
+        total, tiles = np.zeros(len(rows)), self.tiles(cluster, rows)
         for member in cluster.members:
-            total += member.runs * self._member(member, cluster, rows)
+            if not self._is_idle(member.relation.instruction):
+                total += member.runs * self._member(member, tiles)
         for crossing in crossings:
             is_split = np.isin(rows, list(crossing.summed)).any(axis=1)
-            size = crossing.size * self.share(crossing.places, rows)
-            total += is_split * np.array([self._machine.memory(float(s)) for s in size]) / SECOND
+            total += is_split * self._memory(crossing.size * tiles.share(crossing.factors)) / SECOND
         return total
 
-    def exchanging(self, cluster: OpCluster, rows: Rows) -> Floats:
-        """Returns the time in which local forms exchange data, of each division; infinity for those not legal."""
-        total: Floats = np.zeros(len(rows))
-        for member in cluster.members:
-            relation = member.relation
-            assert relation.call is not None
-            op = relation.instruction.op
-            if self._is_plain(member):  # each axis by itself decides
-                barred = [own for f, own in enumerate(member.factors) if not is_independent(relation.rule, f)]
-                total[np.isin(rows, barred).any(axis=1)] = np.inf
-                continue
-            back = {own: f for f, own in enumerate(member.factors)}
-            seconds = [
-                self._divisions.exchanged(op, relation.call, tuple(back.get(f, WHOLE) for f in row))
-                for row in rows.tolist()
-            ]
-            total += member.runs * np.array(seconds)
-        return total
+    def tiles(self, cluster: OpCluster, rows: Rows) -> ClusterTiles:
+        """Returns the tiles of a cluster's values, of each division."""
+        return ClusterTiles(len(cluster.sizes), self._sizes, rows)
 
-    def _is_plain(self, member: ClusterMember) -> bool:
-        """Whether every even division of an op's independent factors is legal, and exchanges nothing."""
-        relation = member.relation
-        assert relation.call is not None
-        form = self._divisions.decider.forms.of(relation.instruction.opcode, relation.call.attributes)
-        return not relation.rule.compound and (form is None or form.exchanged is None)
-
-    def share(self, places: Sequence[int], rows: Rows) -> Floats:
-        """Returns the part of a value that a device holds, given the place of an axis on each factor."""
-        divided = np.array(places)[rows] >= 0
-        return np.asarray(1.0 / np.where(divided, self._sizes, 1.0).prod(axis=1), np.float64)
-
-    def _member(self, member: ClusterMember, cluster: OpCluster, rows: Rows) -> Floats:
-        instruction = member.relation.instruction
+    def _is_idle(self, instruction: Instruction) -> bool:
         is_idle = is_structure(instruction) or memory(instruction.op).is_view or instruction.op.interface(PassesOn)
-        if is_idle or self._clock.is_joined(instruction):
-            return np.zeros(len(rows))
-        size, is_stored = self._touched(member, cluster, rows), self._clock.is_stored(instruction)
-        times: Floats = np.array([self._machine.memory(float(s)) for s in size])
-        if is_contraction(instruction):
-            times = np.maximum(times, np.array([self._product(member, tuple(map(int, row))) for row in rows]))
-        launched = (times > 0) if is_stored or is_contraction(instruction) else np.zeros(len(rows), bool)
-        return np.asarray((times + self._machine.launch * launched) / SECOND, np.float64)
+        return bool(is_idle) or self._clock.is_joined(instruction)
 
-    def _touched(self, member: ClusterMember, cluster: OpCluster, rows: Rows) -> Floats:
+    def _memory(self, sizes: Floats) -> Floats:
+        """Returns the machine's time for so many bytes each."""
+        return np.array([self._machine.memory(size) for size in sizes.tolist()])
+
+    def _member(self, member: ClusterMember, tiles: ClusterTiles) -> Floats:
+        instruction = member.relation.instruction
+        times = self._memory(self._touched(member, tiles))
+        if is_contraction(instruction):
+            times = np.maximum(times, np.array([self._product(member, row) for row in map(tuple, tiles.rows.tolist())]))
+        is_launched = self._clock.is_stored(instruction) or is_contraction(instruction)
+        return np.asarray((times + self._machine.launch * (times > 0) if is_launched else times) / SECOND, np.float64)
+
+    def _touched(self, member: ClusterMember, tiles: ClusterTiles) -> Floats:
         """Returns the bytes that a device reads and writes, of each division."""
-        relation, instruction = member.relation, member.relation.instruction
-        count = len(relation.rule.operands)
-        held = [
-            leaf.shape.byte_size * self.share(stand_of(cluster, member.dims(number)).places, rows)
-            for number, leaf in enumerate(relation.leaves)
-        ]
-        kept, written = overwritten(instruction), sum(held[count:], np.zeros(len(rows)))
-        total = np.zeros(len(rows))
-        for leaf, size in zip(relation.leaves[:count], held):
-            if self._is_made_for(leaf):
-                total += size
+        relation, instruction, none = member.relation, member.relation.instruction, np.zeros(len(tiles.rows))
+        count, kept = len(relation.rule.operands), overwritten(instruction)
+
+        def held(number: int) -> Floats:
+            return relation.leaves[number].shape.byte_size * tiles.share(factors_of(member.dims(number)))
+
+        written = sum(map(held, range(count, len(relation.leaves))), none)
+        total = sum((held(n) for n, leaf in enumerate(relation.leaves[:count]) if self._is_made_for(leaf)), none)
         if count == len(instruction.operands):
+            moved = algebra(instruction) is Algebra.MOVE
             for number in self._clock.reads(instruction):
                 if number not in kept:
-                    moved = algebra(instruction) is Algebra.MOVE
-                    total += np.minimum(held[number], written) if moved else held[number]
+                    total = total + (np.minimum(held(number), written) if moved else held(number))
         if self._clock.is_stored(instruction):
-            others = [held[n] for n in range(count) if n not in kept]
-            total += np.minimum(written, sum(others, np.zeros(len(rows)))) if len(others) < count else written
+            others = [n for n in range(count) if n not in kept]
+            total = total + (np.minimum(written, sum(map(held, others), none)) if len(others) < count else written)
         return total
 
     def _is_made_for(self, leaf: Leaf) -> bool:
