@@ -1,7 +1,8 @@
 """Compares meshes and machines for one program: the graph and its classes are found once, so that a mesh takes little.
 
 For each mesh of each machine a search (`descent`) finds a choice in the model. The few that look best are partitioned
-and scheduled, and the forecast ranks them. A mesh takes a fraction of a second, where a plan takes a minute.
+and scheduled, and the forecast ranks them. A mesh takes a fraction of a second, where a plan takes a minute. A part of
+the time is kept for the forecasts, which share it.
 """
 
 from __future__ import annotations
@@ -35,11 +36,13 @@ from .moves import QuickTable
 from .prepared import prepared
 from .program import solve, solver
 from .search import ASSUMED, by_axes
+from .time_left import TimeLeft
 from .usual import Usual
 from .written import annotated
 
 _SECONDS = 2.0  # of an integer program on one axis
 _LEARNING, _MOST_LEARNING = 0.25, 4.0  # the share of the time, and the seconds for a machine, to learn from two axes
+_FORECASTS = 0.3  # the share of the time that is kept for them
 _LEARNED = (Assumed(0.0, 8.0), Assumed(1.0, 1.0))
 
 
@@ -134,6 +137,7 @@ class _Sweeping:
     ) -> None:
         self.module, self.machines, self.memory, self.keep, self.seconds = module, machines, memory, keep, seconds
         self.begun = time.monotonic()
+        self.left = TimeLeft(self.begun + seconds)
         self.base = PassContext(as_run=as_run)
         self.classes = KnownClasses(Clusters(prepared(module), self.base.forms))
         self.known: list[Axis] = []
@@ -143,7 +147,7 @@ class _Sweeping:
         self._learn(meshes)
         points: list[tuple[SweepPoint, Model, Choice]] = []
         for name, mesh in every:
-            if points and time.monotonic() - self.begun > self.seconds:
+            if points and time.monotonic() > self.begun + self.seconds * (1 - _FORECASTS):
                 break
             points.append(self._point(name, mesh))
         points.sort(key=lambda point: point[0].rank)
@@ -155,9 +159,8 @@ class _Sweeping:
         known: dict[object, SweepPoint] = {}
         for point, model, choice in points:
             key = point.machine, point.mesh.size, _meaning(model, choice)
-            in_time = not known or time.monotonic() - self.begun < self.seconds
-            if key not in known and len(known) < best and in_time:
-                known[key] = self._judge(point, model, choice)
+            if key not in known and len(known) < best and (not known or self.left.allows()):
+                known[key] = self._judge(point, model, choice, self.left.share(1 / (best - len(known))))
             found = known.get(key)
             yield point if found is None else replace(found, mesh=point.mesh, value=point.value)
 
@@ -205,8 +208,11 @@ class _Sweeping:
         value = costs.value(choice)
         return SweepPoint(name, mesh, value, value.memory <= limit), costs.model, choice
 
-    def _judge(self, point: SweepPoint, model: Model, choice: Choice) -> SweepPoint:
-        """Returns a point with the forecast of its choice."""
-        module = annotated(model, choice, point.mesh)
+    def _judge(self, point: SweepPoint, model: Model, choice: Choice, left: TimeLeft) -> SweepPoint:
+        """Returns a point with the forecast of its choice. Rewrites are tried in the time that is `left`."""
+        begun, module = time.monotonic(), annotated(model, choice, point.mesh)
         context = self._context(point.machine, point.mesh.size)
-        return replace(point, judged=judge(module, context, point.mesh.size, self.memory), module=module)
+        judged = judge(module, context, point.mesh.size, self.memory, left=left)
+        if time.monotonic() > left.deadline:  # it has tried little: without rewrites it takes about as long
+            self.left = self.left.after(time.monotonic() - begun)
+        return replace(point, judged=judged, module=module)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 
 import hloom
 import numpy as np
@@ -12,6 +13,7 @@ from hloom.cost.machine import Cluster
 from hloom.cost.presets import PRESETS
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.passes.planning.moves import QuickTable
+from hloom.passes.planning.sweep import sweep
 from hloom.passes.resharding.table import ReshardTable
 from hloom.runtime.inputs.inputs import inputs_for_module
 
@@ -80,6 +82,26 @@ def test_meshes_that_do_not_fit_come_last() -> None:
     found = hloom.sweep(hloom.parse(STEP), [SLOW], devices=[1, 8], memory=6000, best=1)
     assert [p.fits for p in found.points] == [True] * 3 + [False]
     assert found.points[-1].mesh.size == 1
+
+
+@pytest.mark.usefixtures("_needs_the_solver")
+def test_without_time_one_mesh_has_a_forecast() -> None:
+    found = hloom.sweep(hloom.parse(STEP), [SLOW], devices=[8], best=3, seconds=0.0)
+    assert found.left_out == 2
+    assert [point.judged is not None for point in found.points] == [True]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("_needs_the_solver")
+def test_forecasts_begin_before_the_time_is_over() -> None:
+    begun, first = time.monotonic(), list[float]()
+
+    def as_run(*_: object) -> None:
+        first.append(time.monotonic() - begun)
+
+    found = sweep(hloom.parse(STEP), [SLOW] * 2, devices=range(8, 4096, 8), seconds=4.0, as_run=as_run)
+    assert found.left_out > 0
+    assert first[0] < 4.0
 
 
 @pytest.mark.parametrize(("machine", "sizes"), [("h100", (8, 8)), ("tpu-v5p", (16, 4))])
