@@ -19,7 +19,7 @@ from ...cost.work import is_contraction
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import applied, memory, windows_of
+from ...ir.graph.interfaces import applied, windows_of
 from ...ir.graph.monoid import identity
 from ...ir.graph.op import Role
 from ...ir.ops.collective_groups import groups_of
@@ -29,6 +29,7 @@ from ...ir.ops.structure import constant_array, element_index
 from ..cleanup.loop_state import elements
 from .cuts import Cut, operand_cuts, result_cut, row_count, sum_cuts
 from .rewrites.base import adds_in_place
+from .rewrites.loops import before_barrier, is_barrier
 from .roles import can_repeat
 
 Needed = Sequence["Cut | None"]
@@ -162,7 +163,7 @@ class _Finder:
             found = self._of_elements(i.operands[0]).get(element_index(i))
             if found is not None:
                 cuts[i] = found
-        elif _is_barrier(i):
+        elif is_barrier(i):
             given = {n: cuts[o] for n, o in enumerate(i.operands[0].operands) if o in cuts}
             if given:
                 division.barriers.setdefault(i, {}).update(given)
@@ -198,7 +199,7 @@ class _Finder:
             value, cut = stack.pop()
             if value in self.division.cuts or value in self.division.sums:
                 continue
-            if value.op.role is Role.ELEMENT and _is_barrier(value.operands[0]):
+            if value.op.role is Role.ELEMENT and is_barrier(value.operands[0]):
                 stack += [(source, cut) for source in _sources(value)]
             elif value.op.role is Role.ELEMENT:
                 self.wanted.setdefault(value, cut)
@@ -261,15 +262,10 @@ def _condition(loop: Instruction) -> Computation:
     return loop.attributes_as(WhileAttributes).condition
 
 
-def _is_barrier(i: Instruction) -> bool:
-    """Whether an instruction keeps the elements of a tuple together."""
-    return memory(i.op).shares_memory and i.op.role is None and i.operands[0].op.role is Role.TUPLE
-
-
 def _sources(i: Instruction) -> Sequence[Instruction]:
     """Returns the operands of an instruction; of an element that passed a barrier, that one before it."""
-    index = element_index(i) if i.op.role is Role.ELEMENT and _is_barrier(i.operands[0]) else None
-    return i.operands if index is None else [i.operands[0].operands[0].operands[index]]
+    source = before_barrier(i)
+    return i.operands if source is None else [source]
 
 
 def _is_member(i: Instruction) -> bool:

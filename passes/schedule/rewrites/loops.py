@@ -11,7 +11,7 @@ from ....ir.brief import brief
 from ....ir.graph.clone import clone_instruction, map_called
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
-from ....ir.graph.interfaces import DeviceNumber
+from ....ir.graph.interfaces import DeviceNumber, memory
 from ....ir.graph.op import Role
 from ....ir.ops.collective_groups import CollectiveAttributes
 from ....ir.ops.control import WhileAttributes
@@ -67,11 +67,46 @@ def _following(body: Computation, counters: Collection[int]) -> dict[Instruction
         if number is not None:
             if number in counters or body.root.operands[number] is i:
                 found[i] = None
-        elif i.operands or i.op.role is Role.CONSTANT or i.op.interface(DeviceNumber) or is_movable(i):
-            follows = all(o in found for o in i.operands) and i.op.role is not Role.PARAMETER
-            if follows and (is_movable(i) or _is_of_several(i)):
-                found[i] = None
+        elif _can_follow(i) and all(o in found for o in i.operands):
+            found[i] = None
     return found
+
+
+def _can_follow(i: Instruction) -> bool:
+    """Whether a value that is no element of the state is foreseen if its operands are."""
+    is_known = i.operands or i.op.role is Role.CONSTANT or i.op.interface(DeviceNumber) or is_movable(i)
+    return bool(is_known) and i.op.role is not Role.PARAMETER and (is_movable(i) or _is_of_several(i))
+
+
+def past_barriers(body: Computation, values: Iterable[Instruction]) -> bool:
+    """Lets values of a body that are foreseen but for barriers read what these forward; returns whether it changed
+    something. Rematerialized layers read their weights behind a barrier, together with the gradient from the next one.
+    """
+    changed, foreseen = False, Foreseen.of(body).values
+    while True:
+        passed = {i: source for i in body if i not in foreseen and (source := before_barrier(i)) in foreseen}
+        read: dict[Instruction, None] = {}
+        for value in (v for v in values if v not in foreseen):
+            needed = needed_for([value], {*foreseen, *passed})
+            if all(_can_follow(i) and state_index(body, i) is None for i in needed):
+                read |= dict.fromkeys(o for i in needed for o in i.operands if o in passed)
+        for i in read:
+            body.replace_all_uses(i, passed[i])
+            body.remove(i)
+        if not read:
+            return changed
+        changed, foreseen = True, Foreseen.of(body).values
+
+
+def is_barrier(i: Instruction) -> bool:
+    """Whether an instruction keeps the elements of a tuple together."""
+    return memory(i.op).shares_memory and i.op.role is None and i.operands[0].op.role is Role.TUPLE
+
+
+def before_barrier(i: Instruction) -> Instruction | None:
+    """Returns the value that a barrier forwards as this element of its result; None for other instructions."""
+    index = element_index(i) if i.op.role is Role.ELEMENT and is_barrier(i.operands[0]) else None
+    return None if index is None else i.operands[0].operands[0].operands[index]
 
 
 def _is_of_several(value: Instruction) -> bool:

@@ -7,7 +7,8 @@
 A loop over layers whose weights are divided gathers the weights of each layer just before they are used. Here a gather
 overlaps the computation of a whole trip: it starts at the top of the body and is awaited at its end, where it becomes a
 new element of the state. Its operands must depend on the counter and loop-invariant values alone, as slices of stacked
-weights do, forwards (i) or backwards (n - 1 - i). The state grows by the gathered values.
+weights do, forwards (i) or backwards (n - 1 - i). What they read behind a barrier, as rematerialized layers do, they
+read before it. The state grows by the gathered values.
 
 The last trip has nothing to prefetch. With `peel` it runs after the loop, by itself, if the loop's limit is a constant;
 otherwise it gathers once more than needed, at an index past the end, and nobody reads the result.
@@ -28,7 +29,14 @@ from ...cleanup.loop_state import editable_loops
 from .ahead import carry_ahead, last_trip
 from .base import Edits, Rewrite, RewriteProgram, amount, microseconds, remove_unused
 from .groups import device_groups
-from .loops import Foreseen, adjustable_counter, body_of, run_one_trip_less_at_the_end, to_the_top
+from .loops import (
+    Foreseen,
+    adjustable_counter,
+    body_of,
+    past_barriers,
+    run_one_trip_less_at_the_end,
+    to_the_top,
+)
 
 
 @dataclass(frozen=True)
@@ -52,10 +60,11 @@ class PrefetchGathers(Rewrite):
         if trips is not None and trips < 2:
             program.remark(loop, f"runs {trips} time{'s' * (trips != 1)}: nothing to prefetch")
             return False
+        changed = past_barriers(body, gathers)
         foreseen = Foreseen.of(body)
         found = self._chosen(program, body, foreseen, gathers)
         if not found:
-            return False
+            return changed
         values = [v for gather in found for v in _arrays(gather)]
         size = sum(v.shape.byte_size for v in values)
         end = adjustable_counter(loop) if self.peel else None

@@ -150,3 +150,28 @@ ENTRY e {{
     attributes = [i.attributes for c in module for i in c]
     channels = [a.channel_id for a in attributes if isinstance(a, CollectiveAttributes)]
     assert len(set(channels)) == len(channels)
+
+
+FENCED = """  both = (f32[2,8], f32[3,8]) tuple(slice_, x)
+  fence = (f32[2,8], f32[3,8]) opt-barrier(both)
+  weights = f32[2,8] get-tuple-element(fence), index=0
+  behind = f32[3,8] get-tuple-element(fence), index=1
+  g = f32[8,8] all-gather(weights)"""
+
+
+@pytest.mark.parametrize("is_foreseen", [True, False])
+def test_weights_behind_a_barrier_with_activations(is_foreseen: bool) -> None:
+    """A rematerialized layer reads both behind one barrier. Weights that depend on the activations stay behind it."""
+    text = layers().replace("  g = f32[8,8] all-gather(slice_)", FENCED).replace(
+        "p = f32[3,8] dot(x, g)", "p = f32[3,8] dot(behind, g)"
+    )  # fmt: skip
+    if not is_foreseen:
+        text = text.replace("  g = f32[8,8] all-gather(weights)", (
+            "  part = f32[2,8] slice(behind), slice={[0:2],[0:8]}\n"
+            "  again = f32[2,8] add(weights, part)\n  g = f32[8,8] all-gather(again)"
+        )).replace("  part = f32[1,2,8]", "  rs = f32[1,2,8]").replace("(c, part,", "(c, rs,")  # fmt: skip
+    module, remarks = rewritten(text, PASS)
+    assert ("1 all-gathers start one trip ahead" in remarks[0]) is is_foreseen
+    (barrier,) = [i for i in loop_of(module).called()[1] if i.opcode == "opt-barrier"]
+    assert len(barrier.users) == 2 - is_foreseen
+    assert differences(text, module, exact=True, seeds=1) == ""
