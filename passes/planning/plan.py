@@ -28,6 +28,7 @@ from ..schedule.sizes import sized
 from .batch_parts import in_parts
 from .classes import KnownClasses
 from .clusters import Clusters
+from .few_choices import best_of_few, has_few_choices
 from .fewest import FewSettings, fewest
 from .judge import judge
 from .kept import kept_in
@@ -165,7 +166,8 @@ class _Planning:
             fail(f"no sharding of {self.module.name} is found in {self.seconds:g} seconds")
         best = min(self.candidates, key=lambda c: c.rank)
         for one in (one for one in tried if one.mesh == best.mesh):
-            self.candidates += near(one, self.candidates, context, self.memory, self.left)
+            look = best_of_few if has_few_choices(one) else near
+            self.candidates += look(one, self.candidates, context, self.memory, self.left)
         self.candidates += in_parts(self.candidates, context, self.memory, self.left)
         ranked = sorted(self.candidates, key=lambda c: c.rank)
         if not ranked[0].judged.fits:

@@ -6,6 +6,14 @@ import hloom
 import pytest
 from hloom.cost.links import parse_links
 from hloom.cost.machine import Cluster
+from hloom.ir.sharding.mesh import Mesh
+from hloom.passes.base import PassContext
+from hloom.passes.planning.classes import Classes
+from hloom.passes.planning.clusters import Clusters
+from hloom.passes.planning.near import near
+from hloom.passes.planning.on_mesh import MeshPlan
+from hloom.passes.planning.prepared import prepared
+from hloom.passes.planning.time_left import WITHOUT_END
 
 pytest.importorskip("highspy")
 
@@ -22,8 +30,13 @@ ENTRY e {
   r = f32[256,256] transpose(s), dimensions={1,0}
   ROOT y = f32[256,256] add(r, t)
 }""")
-    found = hloom.plan(module, MACHINE, mesh="4", seconds=60)
-    others = [c.judged.seconds for c in found.candidates if not c.name.startswith("near ")]
-    assert found.best.name.startswith("near ")
-    assert found.seconds < 0.5 * min(others)
+    context = PassContext(machine=MACHINE)
+    classes = Classes(Clusters(prepared(module), context.forms), MACHINE)
+    on = MeshPlan(classes, context, Mesh.of(data=4), MACHINE.capacity)
+    on.search(2.0)
+    name, choice, _ = on.proposals[0]
+    first = on.candidate(name, choice, context, 0)
+    (found,) = near(on, [first], context, 0, WITHOUT_END)
+    assert found.name.startswith("near ")
+    assert found.judged.seconds < 0.5 * first.judged.seconds
     assert hloom.prove(module, hloom.partition(found.module, machine=MACHINE)).is_equal
