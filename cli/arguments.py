@@ -205,27 +205,27 @@ def remarks(default: str = FEW) -> tuple[Argument, ...]:
     return (
         argument("--remarks", choices=SHOWN, default=default,
                  help="the remarks to print after the results: the few that cost most, equal ones once, all, or none"),
-        argument("--werror", type=_names, metavar="CATEGORY,..", default=frozenset[str](),
-                 help="fail on remarks and warnings; with =.. only of these categories"),
+        option("--werror", "CATEGORY,..", "fail on remarks and warnings; with =.. only of these categories",
+               type=_names, default=frozenset[str]()),
     )  # fmt: skip
 
 
 PROGRAM = (
     argument("file", metavar="FILE",
              help="HLO, as text or serialized, StableHLO, or FILE.py:FUNCTION of JAX; - is standard input"),
-    argument("--import", dest="imports", metavar="FILE.py", action="append", default=[],
-             help="run this Python file first, for its custom-calls and rules"),
+    option("--import", "FILE.py", "run this Python file first, for its custom-calls and rules", dest="imports",
+           action="append", default=[]),
 )  # fmt: skip
 """The program of a command."""
 
-_STRATEGY = argument("--strategy", metavar="FILE", help="a file with shardings of the program")
-_STRATEGIES = argument("--strategy", dest="strategies", metavar="FILE", action="append", default=[],
-                       help="a file with shardings of the program; several are compared")  # fmt: skip
+_STRATEGY = option("--strategy", "FILE", "a file with shardings of the program")
+_STRATEGIES = option("--strategy", "FILE", "a file with shardings of the program; several are compared",
+                     dest="strategies", action="append", default=[])  # fmt: skip
 _DIVIDED = (
-    argument("--devices", type=device_count, metavar="N", help="number of devices"),
-    argument("--mesh", type=mesh_sizes, metavar="x=2,y=4", help="other sizes for named mesh axes"),
-    argument("--set", metavar="PATTERN=AXES,..", action="append", default=[],
-             help="shard the parameters with these names, such as 'w*=,y'"),
+    option("--devices", "N", "number of devices", type=device_count),
+    option("--mesh", "x=2,y=4", "other sizes for named mesh axes", type=mesh_sizes),
+    option("--set", "PATTERN=AXES,..", "shard the parameters with these names, such as 'w*=,y'", action="append",
+           default=[]),
     machine,
 )  # fmt: skip
 _EXCHANGED = (
@@ -243,9 +243,8 @@ COMPARED = (*PROGRAM, _STRATEGIES, *_DIVIDED)
 FLAT = flag("--flat-parameters", "keep parameters that a schedule gathers together in one buffer, so that packing them "
                                  "is free; arrays are given and shown one by one")  # fmt: skip
 
-BATCH = argument("--split-batch", type=parts, metavar="N", default=0,
-                 help="try to compute the batch in N parts, each of which computes while the other ones communicate; "
-                      "keep that if it is faster")  # fmt: skip
+BATCH = option("--split-batch", "N", "try to compute the batch in N parts, each of which computes while the other ones "
+               "communicate; keep that if it is faster", type=parts, default=0)  # fmt: skip
 
 AS_IS = flag("--as-is", "keep the order of the program, and its collectives")
 ALL = flag("--all", "show each of those that differ in numbers only")
@@ -267,41 +266,37 @@ SCHEDULE = (
 )  # fmt: skip
 
 CHECKPOINT = (
-    argument("--checkpoint", type=Path, metavar="DIR",
-             help="write the state to this folder while the program runs, and begin with the newest state there"),
-    argument("--every", metavar="N|60s|auto", default="auto",
-             help="write after N steps, after so many seconds, or as often as loses the least time, given the measured "
-                  "time of a write and the failures of machines (default: auto)"),
-    argument("--keep", type=positive, metavar="N", default=2, help="the number of checkpoints that stay (default: 2)"),
+    option("--checkpoint", "DIR",
+           "write the state to this folder while the program runs, and begin with the newest state there", type=Path),
+    option("--every", "N|60s|auto", "write after N steps, after so many seconds, or as often as loses the least time, "
+           "given the measured time of a write and the failures of machines (default: auto)", default="auto"),
+    count("--keep", "the number of checkpoints that stay (default: 2)", default=2),
 )  # fmt: skip
 """Checkpoints of a training run."""
 
-FAULT = argument("--fault", type=fault, action="append", default=[],
-         metavar="RANK,COLLECTIVE,kill|stop|slow|drop-host[,START]",
-         help="rehearse a failure: the rank dies, stops, becomes slow or loses its host at its collective of this "
-              "number, counted from 0 over all steps, or while it writes the checkpoint of a step (write:STEP in place "
-              "of the number), in the first start of the job or that of this number",
-         )  # fmt: skip
+FAULT = option("--fault", "RANK,COLLECTIVE,kill|stop|slow|drop-host[,START]", "rehearse a failure: the rank dies, "
+               "stops, becomes slow or loses its host at its collective of this number, counted from 0 over all steps, "
+               "or while it writes the checkpoint of a step (write:STEP in place of the number), in the first start of "
+               "the job or that of this number", type=fault, action="append", default=[])  # fmt: skip
 
 RECOVERY = (
     argument("--on-failure", choices=("restart", "fold", "shrink"),
              help="with ranks: when one is lost, start the job again from the newest checkpoint: on as many ranks, "
                   "with the same devices on one rank less (fold), or with fewer devices on one rank less (shrink)"),
-    argument("--spares", type=not_negative, metavar="N", default=0,
-             help="with fold or shrink: ranks that stand by, and take the place of lost ones"),
-    argument("--snapshots", type=not_negative, metavar="N", default=1,
-             help="with fold or shrink: keep the state in the memory of ranks every N steps, and what one rank alone "
-                  "holds on another one too (default: 1; 0: the checkpoint has to do)"),
-    argument("--starts", type=positive, metavar="N", default=5,
-             help="with --on-failure: the most starts of the job (default: 5)"),
+    option("--spares", "N", "with fold or shrink: ranks that stand by, and take the place of lost ones",
+           type=not_negative, default=0),
+    option("--snapshots", "N", "with fold or shrink: keep the state in the memory of ranks every N steps, and what one "
+           "rank alone holds on another one too (default: 1; 0: the checkpoint has to do)", type=not_negative,
+           default=1),
+    count("--starts", "with --on-failure: the most starts of the job (default: 5)", default=5),
     FAULT,
     flag("--preflight", "with ranks: try all of them first, as `hloom preflight`"),
     argument("--start", type=not_negative, default=0, help=argparse.SUPPRESS),  # the number of this start
 )  # fmt: skip
 """Failures of ranks in a training run."""
 
-TRACE = argument("--trace", type=Path, metavar="F.json", help="write what the last run did, and when, on each rank: a "
-                                                              "file for Perfetto (ui.perfetto.dev)")  # fmt: skip
+TRACE = option("--trace", "F.json", "write what the last run did, and when, on each rank: a file for Perfetto "
+               "(ui.perfetto.dev)", type=Path)  # fmt: skip
 JSON = flag("--json", "print JSON (see docs/json.md)")
 CRITICAL = flag("--critical", "print the longest path through the program")
-OUT = argument("--out", metavar="DIR", help="write the outputs there as .npy files")
+OUT = option("--out", "DIR", "write the outputs there as .npy files")

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 
 from ..driver.benchmark import PartsBenchmark, RanksBenchmark
-from ..driver.devices import write_trace
 from ..report.progress import working
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.ranks.launch import launch, world
@@ -37,11 +36,7 @@ def _bench_on_ranks(args: argparse.Namespace) -> int:
     program = prepare_on_ranks(args, None, comm)
     inputs = inputs_of(args, program, comm)
     with Ranks(comm, args.timeout, program.backend, args.collectives) as ranks:
-        with working(f"running {args.repeat + 1} times"):
-            _, seconds, traces = ranks.traced(program.local, inputs, args.repeat + 1)
-        if traces is not None:
-            if args.trace is not None:
-                write_trace(args.trace, traces, program.local, program.backend, seconds)
-            found = RanksBenchmark(program, seconds, args.backend, traces=traces)
+        found = RanksBenchmark.of(program, inputs, args.repeat, args.backend, ranks, args.trace, working)
+        if found is not None:
             answer(args, found.record, found.text)
         return ranks.share(EXIT_OK)

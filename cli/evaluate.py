@@ -1,10 +1,9 @@
-"""Implements `hloom eval`, which runs the program unpartitioned; shares summaries of outputs with `hloom run`."""
+"""Implements `hloom eval`, which runs the program unpartitioned."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from ..driver.assumptions import remark_callbacks
@@ -12,7 +11,6 @@ from ..driver.backend import Backend
 from ..ir.diagnostics import Diagnostics
 from ..ir.tools.names import result_names
 from ..ir.tools.unknown_values import require_values
-from ..ir.types.literal import Array
 from ..report.progress import working
 from ..report.terminal import say
 from ..runtime.allocator import keep_freed_memory
@@ -22,14 +20,11 @@ from ..runtime.outputs import check_outputs, outputs_record, outputs_text, save_
 from ..runtime.plan.call_graph import live_in
 from .exit_codes import EXIT_OK
 from .messages import print_json, tell_found
-
-_MANY, _SHOWN = 16, 12  # outputs on a terminal
+from .reading import read_program
 
 
 def evaluate_command(args: argparse.Namespace) -> int:
     """Evaluates the program and writes or summarises its results."""
-    from .reading import read_program  # which loads the readers, and kept programs need none
-
     keep_freed_memory()
     module = read_program(args)
     reference_grid(module)  # rejects per-device programs before making inputs for them
@@ -44,20 +39,12 @@ def evaluate_command(args: argparse.Namespace) -> int:
     with working("running on one device"):
         inputs = inputs_for_module(module, args.inputs, args.seed)
         outputs = evaluate(backend.prepared(module), inputs, backend.kernels())
+    names = result_names(module)
     if args.out is not None:
-        save_outputs(Path(args.out), outputs, result_names(module))
+        save_outputs(Path(args.out), outputs, names)
     if args.json:
-        results = outputs_record(outputs, result_names(module))
-        print_json({"program": module.name, "backend": backend.name, "outputs": results})
-    else:
-        print_outputs(outputs, result_names(module))
-    return EXIT_OK
-
-
-def print_outputs(outputs: Sequence[Array], names: Sequence[str], per_device: Sequence[int] = ()) -> None:
-    """Prints the lines of `outputs_text`, of many outputs only those of the first on a terminal."""
-    shown = _SHOWN if sys.stdout.isatty() and len(outputs) > _MANY else len(outputs)
-    for line in outputs_text(outputs[:shown], names, per_device):
+        print_json({"program": module.name, "backend": backend.name, "outputs": outputs_record(outputs, names)})
+        return EXIT_OK
+    for line in outputs_text(outputs, names, short=sys.stdout.isatty()):
         say(line)
-    if shown < len(outputs):
-        say(f"{len(outputs) - shown} more outputs: --out DIR writes all, --json prints all")
+    return EXIT_OK

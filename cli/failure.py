@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from ..ir.diagnostics import CompileError, InternalError
 from ..ir.shown import for_terminal
 from ..ir.user_python import origin_of, user_place
 from ..report.reproducer import write_reproducer
-from ..report.terminal import show_diagnostics, tell
+from ..report.terminal import discard, show_diagnostics, tell
 from ..runtime.ranks.failed import RankFailed
 from ..runtime.ranks.library import MpiMissing
-from .exit_codes import EXIT_BAD_INPUT, EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_MEMORY, EXIT_USAGE
-from .streams import output_failed
+from .exit_codes import (
+    EXIT_BAD_INPUT,
+    EXIT_INTERNAL,
+    EXIT_INTERRUPTED,
+    EXIT_MEMORY,
+    EXIT_OUTPUT,
+    EXIT_USAGE,
+)
 
 
 def failed(error: BaseException, args: argparse.Namespace, argv: list[str]) -> int:
@@ -30,11 +37,21 @@ def failed(error: BaseException, args: argparse.Namespace, argv: list[str]) -> i
             tell(f"hloom: error: {error}")
         return error.exit_code
     if isinstance(error, OSError):
-        return output_failed(error)
+        return _output_failed(error)
     if isinstance(error, MemoryError):
         tell("hloom: error: out of memory")
         return EXIT_MEMORY
     return _internal(error, args, argv)
+
+
+def _output_failed(error: OSError) -> int:
+    """Returns the exit code after a failed write, and reports the failure unless the reader has just left."""
+    discard(sys.stdout)
+    if isinstance(error, BrokenPipeError):
+        return 0
+    what = error.filename if error.filename is not None else "standard output"
+    tell(f"hloom: error: {what} cannot be written: {error.strerror or error}")
+    return EXIT_OUTPUT
 
 
 def _internal(error: BaseException, args: argparse.Namespace, argv: list[str]) -> int:

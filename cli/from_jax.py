@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from ..frontends.jax.user_file import from_file
@@ -13,17 +12,12 @@ from ..report.terminal import say, show_program
 from .exit_codes import EXIT_OK
 from .messages import tell_found
 
-_DEVICES = "--xla_force_host_platform_device_count"
-
 
 def from_jax_command(args: argparse.Namespace) -> int:
     """Writes the HLO of the program that a function of a Python file returns."""
     path, _, name = args.place.rpartition(":")
-    if args.devices is not None:
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}={args.devices}".strip()
-        os.environ["JAX_PLATFORMS"] = "cpu"
     with working(f"running {path}"):
-        module = from_file(path, name)
+        module = from_file(path, name, args.devices)
     tell_found(args, module.warnings)
     if args.out is None:
         show_program(module.to_text())

@@ -41,10 +41,8 @@ def _step_and_state(args: argparse.Namespace) -> tuple[float, int]:
     """Returns the seconds of a step of the program on the machine, and the bytes of its state."""
     from ..cost.presets import parse_machine
     from ..driver.compile import compile  # and the passes, which other tables do without
-    from ..driver.training.loop import state_count
+    from ..driver.training.loop import state_layout
     from ..frontends import load
-    from ..runtime.checkpoint.layout import StateLayout
 
     program = compile(load(args.program), backend="reference", machine=parse_machine(args.machine, args.links))
-    layout = StateLayout.of(program.local, state_count(program.local))
-    return program.forecast().seconds, layout.nbytes
+    return program.forecast().seconds, state_layout(program.local).nbytes

@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from pathlib import Path
 
 from ..cost.calibrated import machine_of
 from ..cost.machine_file import MachineFile, load_machine
 from ..cost.machine_text import machine_text
-from ..cost.presets import PRESETS, SUFFIX, machine_summary
-from ..driver.backend import AUTO, NATIVE, REFERENCE, Backend, has_native_code
+from ..cost.presets import PRESETS, SUFFIX
+from ..driver.backend import Backend
 from ..ir.diagnostics import fail
-from ..report.columns import columns
+from ..report.machines import machine_record, presets_table
 from ..report.progress import working
 from ..report.terminal import say, show_program
 from .exit_codes import EXIT_OK
@@ -33,12 +32,9 @@ def machine(args: argparse.Namespace) -> int:
     if args.ranks is not None or args.out is not None:
         raise argparse.ArgumentTypeError("--ranks and --out are for hloom machine calibrate")
     if args.name is None:
-        return _list(args)
+        return answer(args, lambda: {"machines": list(PRESETS)}, presets_table)
     file = _named(args.name)
-    if args.json:
-        _print_json(file)
-    else:
-        show_program(PRESETS.text(args.name) if args.name in PRESETS else machine_text(file))
+    _print(args, file, PRESETS.text(args.name) if args.name in PRESETS else machine_text(file))
     return EXIT_OK
 
 
@@ -50,13 +46,11 @@ def _named(name: str) -> MachineFile:
     return PRESETS.file(name)
 
 
-def _list(args: argparse.Namespace) -> int:
-    rows = [("machine", "memory", "bf16", "links"), *((n, *machine_summary(m)) for n, m in PRESETS.items())]
-    return answer(args, lambda: {"machines": list(PRESETS)}, lambda: columns(rows, (False,) * 4))
-
-
-def _print_json(file: MachineFile) -> None:
-    print_json({"name": file.name, "machine": asdict(file.machine), "sources": dict(file.sources)})
+def _print(args: argparse.Namespace, file: MachineFile, text: str) -> None:
+    if args.json:
+        print_json(machine_record(file))
+    else:
+        show_program(text)
 
 
 def _calibrate(args: argparse.Namespace) -> int:
@@ -69,17 +63,15 @@ def _calibrate(args: argparse.Namespace) -> int:
         return launch(args.argv, args.ranks)
     comm = world(args.ranks) if inside_launcher() else None
     path = Path(args.out) if args.out is not None else None
-    native = args.backend == NATIVE or (args.backend == AUTO and has_native_code())
-    backend = Backend(NATIVE if native else args.backend if args.backend != AUTO else REFERENCE)
-    file = machine_of(measured(comm, backend, working), path.stem if path is not None else "this-machine")
+    found = measured(comm, Backend.fastest(args.backend), working)
+    file = machine_of(found, path.stem if path is not None else "this-machine")
     if comm is not None and comm.rank != 0:
         return EXIT_OK
+    text = machine_text(file)
     if path is not None:
-        path.write_text(machine_text(file), encoding="utf-8")
-    if args.json:
-        _print_json(file)
-    elif path is None:
-        show_program(machine_text(file))
+        path.write_text(text, encoding="utf-8")
+    if path is None or args.json:
+        _print(args, file, text)
     else:
         say(f"wrote {path}")
     return EXIT_OK

@@ -5,17 +5,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from functools import partial
 
 from .. import frontends
 from ..cost.presets import parse_machine
 from ..driver.planned import plan, sweep
 from ..ir.graph.module import Module
 from ..ir.user_files import write_text
-from ..passes.planning.fewest import FewSettings
-from ..passes.planning.on_mesh import PlanCandidate
-from ..passes.planning.what_if import WhatIf
-from ..report.plan import explanation_text, frontier_text, plan_record, plan_text
+from ..report.plan import PlanReport
 from ..report.progress import working
 from ..report.sweep import sweep_record, sweep_text
 from .messages import answer, tell_found
@@ -28,31 +25,20 @@ def plan_command(args: argparse.Namespace) -> int:
     with working("planning"):
         found = plan(module, machine, mesh=args.mesh, devices=args.devices, memory=args.memory or 0,
                      keep=args.keep, seconds=args.time)  # fmt: skip
+    shown = PlanReport(module.name, args.machine, found)
     if args.out is not None:
         write_text(args.out, found.module.to_text())
-    strategy: FewSettings | None = None
     if args.strategy_out is not None:
         with working("leaving annotations out"):
-            strategy = found.strategy(args.time)
-        write_text(args.strategy_out, strategy.text())
-    frontier: Sequence[PlanCandidate] = ()
+            shown.strategy = found.strategy(args.time)
+        write_text(args.strategy_out, shown.strategy.text())
     if args.pareto:
         with working("planning for less memory"):
-            frontier = found.pareto(seconds=args.time)
-    changes: Sequence[WhatIf] = ()
+            shown.frontier = found.pareto(seconds=args.time)
     if args.explain:
         with working("trying other hardware"):
-            changes = found.what_if(args.time / 3)
-    texts = [f"{module.name}: {plan_text(found, args.machine or 'the default machine')}"]
-    if args.pareto:
-        texts.append(frontier_text(frontier))
-    if args.explain:
-        texts.append(explanation_text(found, changes))
-    if strategy is not None:
-        texts.append(f"{args.strategy_out}: {len(strategy.shardings)} annotations, which "
-                     + ("give" if strategy.reproduces else "alone do not give") + " this forecast")  # fmt: skip
-    return answer(args, lambda: plan_record(module.name, args.machine, found, strategy, frontier, changes),
-                  lambda: "\n\n".join(texts))  # fmt: skip
+            shown.changes = found.what_if(args.time / 3)
+    return answer(args, shown.record, partial(shown.text, args.strategy_out or ""))
 
 
 def sweep_command(args: argparse.Namespace) -> int:

@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..driver.native_clock import native_clock
-from ..ir.diagnostics import fail
 from ..ir.user_files import write_text
 from ..passes.base import PassContext
-from ..report.data.plan import Reported, described, on_mesh, reported
+from ..report.data.plan import Reported, reported
 from ..report.data.record import report_data
 from ..report.html.page import page
 from ..report.measured import compare, load_trace
@@ -63,12 +62,7 @@ def _plans(args: argparse.Namespace, path: str | None) -> Iterator[Reported]:
     report(args, context)
     yield found
     if args.xla:
-        if found.solved is None:
-            fail(f"{module.name} is divided already: XLA can divide it no more", help="leave --xla out")
-        from ..driver.by_xla import partition_by_xla
+        from ..driver.by_xla import reported_by_xla
 
         with working("partitioning by XLA"):
-            divided = partition_by_xla(module, found.solved.module)
-            label = f"{label} by {_THEIRS}" if path else _THEIRS
-            theirs = described(module, divided.local, None, _context(args), label, memory)
-        yield replace(theirs, shardings=on_mesh(divided.shardings, found.solved.mesh))
+            yield reported_by_xla(found, _context(args), f"{label} by {_THEIRS}" if path else _THEIRS, memory)

@@ -7,6 +7,7 @@ rank 0 reports. Under the user's own launcher it does the same.
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from ..driver.assumptions import unplaced
@@ -20,11 +21,10 @@ from ..report.progress import working
 from ..report.terminal import say
 from ..runtime.allocator import keep_freed_memory
 from ..runtime.inputs.inputs import KINDS, inputs_for_module
-from ..runtime.outputs import save_outputs
+from ..runtime.outputs import outputs_text, save_outputs
 from ..runtime.ranks.failed import deadline
 from ..runtime.ranks.launch import launch, world
 from ..runtime.ranks.mode import chosen_mode
-from .evaluate import print_outputs
 from .exit_codes import EXIT_CHECK_FAILED, EXIT_OK
 from .job import inputs_of, is_rank, prepare, prepare_on_ranks
 from .messages import print_json
@@ -76,7 +76,9 @@ def _report(args: argparse.Namespace, program: Program, inputs: list[Array], dev
     elif found.outputs is not None and args.check:
         say("check passed" if found.passed else "check FAILED")
     elif found.outputs is not None:
-        print_outputs(found.outputs, found.names, unplaced(placements(program.local)[1]))
+        per_device = unplaced(placements(program.local)[1])
+        for line in outputs_text(found.outputs, found.names, per_device, short=sys.stdout.isatty()):
+            say(line)
     return EXIT_OK if devices.share(found.passed) else EXIT_CHECK_FAILED
 
 

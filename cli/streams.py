@@ -1,16 +1,11 @@
-"""Prepares standard streams, which may be closed, on a full disk, or without a reader.
-
-A stream that fails is no error of Hloom: it ends in one line and an exit code, also where Python notices only at its
-end.
-"""
+"""Prepares standard streams, which may be closed, on a full disk, or without a reader."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from ..report.terminal import discard, tell
-from .exit_codes import EXIT_OUTPUT
+from ..report.terminal import tell
 
 
 def prepare_streams() -> bool:
@@ -29,13 +24,3 @@ def prepare_streams() -> bool:
     if reconfigure is not None and sys.stdout.encoding.lower() != "utf-8":
         reconfigure(encoding="utf-8")
     return True
-
-
-def output_failed(error: OSError) -> int:
-    """Returns the exit code after a failed write, and reports the failure unless the reader has just left."""
-    discard(sys.stdout)
-    if isinstance(error, BrokenPipeError):
-        return 0
-    what = error.filename if error.filename is not None else "standard output"
-    tell(f"hloom: error: {what} cannot be written: {error.strerror or error}")
-    return EXIT_OUTPUT

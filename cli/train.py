@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+from ..driver.preflight import launch_preflight
 from ..driver.program import Program
 from ..driver.training.api import trained
 from ..driver.training.cadence import Cadence
@@ -27,7 +28,7 @@ from ..runtime.ranks.mode import chosen_mode
 from .exit_codes import EXIT_OK
 from .job import is_rank, prepare, prepare_on_ranks, with_mesh
 from .messages import answer
-from .preflight import launched as preflight
+from .preflight import tell_fault
 
 
 def train(args: argparse.Namespace) -> int:
@@ -41,31 +42,21 @@ def train(args: argparse.Namespace) -> int:
     deadline(args.timeout)
     chosen_mode(args.collectives)
     Cadence.parse(args.every)
+    plan = partial(CheckpointPlan.of, args.checkpoint, args.every, args.keep)
     if is_rank(args):
+        job = TrainingJob(
+            partial(prepare_on_ranks, args), args.mesh, args.state, args.inputs, args.seed, plan, args.on_failure,
+            args.spares, args.snapshots, args.start, args.fault, args.timeout, args.collectives, _tell, _warn,
+        )  # fmt: skip
         everyone = world(args.ranks + args.spares if args.ranks is not None else None)
-        return TrainingRank(_job(args), everyone).run(partial(_run, args))
+        return TrainingRank(job, everyone).run(partial(_run, args))
     program = prepare(args, args.ranks)
     count = state_count(program.local, args.state)  # reports an error before starting ranks
     if args.ranks is not None:
         return _launched(args, program)
     inputs = StepInputs(program.module, count, args.inputs, args.seed)
-    trainer = Trainer(program.simulated, inputs, count, _plan(args), tell=_warn)
+    trainer = Trainer(program.simulated, inputs, count, plan(), tell=_warn)
     return _run(args, program, trainer, f"{program.devices} simulated devices")
-
-
-def _job(args: argparse.Namespace) -> TrainingJob:
-    return TrainingJob(
-        partial(prepare_on_ranks, args), args.mesh, args.state, args.inputs, args.seed, partial(_plan, args),
-        args.on_failure, args.spares, args.snapshots, args.start, args.fault, args.timeout, args.collectives, _tell,
-        _warn,
-    )  # fmt: skip
-
-
-def _plan(args: argparse.Namespace, hosts: int = 1) -> CheckpointPlan | None:
-    """Returns where checkpoints go and when; None if there are none."""
-    if args.checkpoint is None:
-        return None
-    return CheckpointPlan(args.checkpoint, Cadence.parse(args.every, hosts), args.keep)
 
 
 def _tell(text: str) -> None:
@@ -90,7 +81,7 @@ def _verify(args: argparse.Namespace) -> None:
 def _launched(args: argparse.Namespace, program: Program) -> int:
     """Starts the ranks, again after a failure if that is asked for, and returns the exit code of the whole."""
     if args.preflight:
-        code = preflight(["preflight", args.file, "--ranks", str(args.ranks)], args.ranks, program)
+        code = launch_preflight(["preflight", args.file, "--ranks", str(args.ranks)], args.ranks, program, tell_fault)
         if code:
             return code
     if args.on_failure is None:

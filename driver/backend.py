@@ -43,6 +43,11 @@ class Backend:
             return Backend(name)
         return Backend(NATIVE if is_worth_compiling(module, times) and has_native_code() else REFERENCE)
 
+    @staticmethod
+    def fastest(name: str) -> Backend:
+        """Returns the backend of this name for a process that runs for long: `auto` is native code if it is there."""
+        return Backend((NATIVE if has_native_code() else REFERENCE) if name == AUTO else name)
+
     def reason(self, asked: str) -> str:
         """Tells why a program that runs for long has this backend, if `auto` was asked for."""
         if asked != AUTO:

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..ir.brief import brief
 from ..ir.disk_cache import folder
@@ -20,9 +20,12 @@ from ..runtime.measure import Part, peak_bytes, peak_flops
 from ..runtime.trace import ProcessTrace
 from ..runtime.waits import waits_of
 from .backend import AUTO, NATIVE
-from .devices import Simulated
+from .devices import Simulated, write_trace
 from .parts import seconds_of_parts, work_of_parts
 from .program import Program
+
+if TYPE_CHECKING:
+    from .ranks import Ranks
 
 _PARTS_HEAD = ("part", "ms", "share", "reached", "of the peak")
 _RANKS_HEAD = ("rank", "ms", "computing", "starting", "waiting", "other")
@@ -131,6 +134,22 @@ class RanksBenchmark(Benchmark):
     """Runs on MPI ranks, with the traces of all ranks in the last one."""
 
     traces: Sequence[ProcessTrace] = ()
+
+    @staticmethod
+    def of(
+        program: Program, inputs: Sequence[Array], repeat: int, asked: str, ranks: Ranks, trace: Path | None = None,
+        during: During = unseen,
+    ) -> RanksBenchmark | None:  # fmt: skip
+        """Runs a program once and then `repeat` times; all ranks call it, and rank 0 gets the result. `during` and
+        `trace` are those of `PartsBenchmark.of`. Raises CompileError, OutputError and RankFailed.
+        """
+        with during(f"running {repeat + 1} times"):
+            _, seconds, traces = ranks.traced(program.local, inputs, repeat + 1)
+        if traces is None:
+            return None
+        if trace is not None:
+            write_trace(trace, traces, program.local, program.backend, seconds)
+        return RanksBenchmark(program, seconds, asked, traces=traces)
 
     @property
     def where(self) -> str:

@@ -37,6 +37,7 @@ from ..passes.cleanup.dce import DeadCodeElimination
 from ..passes.cleanup.inline import CallInliner
 from ..passes.cleanup.loop_invariants import LoopInvariants
 from ..passes.schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
+from ..report.data.plan import Reported, described, on_mesh
 
 PASS = "spmd-partitioning"
 """XLA's name of its partitioner among its passes."""
@@ -78,6 +79,19 @@ def partition_by_xla(module: Module, sharded: Module, timeout: float = TIMEOUT) 
     local.name, local.stack_frames = module.name, frames
     _restore(local, sharded, known)
     return DividedByXla(local, dict(_shardings(before, known)))
+
+
+def reported_by_xla(
+    ours: Reported, context: PassContext, label: str = "XLA", memory: int | None = None, timeout: float = TIMEOUT
+) -> Reported:
+    """Returns the report on a program as XLA divides it, to be set beside `ours`; the other arguments are those of
+    `described`. Raises CompileError as `partition_by_xla` does, and for a program that came divided.
+    """
+    if ours.solved is None:
+        fail(f"{ours.whole.name} is divided already: XLA can divide it no more", help="leave --xla out")
+    divided = partition_by_xla(ours.whole, ours.solved.module, timeout)
+    theirs = described(ours.whole, divided.local, None, context, label, memory)
+    return replace(theirs, shardings=on_mesh(divided.shardings, ours.solved.mesh))
 
 
 def _divided(text: str, devices: int, name: str, timeout: float) -> tuple[str, str]:

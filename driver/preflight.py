@@ -11,10 +11,15 @@ from ..ir.graph.module import Module
 from ..ir.tools.process_grid import ProcessGrid
 from ..runtime.plan.executable import Executable
 from ..runtime.ranks.blocks import ranks_of
+from ..runtime.ranks.failed import EXIT_RANK_FAILED
+from ..runtime.ranks.hosts import HostFile
+from ..runtime.ranks.launch import launch
 from ..runtime.ranks.library import load_mpi
 from ..runtime.ranks.preflight import RankReport, examine, try_groups, verdict_of
 from .program import Program
 
+DEADLINE = 5.0
+"""The seconds of one wait where none are given."""
 _LATER_SECONDS = 1.0  # that another rank may have begun later
 
 
@@ -40,6 +45,19 @@ def try_ranks(comm: Any, deadline: float, program: Callable[[], Program], tell: 
         tell(f"ranks {', '.join(map(str, failed))} do not come to a sum within {deadline:g} s")
         return None
     return _summary(reports, len(groups)) if is_reporter else ""
+
+
+def launch_preflight(
+    arguments: list[str], ranks: int, program: Program, tell: Callable[[str], None], deadline: float = DEADLINE
+) -> int:
+    """Starts ranks that try each other by the arguments of a command, unless a host does not answer: Open MPI would
+    wait for it. Returns the exit code.
+    """
+    hosts = HostFile(2 * deadline)
+    hosts.leave_out_dead(ranks)
+    for host in hosts.dead:
+        tell(f"host {host} does not answer within {2 * deadline:g} s")
+    return EXIT_RANK_FAILED if hosts.dead else launch(arguments, ranks, left=program.packed(), survives=True)
 
 
 def _summary(reports: Sequence[RankReport], groups: int) -> str:

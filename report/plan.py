@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
+from ..ir.brief import brief
 from ..ir.sharding.mesh import sizes_text
 from ..passes.planning.fewest import FewSettings
 from ..passes.planning.on_mesh import PlanCandidate
@@ -91,21 +92,44 @@ def _regrets(plan: Plan) -> str:
     return columns(rows, [False, False, False, True])
 
 
-def plan_record(
-    name: str, machine: str, found: Plan, strategy: FewSettings | None, frontier: Sequence[PlanCandidate],
-    changes: Sequence[WhatIf],
-) -> dict[str, object]:
-    """Returns a plan as JSON, with its fewest settings, plans for less memory, and other hardware, if any are known."""
-    few = None if strategy is None else {"shardings": dict(strategy.shardings), "reproduces": strategy.reproduces}
-    return {
-        "program": name, "machine": machine, "mesh": dict(found.mesh.axes), "seconds": found.seconds,
-        "peak": found.peak, "bound": found.bound, "gap": found.gap, "spent": found.spent,
-        "candidates": list(map(_candidate, found.candidates)), "regrets": [asdict(r) for r in found.regrets],
-        "strategy": few, "pareto": list(map(_candidate, frontier)), "limits": found.limits,
-        "busy": found.best.judged.busy, "at": found.best.judged.at,
-        "buffers": [asdict(b) for b in found.best.judged.buffers] if changes else [],
-        "what_if": [asdict(change) for change in changes],
-    }  # fmt: skip
+@brief
+@dataclass
+class PlanReport:
+    """The plan of the program `name` for a machine; where they are known, also its fewest settings, plans for ever less
+    memory, and its time with other hardware.
+    """
+
+    name: str
+    machine: str
+    plan: Plan
+    strategy: FewSettings | None = None
+    frontier: Sequence[PlanCandidate] | None = None
+    changes: Sequence[WhatIf] | None = None
+
+    def text(self, strategy_file: str = "the strategy") -> str:
+        """Returns the plan for people."""
+        texts = [f"{self.name}: {plan_text(self.plan, self.machine or 'the default machine')}"]
+        if self.frontier is not None:
+            texts.append(frontier_text(self.frontier))
+        if self.changes is not None:
+            texts.append(explanation_text(self.plan, self.changes))
+        if self.strategy is not None:
+            how = "give" if self.strategy.reproduces else "alone do not give"
+            texts.append(f"{strategy_file}: {len(self.strategy.shardings)} annotations, which {how} this forecast")
+        return "\n\n".join(texts)
+
+    def record(self) -> dict[str, object]:
+        """Returns the plan as JSON."""
+        found, judged, few = self.plan, self.plan.best.judged, self.strategy
+        return {
+            "program": self.name, "machine": self.machine, "mesh": dict(found.mesh.axes), "seconds": found.seconds,
+            "peak": found.peak, "bound": found.bound, "gap": found.gap, "spent": found.spent,
+            "candidates": list(map(_candidate, found.candidates)), "regrets": [asdict(r) for r in found.regrets],
+            "strategy": few and {"shardings": dict(few.shardings), "reproduces": few.reproduces},
+            "pareto": list(map(_candidate, self.frontier or ())), "limits": found.limits, "busy": judged.busy,
+            "at": judged.at, "buffers": [asdict(b) for b in judged.buffers] if self.changes else [],
+            "what_if": [asdict(change) for change in self.changes or ()],
+        }  # fmt: skip
 
 
 def _candidate(one: PlanCandidate) -> dict[str, object]:

@@ -22,6 +22,8 @@ from ..ir.types.literal import Array
 from .fabric.tiles import same_bits
 from .inputs.array_files import MANIFEST, storable
 
+_MANY, _SHOWN = 16, 12  # outputs of a short text
+
 
 class OutputError(CompileError):
     """Outputs cannot be written: the disk is full, or the folder is not writable."""
@@ -75,11 +77,15 @@ def _refuse(directory: Path, error: OSError) -> NoReturn:
     raise OutputError([Diagnostic(Severity.ERROR, message)]) from error
 
 
-def outputs_text(outputs: Sequence[Array], names: Sequence[str], per_device: Sequence[int] = ()) -> Iterator[str]:
+def outputs_text(
+    outputs: Sequence[Array], names: Sequence[str], per_device: Sequence[int] = (), short: bool = False
+) -> Iterator[str]:
     """Yields one line for each output: number, name, type, dimensions, range. The first dimension of outputs in
-    `per_device` counts devices: they get one line per device, unless all are equal.
+    `per_device` counts devices: they get one line per device, unless all are equal. In a `short` text, many outputs are
+    the first ones, and a line with the number of others.
     """
-    for number, (array, name) in enumerate(zip(outputs, names, strict=False)):
+    shown = _SHOWN if short and len(outputs) > _MANY else len(outputs)
+    for number, (array, name) in enumerate(zip(outputs[:shown], names, strict=False)):
         if number not in per_device:
             yield f"output {number} {name}: {_summary(array)}"
         elif same_bits(array, array[:1]).all():
@@ -87,6 +93,8 @@ def outputs_text(outputs: Sequence[Array], names: Sequence[str], per_device: Seq
         else:
             for device, part in enumerate(array):
                 yield f"output {number} {name}, device {device}: {_summary(part)}"
+    if shown < len(outputs):
+        yield f"{len(outputs) - shown} more outputs: --out DIR writes all, --json prints all"
 
 
 def outputs_record(outputs: Sequence[Array], names: Sequence[str]) -> list[dict[str, object]]:

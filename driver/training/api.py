@@ -17,7 +17,6 @@ from ...runtime.global_arrays import join_outputs
 from ...runtime.inputs.inputs import InputSource
 from ..compile import compile
 from ..program import Program
-from .cadence import Cadence
 from .loop import CheckpointPlan, Trainer, state_count
 from .metrics import MetricsFile, StepRecord
 from .step_inputs import StepInputs
@@ -61,7 +60,7 @@ def train(
     """
     made = program if isinstance(program, Program) else compile(program, ranks=comm.size if comm is not None else None)
     count = state_count(made.local, state)
-    plan = CheckpointPlan(Path(checkpoint), Cadence.parse(every), keep) if checkpoint is not None else None
+    plan = CheckpointPlan.of(checkpoint, every, keep)
     given = StepInputs(made.module, count, inputs, seed)
 
     def start() -> Sequence[Array]:

@@ -25,7 +25,7 @@ from ...runtime.ranks.watch import RankWatch
 from ..program import Program
 from ..ranks import Ranks
 from .ahead import NextProgram, left_smaller
-from .loop import CheckpointPlan, Trainer, state_count
+from .loop import CheckpointPlan, Trainer, state_count, state_layout
 from .metrics import RECENT, StepRecord
 from .recovery import FOLD, SHRINK, shrunk
 from .snapshots import StepMemory
@@ -123,8 +123,7 @@ class TrainingRank:
                 lost, self.number = error, self.number + 1
 
     def _layout(self) -> StateLayout:
-        local = self.program.local
-        return StateLayout.of(local, state_count(local, self.job.state))
+        return state_layout(self.program.local, self.job.state)
 
     def _close_up(self) -> Held | None:
         """Makes the job one of the ranks that are left, and returns the newest state that they have in memory."""

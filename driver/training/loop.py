@@ -6,6 +6,7 @@ the next step's parameters without being moved. All other parameters are new for
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections import deque
@@ -91,6 +92,18 @@ class CheckpointPlan:
     cadence: Cadence = field(default_factory=Cadence)
     keep: int = 2
     faults: Sequence[Fault] = ()
+
+    @staticmethod
+    def of(directory: str | os.PathLike[str] | None, every: str, keep: int, hosts: int = 1) -> CheckpointPlan | None:
+        """Returns the plan of a folder on so many hosts, None without one. Raises CompileError if `every` is neither
+        auto, nor a number of steps or of seconds.
+        """
+        return None if directory is None else CheckpointPlan(Path(directory), Cadence.parse(every, hosts), keep)
+
+
+def state_layout(local: Module, asked: int | None = None) -> StateLayout:
+    """Returns how the state of a step program lies on its devices; `asked` is that of `state_count`."""
+    return StateLayout.of(local, state_count(local, asked))
 
 
 class Trainer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import runpy
 import sys
 import traceback
@@ -18,11 +19,17 @@ from ..extras import imported
 from ..user_lines import UserLines
 from .lower import PURPOSE, from_jax
 
+_DEVICES = "--xla_force_host_platform_device_count"
 
-def from_file(path: str, name: str) -> Module:
+
+def from_file(path: str, name: str, devices: int | None = None) -> Module:
     """Returns the program that a function of a Python file gives: a function and its arguments, or what JAX has traced
-    or lowered. Raises CompileError with the user's own line for errors in the file.
+    or lowered. JAX gets so many virtual `devices` of the CPU, if it has not begun. Raises CompileError with the user's
+    own line for errors in the file.
     """
+    if devices is not None:
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}={devices}".strip()
+        os.environ["JAX_PLATFORMS"] = "cpu"
     imported("jax", PURPOSE)
     with _users_code(path):
         names = runpy.run_path(path)
