@@ -15,7 +15,7 @@ from ..driver.training.elastic import TrainingJob, TrainingRank, mesh_of
 from ..driver.training.launching import TrainingLaunch
 from ..driver.training.loop import CheckpointPlan, Trainer, state_count
 from ..driver.training.metrics import StepProgress, StepRecord, TrainingReport
-from ..driver.training.recovery import DEADLINE, FOLD, SHRINK, Recovery
+from ..driver.training.recovery import DEADLINE, FOLD, SHRINK, Recovery, Survival
 from ..driver.training.step_inputs import StepInputs
 from ..driver.training.stopping import ORDERLY, StopRequest
 from ..ir.types.literal import Array
@@ -45,8 +45,9 @@ def train(args: argparse.Namespace) -> int:
     plan = partial(CheckpointPlan.of, args.checkpoint, args.every, args.keep)
     if is_rank(args):
         job = TrainingJob(
-            partial(prepare_on_ranks, args), args.mesh, args.state, args.inputs, args.seed, plan, args.on_failure,
-            args.spares, args.snapshots, args.start, args.fault, args.timeout, args.collectives, _tell, _warn,
+            partial(prepare_on_ranks, args), args.mesh, args.state, args.inputs, args.seed, plan,
+            Survival(args.on_failure, args.spares, args.snapshots, args.start, args.fault), args.timeout,
+            args.collectives, _tell, _warn,
         )  # fmt: skip
         everyone = world(args.ranks + args.spares if args.ranks is not None else None)
         return TrainingRank(job, everyone).run(partial(_run, args))

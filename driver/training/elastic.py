@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -14,7 +14,6 @@ from ...ir.sharding.mesh import sizes_text
 from ...ir.types.literal import Array
 from ...passes.annotating.strategy import named_meshes
 from ...runtime.checkpoint.layout import StateLayout
-from ...runtime.fabric.rehearsal import Fault
 from ...runtime.plan.executable import Executable
 from ...runtime.ranks.crew import Crew
 from ...runtime.ranks.failed import RankFailed
@@ -27,7 +26,7 @@ from ..ranks import Ranks
 from .ahead import NextProgram, left_smaller
 from .loop import CheckpointPlan, Trainer, state_count, state_layout
 from .metrics import RECENT, StepRecord
-from .recovery import FOLD, SHRINK, shrunk
+from .recovery import FOLD, SHRINK, Survival, shrunk
 from .snapshots import StepMemory
 from .step_inputs import StepInputs
 
@@ -51,9 +50,8 @@ class MakeProgram(Protocol):
 class TrainingJob:
     """A job that trains a step program on ranks.
 
-    `plan` gives its checkpoints on so many hosts, and `way` how it goes on when a rank is lost (None: it does not):
-    `spares` ranks stand by, and ranks keep the state each `snapshots` steps. `start` counts the starts of the job.
-    `tell` reports progress, and `warn` warnings; all else is as for `hloom.train`.
+    `plan` gives its checkpoints on so many hosts. `tell` reports progress, and `warn` warnings; all else is as for
+    `hloom.train`.
     """
 
     make: MakeProgram
@@ -62,11 +60,7 @@ class TrainingJob:
     inputs: str
     seed: int
     plan: Callable[[int], CheckpointPlan | None]
-    way: str | None
-    spares: int
-    snapshots: int
-    start: int
-    faults: Sequence[Fault]
+    survival: Survival
     timeout: float | None
     collectives: str | None
     tell: Callable[[str], None]
@@ -77,18 +71,18 @@ class TrainingRank:
     """A rank of a training job: one that trains, or one that stands by."""
 
     def __init__(self, job: TrainingJob, everyone: Any) -> None:
-        active = everyone.size - job.spares
+        survival, active = job.survival, everyone.size - job.survival.spares
         self.job, self.mesh = job, job.mesh
         self.program = job.make(None, everyone, active)
         self.crew = Crew(everyone, active, job.timeout)
-        self.number = job.start  # of this start of the job; going on with fewer ranks is one
-        self.goes_on = job.way in (FOLD, SHRINK)
-        self.memory = StepMemory(self._layout(), job.snapshots) if self.goes_on and job.snapshots else None
+        self.number = survival.start  # of this start of the job; going on with fewer ranks is one
+        self.goes_on = survival.way in (FOLD, SHRINK)
+        self.memory = StepMemory(self._layout(), survival.snapshots) if self.goes_on and survival.snapshots else None
         self.recent = deque[StepRecord](maxlen=RECENT)
         self.ahead: NextProgram | None = None
         self.executable: Executable | None = None  # of this program, once this rank has compiled it
         self.times: list[float] = []  # of a recovery: when the loss was known, ranks had closed up ..
-        if job.way:
+        if survival.way:
             StoppedRanks(everyone.rank, self.crew.peers)
 
     def run(self, train: Train) -> int:
@@ -129,7 +123,7 @@ class TrainingRank:
         """Makes the job one of the ranks that are left, and returns the newest state that they have in memory."""
         crew, smaller = self.crew, dict[str, int]()
         active = min(crew.left, crew.active)
-        if self.job.way == SHRINK and active < crew.active:
+        if self.job.survival.way == SHRINK and active < crew.active:
             mesh = mesh_of(self.program, self.mesh)
             if mesh:
                 smaller, active = shrunk(mesh, crew.active, active)
@@ -168,7 +162,7 @@ class TrainingRank:
             inputs = StepInputs(program.module, count, job.inputs, job.seed)
             with ranks.program(program.local, self.executable) as running:
                 self.executable = running.executable
-                faults = [fault for fault in job.faults if fault.start == self.number]
+                faults = [fault for fault in job.survival.faults if fault.start == self.number]
                 running.rehearse(faults)
                 plan = job.plan(len({host for host, _ in running.watch.peers}))
                 if plan is not None:
@@ -182,12 +176,12 @@ class TrainingRank:
 
     def _next_program(self) -> NextProgram | None:
         mesh, ranks = mesh_of(self.program, self.mesh), self.crew.active
-        if self.job.way != SHRINK or not mesh or ranks == 1:
+        if self.job.survival.way != SHRINK or not mesh or ranks == 1:
             return None
         return NextProgram(*shrunk(mesh, ranks, ranks - 1))
 
     def _said(self, trainer: Trainer, lost: RankFailed) -> str:
-        sizes = (self.job.way == SHRINK and self.mesh) or {}
+        sizes = (self.job.survival.way == SHRINK and self.mesh) or {}
         mesh = f" and a mesh of {sizes_text(sizes)}" if sizes else ""
         spares = self.crew.left - self.crew.active
         waiting = f", {spares} more stand by" if spares else ""

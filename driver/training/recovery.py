@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ...ir.sharding.mesh import sizes_text
 from ...runtime.checkpoint.step_folder import steps_in
+from ...runtime.fabric.rehearsal import Fault
 from ...runtime.ranks.hosts import HostFile
 
 RESTART, FOLD, SHRINK = WAYS = ("restart", "fold", "shrink")
@@ -35,6 +36,20 @@ class JobStart:
         """Returns the arguments of `hloom train` for this start."""
         mesh = [] if self.mesh is None else ["--mesh", sizes_text(self.mesh)]
         return ["--ranks", str(self.ranks), "--start", str(self.number), *mesh]
+
+
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """How the ranks of a job go on by themselves when some are lost, by one of WAYS (None: they do not): `spares` ranks
+    stand by, and ranks keep the state each `snapshots` steps. `start` counts the starts of the job, and `faults` are
+    failures to rehearse.
+    """
+
+    way: str | None = None
+    spares: int = 0
+    snapshots: int = 1
+    start: int = 0
+    faults: Sequence[Fault] = ()
 
 
 @dataclass
