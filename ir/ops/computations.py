@@ -58,6 +58,16 @@ def check_arrays(opcode: str, operands: Sequence[Shape]) -> None:
         require_array(opcode, shape, f"operand {number}")
 
 
+def equal_dims(opcode: str, operands: Sequence[Shape]) -> Dims:
+    """Returns the dimensions of the operands, which must be arrays of equal ones."""
+    check_arrays(opcode, operands)
+    dims = operands[0].dims
+    for number, shape in enumerate(operands):
+        if shape.dims != dims:
+            raise ShapeError(f"{opcode}: operand {number} has dimensions {list(shape.dims)}, operand 0 {list(dims)}")
+    return dims
+
+
 def check_dims(what: str, dims: Dims, rank: int, ascending: bool = False) -> None:
     """Requires distinct dimension numbers within the rank, in ascending order if `ascending`."""
     for dim in dims:

@@ -22,7 +22,7 @@ from ..strings import BracedText
 from ..types.element_type import PRED, S32
 from ..types.shape import Shape, array
 from .checks import text
-from .computations import check_arrays, check_signature
+from .computations import check_signature, equal_dims
 from .numerics import numpy_type
 from .structure import GetTupleElementAttributes, Tuple
 
@@ -269,11 +269,7 @@ class Map(_Called, Op[MapAttributes], Applies):
     is_elementwise = True
 
     def infer_shape(self, operands: Sequence[Shape], attributes: MapAttributes, declared: Shape | None) -> Shape:
-        check_arrays("map", operands)
-        dims = operands[0].dims
-        for number, shape in enumerate(operands):
-            if shape.dims != dims:
-                raise ShapeError(f"map: operand {number} has dimensions {list(shape.dims)}, operand 0 {list(dims)}")
+        dims = equal_dims("map", operands)
         if attributes.dimensions not in ((), tuple(range(len(dims)))):
             raise ShapeError(f"map: dimensions must be all {len(dims)} in order, not {list(attributes.dimensions)}")
         check_signature("map: the", attributes.to_apply, [array(s.element) for s in operands], None)

@@ -30,7 +30,7 @@ from ..graph.value_range import Fact, Visitor
 from ..types.element_type import PRED
 from ..types.literal import Array
 from ..types.shape import Shape, array, tuple_shape
-from .computations import check_arrays, check_dims, check_signature
+from .computations import check_dims, check_signature, equal_dims
 from .sort_keys import Comparator
 
 if TYPE_CHECKING:
@@ -139,11 +139,7 @@ class Sort(Op[SortAttributes], Movement, Applies, Ranges):
     arity = (1, None)
 
     def infer_shape(self, operands: Sequence[Shape], attributes: SortAttributes, declared: Shape | None) -> Shape:
-        check_arrays("sort", operands)
-        dims = operands[0].dims
-        for number, operand in enumerate(operands):
-            if operand.dims != dims:
-                raise ShapeError(f"sort: operand {number} has dimensions {list(operand.dims)}, operand 0 {list(dims)}")
+        dims = equal_dims("sort", operands)
         if len(attributes.dimensions) != 1:
             raise ShapeError(f"sort needs one dimension, it has {len(attributes.dimensions)}")
         check_dims("sort", attributes.dimensions, len(dims))

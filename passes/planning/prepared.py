@@ -5,12 +5,11 @@ behind which the analyses of kernels cannot see.
 from __future__ import annotations
 
 from ...ir.graph.module import Module, clone_module
-from ...ir.graph.op import Role
-from ...ir.ops.structure import element_index
 from .. import pipelines
 from ..annotating.strip import strip_annotations
 from ..base import PassContext, run_pipeline
 from ..cleanup.dce import DeadCodeElimination
+from ..cleanup.tuple_elements import bypass_tuples
 
 PREPARE = tuple(p for p in pipelines.PROPAGATE if p.name not in ("propagate", "device-orders"))
 
@@ -22,9 +21,6 @@ def prepared(module: Module) -> Module:
     context = PassContext(num_devices=1, default_devices=1)
     run_pipeline(PREPARE, found, context)
     for computation in found:
-        for instruction in list(computation):
-            place = element_index(instruction)
-            if place is not None and instruction.operands[0].op.role is Role.TUPLE:
-                computation.replace_all_uses(instruction, instruction.operands[0].operands[place])
+        bypass_tuples(computation)
     run_pipeline([DeadCodeElimination()], found, context)
     return found

@@ -32,6 +32,7 @@ from ...ir.tools.trip_count import counter
 from ..cleanup.dce import sweep
 from ..cleanup.dead_loop_state import remove_dead_state
 from ..cleanup.loop_state import editable_loops, elements
+from ..cleanup.tuple_elements import bypass_tuples
 from .on_host import ENTRIES_ON_DEVICE, can_start_on_host, keep_on_host
 from .regather import divert, readers_of
 from .roles import can_repeat
@@ -49,7 +50,9 @@ def free_saved(module: Module, clock: Clock, excess: float, offload: bool = Fals
         loops = [i for i in editable_loops(module, computation)
                  if "known_induction_variable" not in i.call.config]  # its number would not stay
         for loop in loops:
-            _take_apart(loop.attributes_as(WhileAttributes).body)
+            body = loop.attributes_as(WhileAttributes).body
+            bypass_tuples(body)
+            sweep(body)
         pairs = [_Pair.of(a, b) for n, a in enumerate(loops) for b in loops[n + 1 :]]
         found: list[_Again | _OnHost] = []
         for pair in filter(None, pairs):
@@ -64,15 +67,6 @@ def free_saved(module: Module, clock: Clock, excess: float, offload: bool = Fals
     if count:
         remove_dead_state(module)
     return count
-
-
-def _take_apart(computation: Computation) -> None:
-    """Lets the readers of elements of tuples read the operands that became them."""
-    for instruction in list(computation):
-        index = element_index(instruction)
-        if index is not None and instruction.operands[0].op.role is Role.TUPLE:
-            computation.replace_all_uses(instruction, instruction.operands[0].operands[index])
-    sweep(computation)
 
 
 @brief

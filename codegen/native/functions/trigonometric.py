@@ -23,10 +23,7 @@ LOW = 0xFFFFFFFF
 
 def reduced_f32(b: Builder, x: Node) -> tuple[Node, Node]:
     """Returns r in f64, at most pi / 4 in size, and the number of the quadrant, as i64, of f32 numbers x."""
-    wide = b.cast(Do.RESIZE, x, Lane.F64)
-    is_near = b.lt(b.abs(wide), LARGE)
-    bounded = b.select(is_near, wide, b.like(wide, 0.0))
-    count, quadrant = nearest(b, bounded, 2 / math.pi, F64)
+    is_near, bounded, count, quadrant = _near(b, b.cast(Do.RESIZE, x, Lane.F64))
     high, low, _ = c.HALF_PI
     near = b.fma(count, -low, b.fma(count, -high, bounded))
     far, far_quadrant = _far_f32(b, x)
@@ -35,9 +32,7 @@ def reduced_f32(b: Builder, x: Node) -> tuple[Node, Node]:
 
 def reduced_f64(b: Builder, x: Node) -> tuple[Parts, Node]:
     """Returns r as a sum of two, at most pi / 4 in size, and the number of the quadrant, as i64."""
-    is_near = b.lt(b.abs(x), LARGE)
-    bounded = b.select(is_near, x, b.like(x, 0.0))
-    count, quadrant = nearest(b, bounded, 2 / math.pi, F64)
+    is_near, bounded, count, quadrant = _near(b, x)
     high, middle, low = c.HALF_PI
     # The first difference is exact: a multiple of 2^-53 below 1.
     first = b.fma(count, -high, bounded)
@@ -47,6 +42,15 @@ def reduced_f64(b: Builder, x: Node) -> tuple[Parts, Node]:
     far, far_quadrant = _far_f64(b, x)
     r = b.select(is_near, near, far[0]), b.select(is_near, tail, far[1])
     return r, b.select(is_near, quadrant, far_quadrant)
+
+
+def _near(b: Builder, x: Node) -> tuple[Node, Node, Node, Node]:
+    """Returns whether numbers of f64 are near 0, these numbers (0 for others), and the nearest multiple of pi / 2, as
+    f64 and as i64.
+    """
+    is_near = b.lt(b.abs(x), LARGE)
+    bounded = b.select(is_near, x, b.like(x, 0.0))
+    return is_near, bounded, *nearest(b, bounded, 2 / math.pi, F64)
 
 
 def _far_f32(b: Builder, x: Node) -> tuple[Node, Node]:
