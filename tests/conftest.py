@@ -10,15 +10,18 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Generator
+from importlib.abc import Loader
+from importlib.util import module_from_spec
 from pathlib import Path
+from typing import cast
 
 import hypothesis
 import pytest
-from _pytest.pathlib import import_path
 from support.virtual_devices import eight_devices, quick_compilation
 
 eight_devices()
@@ -49,6 +52,19 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--bless writes files that several cases share: pytest --bless -n 0")
 
 
+def _import(path: Path) -> None:
+    """Imports a file of tests as pytest does, by its finders, which compile assertions, and under its name."""
+    name = ".".join(path.relative_to(_ROOT).with_suffix("").parts)
+    specs = (finder.find_spec(name, [str(path.parent)]) for finder in sys.meta_path)
+    spec = next(filter(None, specs))
+    sys.modules[name] = module_from_spec(spec)
+    try:
+        cast("Loader", spec.loader).exec_module(sys.modules[name])
+    except BaseException:
+        del sys.modules[name]  # its collection is to see the error
+        raise
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Lets the first worker collect before the others where nothing is compiled yet, so that it is compiled once. The
@@ -59,7 +75,7 @@ def pytest_collection() -> Generator[None, object, object]:
     while worker not in (None, "gw0") and collected and not os.path.exists(collected) and time.monotonic() < end:
         if worker == "gw1" and files:
             with contextlib.suppress(Exception, pytest.skip.Exception):  # which its collection tells
-                import_path(files.pop(), mode="importlib", root=_ROOT, consider_namespace_packages=False)
+                _import(files.pop())
         else:
             time.sleep(0.1)
     result = yield

@@ -216,6 +216,14 @@ def test_rooms_import_in_one_direction() -> None:
     assert circles({room: frozenset(allowed) for room, allowed in ROOMS.items()}) == []
 
 
+def test_the_command_line_asks_and_prints() -> None:
+    """Its work is in the library, where programs in Python have it, too."""
+    lines = {path: len(path.read_text().splitlines()) for path in files_of(("cli",), (".py",))}
+    assert 20 < len(lines) < sum(lines.values()) <= 2300
+    calls = [name_of(path) for path in lines if "run_pipeline(" in path.read_text()]
+    assert calls == ["cli/partition.py"]  # of `hloom opt`
+
+
 def test_files_import_in_no_circle() -> None:
     graph = import_graph(SOURCES)
     assert [arrow for arrow in CLOSING if arrow[1] not in graph[arrow[0]]] == [], "these are gone by now"
