@@ -117,6 +117,15 @@ class Clock:
         found._routes = self._routes
         return found
 
+    def of_likes(self, likes: Mapping[Instruction, Instruction]) -> Clock:
+        """Returns the clock of a program whose instructions take as long as those of this one that they are `likes` of.
+        """
+        found = Clock(self.machine, self.devices, self._sent, self._combined)
+        found._parts = {i: self.parts(like) for i, like in likes.items()}
+        found._touched = {i: self.touched(like) for i, like in likes.items()}
+        found._routes = self._routes
+        return found
+
     def parts(self, instruction: Instruction) -> Seconds:
         """Returns the seconds of one execution, without those of the computations that control flow calls. The ops of a
         nest of loops add up to its time: the first that reads a value has the time of reading it.

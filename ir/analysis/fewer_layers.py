@@ -10,7 +10,7 @@ parameters and results of the layers in the gap go, and so does their part of th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -20,7 +20,7 @@ from ..graph.clone import clone_computation, clone_instruction
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.module import EntryLayout, Module, shell_of
-from ..graph.op import Role
+from ..graph.op import AnyOp, Role
 from ..tools.aliases import aliases, donors
 from ..types.shape import tuple_shape
 from .layers import Layers, find_layers
@@ -30,14 +30,31 @@ T = TypeVar("T")
 
 @brief
 @dataclass(frozen=True)
+class LayerSeam:
+    """Tells how copies of a `layer` follow one another. To its next copy, values of the layer stand for those that it
+    takes from `before` it, and to the copy before for those from `after` it. What comes after all copies reads values
+    `beyond` of the last one; the users `near` the layer, each with the value, read those of the first one.
+    """
+
+    layer: Sequence[Instruction]
+    before: Mapping[Instruction, Instruction]
+    after: Mapping[Instruction, Instruction]
+    beyond: Set[Instruction]
+    near: Set[tuple[Instruction, Instruction]]
+
+
+@brief
+@dataclass(frozen=True)
 class ShortProgram:
     """A program with fewer layers. `copies` maps the instructions that stay to their copies, without the root, and
-    `results` are the numbers of the results that stay.
+    `results` are the numbers of the results that stay. More copies of the layer before the gap may follow it at its
+    `seam`.
     """
 
     module: Module
     copies: Mapping[Instruction, Instruction]
     results: Sequence[int]
+    seam: LayerSeam
 
 
 def equal_layers(module: Module, least: int = 6) -> Layers:
@@ -56,8 +73,8 @@ def without_layers(module: Module, layers: Layers, gap: range) -> ShortProgram |
     """
     entry, found = module.entry, shell_of(module)
     cut = {i for n in gap for i in layers[n]}
-    before, after = layers[gap[0] - 1], layers[gap[-1] + 1]
-    instead = {**_near(after, layers[gap[-1]], before), **_near(before, layers[gap[0]], after)}
+    joined = _Joined(layers[gap[0] - 1], layers[gap[0]], layers[gap[-1]], cut)
+    instead = joined.instead
     called: dict[Computation, Computation] = {}
     for computation in module.callees_first():
         if computation is not entry:
@@ -79,15 +96,64 @@ def without_layers(module: Module, layers: Layers, gap: range) -> ShortProgram |
     kept = [copies[entry.root.operands[n]] for n in results]
     target.root = target.add(entry.root.op, kept, entry.root.attributes, name=entry.root.name, like=entry.root)
     found.add_computation(target, entry=True)
-    return ShortProgram(found, copies, results) if _shortened_header(module, found, numbers, results) else None
+    if not _shortened_header(module, found, numbers, results):
+        return None
+    return ShortProgram(found, copies, results, joined.seam(copies))
 
 
-def _near(
-    users: Sequence[Instruction], values: Sequence[Instruction], instead: Sequence[Instruction]
-) -> dict[tuple[Instruction, Instruction], Instruction]:
-    """Maps the users next to the gap, each with a value of the layer inside it, to the value that takes its place."""
-    like = dict(zip(values, instead, strict=True))
-    return {(user, o): like[o] for user in users for o in user.operands if o in like}
+class _Joined:
+    """Joins the layer `kept` before a gap to the program after it: `instead` maps operands in the gap, each with its
+    user outside, to the values in their place. `following` is the first layer of the gap and `last` its last one.
+    """
+
+    def __init__(
+        self, kept: Sequence[Instruction], following: Sequence[Instruction], last: Sequence[Instruction],
+        cut: Container[Instruction],
+    ) -> None:  # fmt: skip
+        self.kept = kept
+        self.instead: dict[tuple[Instruction, Instruction], Instruction] = {}
+        self.before: dict[Instruction, Instruction] = {}
+        self.after: dict[Instruction, Instruction] = {}
+        self.beyond: list[Instruction] = []
+        self.near: list[tuple[Instruction, Instruction]] = []
+        own, like = set(kept), dict(zip(following, kept, strict=True))
+        for i, next_one, far in zip(kept, following, last, strict=True):
+            users = [user for user in far.users if user not in cut]
+            self.instead |= {(user, far): i for user in users}
+            self.beyond += [i] if users else []
+            for o, next_o, far_o in zip(i.operands, next_one.operands, far.operands, strict=True):
+                if o in cut:
+                    self.instead[i, o] = far_o
+                    if o in like:
+                        self.after[far_o] = like[o]
+                elif next_o in own and o not in own:
+                    self.before[o] = next_o
+            near = [user for user in i.users if user not in cut and user not in own]
+            self.near += [(user, i) for user in near]
+            self.before |= _paired(near, i, [u for u in next_one.users if u in own], next_one)
+            pairs = _paired(users, far, [u for u in i.users if u in like], i)
+            self.after |= {user: like[u] for user, u in pairs.items()}
+
+    def seam(self, copies: Mapping[Instruction, Instruction]) -> LayerSeam:
+        """Returns the seam of the copies."""
+        before, after = ({copies[o]: copies[i] for o, i in one.items()} for one in (self.before, self.after))
+        beyond = frozenset(copies[i] for i in self.beyond)
+        near = frozenset((copies[user], copies[i]) for user, i in self.near if user in copies)
+        return LayerSeam([copies[i] for i in self.kept], before, after, beyond, near)
+
+
+def _paired(
+    users: Sequence[Instruction], value: Instruction, others: Sequence[Instruction], other: Instruction
+) -> dict[Instruction, Instruction]:
+    """Maps users of a value to those of another value that read it alike."""
+    found: dict[tuple[AnyOp, int], list[Instruction]] = {}
+    for user in others:
+        found.setdefault((user.op, user.operands.index(other)), []).append(user)
+    pairs: dict[Instruction, Instruction] = {}
+    for user in users:
+        if alike := found.get((user.op, user.operands.index(value))):
+            pairs[user] = alike.pop(0)
+    return pairs
 
 
 def _shortened_header(old: Module, new: Module, parameters: Sequence[int], results: Sequence[int]) -> bool:

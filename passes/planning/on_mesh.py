@@ -22,6 +22,7 @@ from .model import Choice, Model
 from .moves import QuickTable
 from .program import solve
 from .search import ASSUMED, search
+from .short_programs import ShortPrograms
 from .time_left import WITHOUT_END, TimeLeft
 from .usual import ALWAYS, Usual
 from .written import annotated
@@ -115,13 +116,15 @@ class MeshPlan:
         """Returns the program, or a `short` one for it, with a choice as annotations."""
         return annotated(self.model, choice, self.mesh, inner, short)
 
-    def quick(
-        self, choice: Choice, context: PassContext, limit: int, left: TimeLeft, short: ShortProgram | None = None
-    ) -> Judged:
-        """Returns the forecast of a choice by a quick schedule in `limit` bytes (0: those of the machine), of a `short`
-        program or of the whole, in the time that is `left`.
+    def quick(self, choice: Choice, context: PassContext, limit: int, left: TimeLeft) -> Judged:
+        """Returns the forecast of a choice by a quick schedule in `limit` bytes (0: those of the machine), in the time
+        that is `left`.
         """
-        return judge(self.annotated(choice, short=short), context, self.mesh.size, limit, is_quick=True, left=left)
+        return judge(self.annotated(choice), context, self.mesh.size, limit, is_quick=True, left=left)
+
+    def by_few_layers(self, choice: Choice, context: PassContext, short: ShortPrograms) -> Judged | None:
+        """Returns the forecast of a choice by a short program; None if that does not tell it."""
+        return short.judge(self.annotated(choice, short=short.program), context, self.limit)
 
     def candidate(
         self, name: str, choice: Choice, context: PassContext, limit: int, inner: bool = True,

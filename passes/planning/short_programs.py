@@ -1,71 +1,118 @@
-"""Judges a program of many equal layers by two short ones, in which a few layers stand for all.
+"""Judges a program of many equal layers by a short one, in which a few layers stand for all.
 
-The difference of the two tells the cost of a layer. That is exact for computation and for parameters. The schedule
-of one may hide more than that of the other by chance, and such a difference would count once per layer: so a layer adds
-at least no exposed time, and at most the mean of all layers of the longer program. Where the whole may not fit into
-memory, or has no equal layers that can be cut out, the short programs tell nothing.
+The short program has one of the equal layers, with the program before and after them. It is divided among the devices
+once. There two more of the same layer follow the first (`more_layers`), and both programs are scheduled. The difference
+tells the cost of a layer. That is exact for computation and for parameters. The schedule of one may hide more than that
+of the other by chance, and such a difference would count once per layer: so a layer adds at least no exposed time, and
+at most the mean of all layers of the longer program. An engine that runs longer than the ops that hide it delays
+only a program of many layers: the whole takes at least as long as this engine runs in it, with the time before and
+after its collectives.
+
+Where the whole may not fit into memory, or has no equal layers that can be cut out, the short program tells nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ...cost.seconds import Clock
 from ...ir.analysis.fewer_layers import ShortProgram, equal_layers, without_layers
 from ...ir.brief import brief
-from ...ir.graph.module import Module
+from ...ir.diagnostics import CompileError, Diagnostics
+from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module, clone_module
+from ..base import Pass, PassContext, run_pipeline
+from ..pipelines import PARTITION, exchange_in_types
+from ..propagation.propagate import Propagate
 from ..schedule.sizes import sized
+from ..scheduling import SCHEDULE
 from .judge import Judged
+from .listed import LISTED, ListedForecast, ListedProgram
+from .more_layers import NumberedSeam, add_layers
 
-_ENDS = (1, 2)  # equal layers that stay on each side of the gap
-_LEAST = 12  # equal layers from which on two short programs take less time than the whole
+_MORE = 2  # layers that are added to the short program
+_LEAST = 12  # equal layers from which on a program is judged by a short one
 _FULL = 0.9  # share of the limit from which on the whole is judged
+_DIVIDE: tuple[Pass, ...] = (Propagate(fold=False), *PARTITION)  # a prepared program, with annotations of one mesh
+_SHORTEN = SCHEDULE[:-1]  # what does not depend on the schedule
 
 
 @brief
 @dataclass(frozen=True, slots=True)
 class ShortPrograms:
-    """The short programs of one with so many equal `layers`. Judging the whole takes about `scale` times as long as
-    judging both of these.
+    """The short program of one with so many equal `layers`. Judging the whole takes about `scale` times as long as
+    judging by this one.
     """
 
     layers: int
     scale: float
-    programs: tuple[ShortProgram, ...]
+    program: ShortProgram
+    seam: NumberedSeam
 
     @staticmethod
     def of(module: Module) -> ShortPrograms | None:
-        """Returns the short programs of a prepared one; None if it has too few equal layers, or they cannot be cut."""
+        """Returns the short program of a prepared one; None if it has too few equal layers, or they cannot be cut."""
         layers = equal_layers(module)
-        enough = len(layers) >= _LEAST
-        cut = [without_layers(module, layers, range(n, len(layers) - n)) for n in _ENDS if enough]
-        found = tuple(short for short in cut if short is not None)
-        if len(found) < len(_ENDS):
+        short = without_layers(module, layers, range(1, len(layers))) if len(layers) >= _LEAST else None
+        if short is None:
             return None
-        return ShortPrograms(len(layers), _size(module) / sum(_size(short.module) for short in found), found)
+        return ShortPrograms(len(layers), _size(module) / _size(short.module), short, NumberedSeam.of(short))
 
-    def judge(self, judge: Callable[[ShortProgram], Judged], limit: float) -> Judged | None:
-        """Returns the forecast of the whole in `limit` bytes from those of both programs, which `judge` gives; None if
-        it does not follow from them. It does not tell which buffers live at the peak.
+    def judge(self, module: Module, context: PassContext, limit: float) -> Judged | None:
+        """Returns the forecast of the whole in `limit` bytes by the short program with annotations (`module`, which is
+        changed); None if it does not follow. It does not tell which buffers live at the peak.
         """
-        few, more = map(judge, self.programs)
-        if not few.given or not more.given:
+        local = self.local(module, context)
+        if local is None or any(i.op.is_collective for c in local if c is not local.entry for i in c):
+            return None  # loops may communicate for other trips
+        few = ListedProgram(local, Clock.of(local, context.machine))
+        copies = dict[Instruction, Instruction]()
+        longer = clone_module(local, copies)
+        added = add_layers(longer, self.seam, _MORE)
+        if added is None:
             return None
-        given = round(self._whole(few.given, more.given))
-        if given > limit:
-            peak = max(round(self._whole(few.peak, more.peak)), given)
-            return Judged(math.inf, 0.0, peak, f"the parameters alone take {sized(given)} on a device", given=given)
-        if not few.fits or not more.fits or (peak := round(self._whole(few.peak, more.peak))) > _FULL * limit:
-            return None
-        exposed = self._whole(few.exposed, more.exposed, 0.0, more.exposed / (2 * _ENDS[1]))
-        seconds = self._whole(few.computing, more.computing) + exposed
-        return Judged(seconds, exposed, peak, busy=self._whole(few.busy, more.busy), given=given)
+        clones = {copy: i for i, copy in copies.items()}
+        likes = clones | {copy: clones[like] for copy, like in added.items()}
+        more = ListedProgram(longer, few.clock.of_likes(likes))
+        given = round(self._in_whole(few.given, more.given))
+        for rule in sorted(LISTED, key=lambda rule: self._in_whole(few.seconds[rule], more.seconds[rule])):
+            found = self.whole(few.forecast(rule, context), more.forecast(rule, context), given)
+            if given > limit:
+                text = f"the parameters alone take {sized(given)} on a device"
+                return Judged(math.inf, 0.0, max(found.peak, given), text, given=given)
+            if found.peak <= _FULL * limit:
+                return found
+        return None
 
-    def _whole(self, few: float, more: float, least: float = -math.inf, most: float = math.inf) -> float:
-        """Returns the value of the whole, to which each layer adds at least and at most so much."""
-        added = (more - few) / (2 * (_ENDS[1] - _ENDS[0]))
-        return more + (self.layers - 2 * _ENDS[1]) * min(max(added, least), most)
+    def local(self, module: Module, context: PassContext) -> Module | None:
+        """Returns an annotated short program as that of each device, in place; None if it cannot be divided."""
+        own = replace(context, num_devices=module.num_partitions, diagnostics=Diagnostics(), records=[], reshardings=[])
+        try:
+            run_pipeline(_DIVIDE, module, own)
+            exchange_in_types(module, own)
+            run_pipeline(_SHORTEN, module, own)
+        except CompileError:
+            return None
+        return module
+
+    def whole(self, few: ListedForecast, more: ListedForecast, given: int) -> Judged:
+        """Returns the forecast of the whole, with so many bytes of parameters, from those of the short program and of
+        the longer one.
+        """
+        computing = self._in_whole(few.computing, more.computing)
+        added = min(max((more.exposed - few.exposed) / _MORE, 0.0), more.exposed / (1 + _MORE))
+        seconds, busy = computing + more.exposed + (self.layers - 1 - _MORE) * added, 0.0
+        for engine in few.engines.keys() & more.engines.keys():
+            parts = zip(few.engines[engine], more.engines[engine], strict=True)
+            before, runs, after = (self._in_whole(one, other) for one, other in parts)
+            seconds, busy = max(seconds, before + runs + after), max(busy, runs)
+        peak = round(self._in_whole(few.peak, more.peak))
+        return Judged(seconds, seconds - computing, peak, busy=busy, given=given)
+
+    def _in_whole(self, few: float, more: float) -> float:
+        """Returns a figure of the whole, to which each layer adds as much."""
+        return few + (self.layers - 1) * (more - few) / _MORE
 
 
 def _size(module: Module) -> int:

@@ -153,7 +153,7 @@ class PlanTrials:
         """Returns a proposal with its quick forecast in the time that is left, by short programs if they tell it."""
         on, named = proposed
         begun = time.monotonic()
-        judged = self._of_few_layers(on, named[1], left)
+        judged = self._of_few_layers(on, named[1])
         is_short = judged is not None
         if judged is None:
             begun = time.monotonic()
@@ -163,11 +163,9 @@ class PlanTrials:
         self.left = self.left.after(whole)
         return PlanTrial(on, named, judged, is_short)
 
-    def _of_few_layers(self, on: MeshPlan, choice: Choice, left: TimeLeft) -> Judged | None:
-        """Returns the forecast of a choice by short programs; None if they do not tell it."""
-        if self.short is None:
-            return None
-        return self.short.judge(lambda short: on.quick(choice, self.context, self.limit, left, short), on.limit)
+    def _of_few_layers(self, on: MeshPlan, choice: Choice) -> Judged | None:
+        """Returns the forecast of a choice by a short program; None if it does not tell it."""
+        return None if self.short is None else on.by_few_layers(choice, self.context, self.short)
 
     def _may_win(self, trial: PlanTrial) -> bool:
         """Whether there is time for a trial, and its computation and memory leave it a chance."""

@@ -93,7 +93,7 @@ def _pin(model: Model, choice: Choice, mesh: Mesh, copies: dict[Instruction, Ins
         pin = made.get((value, division))
         if pin is None or pin.parent is not computation:
             pin = computation.build(
-                "custom-call", value, custom_call_target="Sharding", shape=value.shape, before=copy
+                "custom-call", value, custom_call_target="Sharding", shape=value.shape, before=copy, like=copy
             )
             pin.sharding = sharding_of(division, leaf.shape.rank, mesh)
             made[value, division] = pin

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 from ...ir.brief import brief
@@ -123,7 +124,11 @@ class _Refiner:
 
     def __post_init__(self) -> None:
         self.folds.check_shared(self.graph, self.is_open)
-        self.surroundings = Surroundings(self.graph, self.traffic, self.is_open, RADIUS, self.folds)
+
+    @cached_property
+    def surroundings(self) -> Surroundings:
+        """The surroundings of all leaves, which a search needs only if a disputed leaf is open."""
+        return Surroundings(self.graph, self.traffic, self.is_open, RADIUS, self.folds)
 
     def run(self, disputes: Iterable[Conflict]) -> dict[Leaf, Tiling]:
         """Returns the leaves that change, and their tilings."""
@@ -140,7 +145,8 @@ class _Refiner:
             asked = again
         if self.folds.counts and not self._goes_on():
             raise UnequalLayers  # layers that are left out may have ended the search earlier
-        self._fingerprints()
+        if self.folds.counts:
+            self._fingerprints()
         now = {leaf: self.traffic.tiling(leaf) for leaf in first}
         return {leaf: tiling for leaf, tiling in now.items() if tiling != first[leaf]}
 

@@ -1,0 +1,90 @@
+"""Forecasts a program of each device in its list schedules.
+
+A list schedule takes a small part of the time of a search for buckets and orders. Of a large program the scheduler
+mostly keeps a list schedule, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...cost.attention import OutsideOfAttention
+from ...cost.memory import peak_memory
+from ...cost.seconds import Clock
+from ...cost.timeline import Steps, Timeline, timeline, timeline_seconds
+from ...ir.brief import brief
+from ...ir.graph.module import Module
+from ..base import PassContext
+from ..schedule.listing import RULES, ListRule, ListScheduler
+from ..schedule.orders import Order, set_orders
+from ..schedule.roles import roles_of
+
+LISTED = RULES[1:4]  # rules that were the fastest of some program; parts of a batch are not told apart here
+
+
+class EngineSeconds(NamedTuple):
+    """When an engine starts its first collective, how long it runs, and how long the program goes on after its last."""
+
+    before: float
+    busy: float
+    after: float
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class ListedForecast:
+    """The forecast of a program in one list schedule: seconds, those of computation alone, those of the engines by
+    name, and the bytes at the peak.
+    """
+
+    seconds: float
+    computing: float
+    engines: Mapping[str, EngineSeconds]
+    peak: int
+
+    @property
+    def exposed(self) -> float:
+        return max(self.seconds - self.computing, 0.0)
+
+
+class ListedProgram:
+    """A LOCAL program with its list schedules by rule. `clock` times its instructions."""
+
+    def __init__(self, module: Module, clock: Clock) -> None:
+        self.module, self.clock = module, clock
+        self._parts = [c for c in module if any(i.op.is_collective for i in c)]
+        schedulers = [ListScheduler(c, clock, roles_of(c, clock).gathers) for c in self._parts]
+        self._orders: dict[ListRule, list[Order]] = {}
+        self.seconds: dict[ListRule, float] = {}
+        steps = Steps()
+        for rule in LISTED:
+            self._orders[rule] = [scheduler.order(rule) for scheduler in schedulers]
+            set_orders(self._parts, self._orders[rule])
+            self.seconds[rule] = timeline_seconds(module, clock, steps)
+
+    @property
+    def given(self) -> int:
+        """The bytes of parameters on a device."""
+        return sum(p.shape.device_bytes for p in self.module.entry.parameters)
+
+    def forecast(self, rule: ListRule, context: PassContext) -> ListedForecast:
+        """Returns the forecast by a rule, as the machine runs the program if the context tells."""
+        set_orders(self._parts, self._orders[rule])
+        as_run = context.as_run(self.module, context.machine) if context.as_run is not None else None
+        run, clock = (self.module, self.clock) if as_run is None else as_run
+        found = timeline(run, context.machine, clock)
+        peak = peak_memory(self.module, OutsideOfAttention.on(context.machine))
+        return ListedForecast(found.seconds, found.compute, _engines(found), peak)
+
+
+def _engines(found: Timeline) -> dict[str, EngineSeconds]:
+    begun: dict[str, float] = {}
+    ended: dict[str, float] = {}
+    for event in found.collectives:
+        for engine in found.busy:
+            if engine in event.engine:
+                begun[engine] = min(begun.get(engine, event.start), event.start)
+                ended[engine] = max(ended.get(engine, event.end), event.end)
+    return {e: EngineSeconds(begun[e], found.busy[e], found.seconds - ended[e]) for e in begun}
