@@ -44,7 +44,7 @@ class LayerSeam:
 
 
 @brief
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ShortProgram:
     """A program with fewer layers. `copies` maps the instructions that stay to their copies, without the root, and
     `results` are the numbers of the results that stay. More copies of the layer before the gap may follow it at its

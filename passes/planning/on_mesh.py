@@ -25,7 +25,7 @@ from .search import ASSUMED, search
 from .short_programs import ShortPrograms
 from .time_left import WITHOUT_END, TimeLeft
 from .usual import ALWAYS, Usual
-from .written import annotated
+from .written import AnnotationWriter
 
 _EXACT = 2  # axes, up to which each reshard is searched; on three there are thousands, of 15 ms each
 _SECONDS = 10.0  # of an integer program
@@ -79,6 +79,7 @@ class MeshPlan:
         self.usual = Usual(self.costs.under(ASSUMED[1]))
         self.proposals: list[Named] = []
         self.bound = 0.0
+        self._writers: dict[ShortProgram | None, AnnotationWriter] = {}
 
     def search(self, seconds: float) -> None:
         begun = time.monotonic()
@@ -113,8 +114,12 @@ class MeshPlan:
         return min(found, key=lambda choice: self.costs.value(choice).price(limit))
 
     def annotated(self, choice: Choice, inner: bool = True, short: ShortProgram | None = None) -> Module:
-        """Returns the program, or a `short` one for it, with a choice as annotations."""
-        return annotated(self.model, choice, self.mesh, inner, short)
+        """Returns the program, or a `short` one for it, with a choice as annotations: of parameters and results, and
+        unless `inner` is False of all other values.
+        """
+        if short not in self._writers:
+            self._writers[short] = AnnotationWriter(self.model.of, short)
+        return self._writers[short].write(self.model, choice, self.mesh, inner)
 
     def quick(self, choice: Choice, context: PassContext, limit: int, left: TimeLeft) -> Judged:
         """Returns the forecast of a choice by a quick schedule in `limit` bytes (0: those of the machine), in the time

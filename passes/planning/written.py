@@ -7,7 +7,8 @@ op.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 from ...ir.analysis.fewer_layers import ShortProgram
 from ...ir.graph.computation import Computation
@@ -18,8 +19,11 @@ from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling, TupleSharding
 from ..propagation.values import Leaf
 from ..resharding.table import PARTIAL, WHOLE, Division
-from .clusters import stand_of
+from .classes import Classes
+from .clusters import Stand, stand_of
 from .model import Choice, Model
+
+T = TypeVar("T")
 
 
 def sharding_of(division: Division, rank: int, mesh: Mesh) -> Sharding:
@@ -29,96 +33,145 @@ def sharding_of(division: Division, rank: int, mesh: Mesh) -> Sharding:
     return Sharding(ShardingKind.TILED, mesh, tuple(map(DimSharding, dims)), spelling=Spelling.NAMED)
 
 
-def kept_division(model: Model, choice: Choice, leaf: Leaf) -> Division:
-    """Returns the division in which a value is kept: of a partial sum, that of its first reader."""
-    division = model.division_of(leaf, choice)
+class _Value(NamedTuple):
+    """A value to annotate: its leaves by the numbers of their stands, with their ranks."""
+
+    instruction: Instruction
+    leaves: Sequence[tuple[int, int]]
+    is_bound: bool
+
+
+class _Read(NamedTuple):
+    """An operand, which its user reads in the division of a `stand` and which is `kept` in another, by their numbers.
+    """
+
+    user: Instruction
+    place: int
+    stand: int
+    kept: int
+    rank: int
+
+
+class _Numbers(Generic[T]):
+    """Numbers different values."""
+
+    def __init__(self) -> None:
+        self.found: dict[T, int] = {}
+
+    def of(self, value: T) -> int:
+        return self.found.setdefault(value, len(self.found))
+
+
+class AnnotationWriter:
+    """Writes choices of divisions of some classes into their program, or into a `short` one for it: finds once which
+    values get an annotation and which reads may get a pin.
+    """
+
+    def __init__(self, of: Classes, short: ShortProgram | None = None) -> None:
+        self._of = of
+        self._stands = _Numbers[Stand]()
+        self._kept = _Numbers[tuple[int, int]]()  # the stand of a value, and of its first reader, -1 without one
+        self.module = of.clusters.module if short is None else short.module
+        self._values, self._reads = list[_Value](), list[_Read]()
+        clusters, entry = of.clusters, of.clusters.module.entry
+        copies = None if short is None else short.copies
+        for instruction, leaves in clusters.graph.leaves.items():
+            copy = instruction if copies is None else copies.get(instruction)
+            is_bound = instruction.parent is entry and instruction.op.role is Role.PARAMETER
+            is_free = any(map(clusters.is_free, leaves)) or not any(leaf.shape.rank for leaf in leaves)
+            is_own = all(leaf.instruction is instruction and leaf in clusters.home for leaf in leaves)
+            if copy is None or not leaves or not is_own or (is_free and not is_bound):
+                continue
+            found = [(self._of_leaf(leaf), leaf.shape.rank) for leaf in leaves]
+            self._values.append(_Value(copy, found, is_bound))
+        results = clusters.results if short is None else [clusters.results[n] for n in short.results]
+        self._results = [
+            (self._of_leaf(leaf) if leaf in clusters.home and leaf.shape.is_array else -1, leaf.shape.rank)
+            for leaf in results
+        ]
+        self._find_reads(copies)
+
+    def _of_leaf(self, leaf: Leaf) -> int:
+        """Returns the number of the stand in which a value is kept."""
+        stand, readers = self._of.stand(leaf), self._of.readers_of(leaf)
+        return self._kept.of((self._stands.of(stand), self._stands.of(readers[0].stand) if readers else -1))
+
+    def _find_reads(self, copies: Mapping[Instruction, Instruction] | None) -> None:
+        """Finds the operands of ops that may be read in another division than they are kept in."""
+        clusters = self._of.clusters
+        for cluster in clusters.all:
+            number = self._of.of[cluster.number]
+            for member in cluster.members:
+                relation = member.relation
+                instruction = relation.instruction
+                user = instruction if copies is None else copies.get(instruction)
+                if user is None or instruction.op.is_control or not instruction.shape.is_array:
+                    continue
+                for place, leaf in enumerate(relation.leaves[: len(relation.rule.operands)]):
+                    if leaf in clusters.home and not clusters.is_free(leaf):
+                        stand = Stand(number, stand_of(cluster, member.dims(place)).places)
+                        read, kept = self._stands.of(stand), self._of_leaf(leaf)
+                        self._reads.append(_Read(user, place, read, kept, leaf.shape.rank))
+
+    def write(self, model: Model, choice: Choice, mesh: Mesh, inner: bool = True) -> Module:
+        """Returns a copy of the program with the choice as annotations: of parameters and results, and unless `inner`
+        is False of all other values.
+        """
+        rows = {number: model.classes[number].division(row) for number, row in choice.items()}
+        divisions = [stand.division(rows[stand.cluster]) for stand in self._stands.found]
+        kept = [_kept(divisions[own], divisions[reader] if reader >= 0 else None) for own, reader in self._kept.found]
+        kept.append((WHOLE,) * len(mesh.axes))  # at -1
+        known: dict[tuple[Division, int], Sharding] = {}
+
+        def sharding(division: Division, rank: int) -> Sharding:
+            if (division, rank) not in known:
+                known[division, rank] = sharding_of(division, rank, mesh)
+            return known[division, rank]
+
+        copies = dict[Instruction, Instruction]()
+        module = clone_module(self.module, copies)
+        for value in self._values:
+            if inner or value.is_bound:
+                found = [sharding(kept[number], rank) for number, rank in value.leaves]
+                is_tuple = value.instruction.shape.is_tuple
+                copies[value.instruction].sharding = TupleSharding(tuple(found)) if is_tuple else found[0]
+        found = [sharding(kept[number], rank) for number, rank in self._results]
+        module.entry.root.sharding = TupleSharding(tuple(found)) if module.entry.root.shape.is_tuple else found[0]
+        if inner:
+            pins = ((r, divisions[r.stand]) for r in self._reads if divisions[r.stand] != kept[r.kept])
+            _pin([(copies[r.user], r.place, sharding(division, r.rank)) for r, division in pins])
+        module.num_partitions = mesh.size
+        module.meshes = {mesh.symbol: mesh}
+        return module
+
+
+def _kept(division: Division, reader: Division | None) -> Division:
+    """Returns the division in which a value is kept that is made in one: of a partial sum, that of its first reader."""
     if PARTIAL not in division:
         return division
-    readers = model.of.readers_of(leaf)
-    if readers:
-        stand = readers[0].stand
-        return stand.division(model.classes[stand.cluster].division(choice[stand.cluster]))
-    return tuple(WHOLE if place == PARTIAL else place for place in division)
+    return reader if reader is not None else tuple(WHOLE if place == PARTIAL else place for place in division)
 
 
-def annotated(
-    model: Model, choice: Choice, mesh: Mesh, inner: bool = True, short: ShortProgram | None = None
-) -> Module:
-    """Returns a copy of the model's program, or of a `short` one for it, with the choice as annotations: of parameters
-    and results, and unless `inner` is False of all other values.
-    """
-    clusters, copies = model.of.clusters, dict[Instruction, Instruction]()
-    module = clone_module(clusters.module if short is None else short.module, copies)
-    if short is not None:
-        copies = {i: copies[copy] for i, copy in short.copies.items()}
-    entry = clusters.module.entry
-    for instruction, leaves in clusters.graph.leaves.items():
-        if instruction not in copies:
-            continue
-        is_own = all(leaf.instruction is instruction and leaf in clusters.home for leaf in leaves)
-        is_bound = instruction.parent is entry and instruction.op.role is Role.PARAMETER
-        is_free = any(map(clusters.is_free, leaves)) or not any(leaf.shape.rank for leaf in leaves)
-        if not leaves or not is_own or not (inner or is_bound) or (is_free and not is_bound):
-            continue
-        found = [sharding_of(kept_division(model, choice, leaf), leaf.shape.rank, mesh) for leaf in leaves]
-        copies[instruction].sharding = TupleSharding(tuple(found)) if instruction.shape.is_tuple else found[0]
-    module.entry.root.sharding = _of_results(model, choice, mesh, None if short is None else short.results)
-    if inner:
-        _pin(model, choice, mesh, copies)
-    module.num_partitions = mesh.size
-    module.meshes = {mesh.symbol: mesh}
-    return module
+def annotated(model: Model, choice: Choice, mesh: Mesh) -> Module:
+    """Returns a copy of the model's program with the choice as annotations of all values."""
+    return AnnotationWriter(model.of).write(model, choice, mesh)
 
 
-def _of_results(
-    model: Model, choice: Choice, mesh: Mesh, numbers: Sequence[int] | None
-) -> Sharding | TupleSharding:
-    """Returns the sharding of the results, or of those with these numbers."""
-    clusters, root = model.of.clusters, model.of.clusters.module.entry.root
-    found: list[Sharding] = []
-    for leaf in clusters.results if numbers is None else [clusters.results[n] for n in numbers]:
-        known = leaf in clusters.home and leaf.shape.is_array
-        division = kept_division(model, choice, leaf) if known else (WHOLE,) * len(mesh.axes)
-        found.append(sharding_of(division, leaf.shape.rank, mesh))
-    return TupleSharding(tuple(found)) if root.shape.is_tuple else found[0]
-
-
-def _pin(model: Model, choice: Choice, mesh: Mesh, copies: dict[Instruction, Instruction]) -> None:
-    made: dict[tuple[Instruction, Division], Instruction] = {}
+def _pin(reads: Iterable[tuple[Instruction, int, Sharding]]) -> None:
+    """Lets users read operands, by their places, in other shardings."""
+    made: dict[tuple[Instruction, int], Instruction] = {}
     changed: dict[Computation, None] = {}
-    for user, number, leaf, division in _pins(model, choice, copies):
-        copy = copies[user]
-        value, computation = copy.operands[number], copy.parent
+    for user, place, sharding in reads:
+        value, computation = user.operands[place], user.parent
         assert computation is not None
-        pin = made.get((value, division))
+        pin = made.get((value, id(sharding)))
         if pin is None or pin.parent is not computation:
             pin = computation.build(
-                "custom-call", value, custom_call_target="Sharding", shape=value.shape, before=copy, like=copy
+                "custom-call", value, custom_call_target="Sharding", shape=value.shape, before=user, like=user
             )
-            pin.sharding = sharding_of(division, leaf.shape.rank, mesh)
-            made[value, division] = pin
-        computation.set_operand(copy, number, pin)
+            pin.sharding = sharding
+            made[value, id(sharding)] = pin
+        computation.set_operand(user, place, pin)
         changed[computation] = None
     for computation in changed:
         computation.sort()
-
-
-def _pins(
-    model: Model, choice: Choice, among: Container[Instruction]
-) -> Iterator[tuple[Instruction, int, Leaf, Division]]:
-    """Yields the operands of some ops on arrays that are read in another division than they are kept in."""
-    clusters = model.of.clusters
-    for cluster in clusters.all:
-        number = model.of.of[cluster.number]
-        row = model.classes[number].division(choice[number])
-        for member in cluster.members:
-            relation = member.relation
-            instruction = relation.instruction
-            if instruction.op.is_control or not instruction.shape.is_array or instruction not in among:
-                continue
-            for place, leaf in enumerate(relation.leaves[: len(relation.rule.operands)]):
-                if leaf not in clusters.home or clusters.is_free(leaf):
-                    continue
-                division = stand_of(cluster, member.dims(place)).division(row)
-                if division != kept_division(model, choice, leaf):
-                    yield instruction, place, leaf, division
