@@ -24,7 +24,7 @@ class Extreme:
 
     def __call__(self, x: Any, y: Any, /, *, out: Any = None) -> Any:
         found: Any = self.ufunc(x, y)
-        if _is_computed(found) and self._has_zeros(found):
+        if _is_computed(found) and self._may_be_wrong(found):
             found = self._signed(found, self._counts(x) | self._counts(y))
         if out is None:
             return found
@@ -35,7 +35,7 @@ class Extreme:
         """Combines the elements along some dimensions, and an initial value unless that is None."""
         given = {} if initial is None else {"initial": initial}
         found = self.ufunc.reduce(x, axis=axis, dtype=dtype, keepdims=keepdims, **given)
-        if not self._has_zeros(found):
+        if not self._may_be_wrong(found):
             return found
         counts = np.logical_or.reduce(self._counts(x), axis=axis, keepdims=keepdims)
         return self._signed(found, counts if initial is None else counts | self._counts(initial))
@@ -43,7 +43,7 @@ class Extreme:
     def accumulate(self, x: Array, /, *, axis: int, dtype: Any) -> Any:
         """Combines each element with those before it along a dimension."""
         found = self.ufunc.accumulate(x, axis=axis, dtype=dtype)
-        if not self._has_zeros(found):
+        if not self._may_be_wrong(found):
             return found
         return self._signed(found, np.logical_or.accumulate(self._counts(x), axis=axis))
 
@@ -51,13 +51,17 @@ class Extreme:
         """Combines elements of an array, in place, with others; places may repeat."""
         counts = self._counts(x)
         self.ufunc.at(x, places, y)
-        if self._has_zeros(x):
+        if self._may_be_wrong(x):
             np.logical_or.at(counts, places, self._counts(y))
             x[...] = self._signed(x, counts)
 
-    def _has_zeros(self, x: Any) -> bool:
-        """Whether some numbers may have the wrong sign: zeros of types that have two."""
-        return x.dtype.kind not in "biu" and not np.all(x)
+    def _may_be_wrong(self, x: Any) -> bool:
+        """Whether some numbers may have the wrong sign: zeros with the one that does not count. One with the other sign
+        is right, for numpy takes an operand.
+        """
+        if x.dtype.kind in "biu" or np.all(x):
+            return False
+        return bool(np.any((x == 0) & (np.signbit(x) != self.is_negative)))
 
     def _counts(self, x: Any) -> Any:
         """Returns where numbers are zero and have the sign that counts."""
