@@ -6,11 +6,20 @@ reduces a gradient per layer, writes it to the layer's place, and adds up anothe
 
 from __future__ import annotations
 
+import re
+
 GATHER = "replica_groups={{0,1,2,3}}, use_global_device_ids=true"
 STATE = "(s32[], f32[3,8], f32[5,2,8], f32[5,2,8], f32[2,8])"
 
 HEAD = """HloModule m, num_partitions=4
 add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }"""
+
+
+def elements(state: str, *names: str) -> str:
+    """The lines that take the elements of a tuple `s` of arrays apart."""
+    types = re.findall(r"\w+\[[\d,]*\]", state)
+    parts = enumerate(zip(names, types, strict=True))
+    return "\n  ".join(f"{name} = {type} get-tuple-element(s), index={n}" for n, (name, type) in parts)
 
 
 def layers(
@@ -24,11 +33,7 @@ def layers(
     return f"""{HEAD}
 body {{
   s = {STATE} parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  x = f32[3,8] get-tuple-element(s), index=1
-  w = f32[5,2,8] get-tuple-element(s), index=2
-  c = f32[5,2,8] get-tuple-element(s), index=3
-  sum = f32[2,8] get-tuple-element(s), index=4
+  {elements(STATE, "i", "x", "w", "c", "sum")}
   step = s32[] constant({step})
   j = s32[] add(i, step)
   zero = s32[] constant(0)

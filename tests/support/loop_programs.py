@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from support.layer_loops import elements
+
 STATE = "(s32[], f32[4,6], f32[4,6], f32[5,4,6])"
 HEAD = f"""HloModule m
 add {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = f32[] add(a,b) }}
@@ -22,10 +24,7 @@ small {{
 }}
 body {{
   s = {STATE} parameter(0)
-  n = s32[] get-tuple-element(s), index=0
-  x = f32[4,6] get-tuple-element(s), index=1
-  y = f32[4,6] get-tuple-element(s), index=2
-  o = f32[5,4,6] get-tuple-element(s), index=3
+  {elements(STATE, "n", "x", "y", "o")}
   one = s32[] constant(1)
   zero = s32[] constant(0)
   m = s32[] add(n, one)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from support.layer_loops import GATHER, HEAD
+from support.layer_loops import GATHER, HEAD, elements
 
 STATE = "(s32[], f32[8,8], f32[8,8], f32[5,8,8], f32[5,8,8], f32[8,8])"
 Choose = Callable[[int, int], int]  # an integer between two, both included
@@ -31,12 +31,7 @@ most {{ v0 = f32[] parameter(0)  n0 = s32[] parameter(1)  v1 = f32[] parameter(2
   ROOT t = (f32[], s32[]) tuple(v, n) }}
 body {{
   s = {STATE} parameter(0)
-  i = s32[] get-tuple-element(s), index=0
-  x = f32[8,8] get-tuple-element(s), index=1
-  y = f32[8,8] get-tuple-element(s), index=2
-  w = f32[5,8,8] get-tuple-element(s), index=3
-  c = f32[5,8,8] get-tuple-element(s), index=4
-  sum = f32[8,8] get-tuple-element(s), index=5
+  {elements(STATE, "i", "x", "y", "w", "c", "sum")}
   step = s32[] constant({step})
   j = s32[] add(i, step)
   zero = s32[] constant(0)
