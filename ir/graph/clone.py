@@ -53,10 +53,14 @@ def clone_computation(
     target = Computation(name or source.name, source.location)
     target.execution_thread = source.execution_thread
     copies = {} if copies is None else copies
+    mapped: dict[int, Attributes] = {}  # by the identities of attributes: what was one object stays one
     for instruction in source:
         attributes = instruction.attributes
         if called_fields(type(attributes)):
-            attributes = map_called(attributes, map_computation)
+            known = mapped.get(id(attributes))
+            if known is None:
+                known = mapped[id(attributes)] = map_called(attributes, map_computation)
+            attributes = known
         operands = [copies[o] for o in instruction.operands]
         copies[instruction] = instruction.copied(instruction.name, operands, attributes)
     target.extend([copies[instruction] for instruction in source])

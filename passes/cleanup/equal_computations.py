@@ -15,6 +15,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...ir.graph.attributes import Attributes, called_fields
 from ...ir.graph.clone import map_called
 from ...ir.graph.computation import Computation
 from ...ir.graph.interfaces import Applies
@@ -32,19 +33,24 @@ class EqualComputations(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         seen: dict[Hashable, Computation] = {}
         first: dict[Computation, Computation] = {}
+        one_of: dict[Attributes, Attributes] = {}  # equal ones are one object, so that they are found by identity
         kept, changed = {module.entry}, False
         for computation in module.callees_first():
-            for instruction in computation:
+            for instruction in [i for i in computation if called_fields(type(i.attributes))]:
                 called = instruction.called()
                 if called and instruction.op.interface(Applies):
                     for callee in called:
                         if callee not in first:
                             first[callee] = seen.setdefault(content(callee), callee)
+                    attributes = instruction.attributes
                     if any(first[callee] is not callee for callee in called):
-                        instruction.attributes = map_called(instruction.attributes, first.__getitem__)
+                        attributes = map_called(attributes, first.__getitem__)
                         changed = True
+                    one = one_of.setdefault(attributes, attributes)
+                    if one is not instruction.attributes:
+                        instruction.attributes = one
                         called = instruction.called()
                 kept.update(called)
-        merged = {c for c, equal in first.items() if equal is not c and c not in kept}
-        module.computations = [c for c in module.computations if c not in merged]
+        gone = {c for c, equal in first.items() if equal is not c and c not in kept}
+        module.computations = [c for c in module.computations if c not in gone]
         return changed

@@ -14,8 +14,8 @@ from functools import partial
 from typing import ClassVar
 
 from ...ir.diagnostics import fail
-from ...ir.graph.attributes import ParameterAttributes, called_fields
-from ...ir.graph.clone import clone_instruction, map_called
+from ...ir.graph.attributes import Attributes, ParameterAttributes, called_fields
+from ...ir.graph.clone import map_called
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, shell_of
@@ -90,6 +90,7 @@ class _Inliner:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.shared: dict[Computation, Computation] = {}
+        self.mapped: dict[int, tuple[Attributes, Attributes]] = {}  # by the identities of attributes
         self.names: dict[Instruction, str] = {}  # of the originals of inlined instructions
 
     def copy(self, source: Computation) -> Computation:
@@ -112,8 +113,7 @@ class _Inliner:
                 entry.replace_all_uses(instruction, copies[callee.root])
                 gone.append(instruction)
             else:
-                callee = partial(self._callee, instruction, started)
-                instruction.attributes = map_called(instruction.attributes, callee)
+                instruction.attributes = self._mapped(instruction, started)
         entry.remove_all(gone)
         entry.renew(self.names)
 
@@ -133,14 +133,27 @@ class _Inliner:
                 self._keep_annotation(instruction, result, callee.root)
                 copies[instruction] = result
             else:
-                callee = partial(self._callee, instruction, started)
-                copies[instruction] = clone_instruction(target, instruction, operands, callee)
-                self.names[copies[instruction]] = instruction.name
+                copy = instruction.copied(
+                    target.unique_name(instruction.name), operands, self._mapped(instruction, started))
+                target.append(copy)
+                copies[instruction] = copy
+                self.names[copy] = instruction.name
         for instruction in source if source.has_control_dependencies else ():
             kept = [copies[p] for p in instruction.control_predecessors]
             if kept and copies[instruction] not in kept:
                 copies[instruction].control_predecessors += tuple(kept)
         return copies
+
+    def _mapped(self, instruction: Instruction, started: dict[Computation, Computation]) -> Attributes:
+        """Returns the attributes of the copy of an instruction."""
+        attributes, op = instruction.attributes, instruction.op
+        if not called_fields(type(attributes)):
+            return attributes
+        known = self.mapped.get(id(attributes))
+        if known is None or known[0] is not attributes or op.is_control or starts_computation(op) or started:
+            known = attributes, map_called(attributes, partial(self._callee, instruction, started))
+            self.mapped[id(attributes)] = known
+        return known[1]
 
     def _callee(
         self, instruction: Instruction, started: dict[Computation, Computation], computation: Computation

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import hloom
 from hloom.ir.graph.module import Module
-from hloom.passes.base import PassContext
+from hloom.passes.base import PassContext, run_pass
 from hloom.passes.cleanup.equal_computations import EqualComputations
+from hloom.passes.cleanup.inline import CallInliner
 
 PROGRAM = """HloModule m
 sum {
@@ -77,3 +80,12 @@ def test_a_computation_that_is_also_called_stays() -> None:
 def test_nothing_changes_twice() -> None:
     _, module = merged("add(p, q)")
     assert not EqualComputations().run(module, PassContext())
+
+
+def test_equal_uses_have_one_object_of_attributes_in_all_copies() -> None:
+    _, module = merged("add(p, q)", call=True)
+    for program in (module, copy(module)):
+        reductions = [i for i in program.entry if i.opcode == "reduce"]
+        assert len({id(i.attributes) for i in reductions}) == 1
+    assert run_pass(CallInliner(), module, PassContext())
+    assert len({id(i.attributes) for i in module.entry if i.opcode == "reduce"}) == 1
