@@ -12,10 +12,9 @@ compared, edge by edge; layers at the ends, where the comparison fails, are left
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -62,48 +61,67 @@ class _Graph:
     """A computation in numbers. Uses by the root are left out."""
 
     def __init__(self, nodes: Sequence[Instruction], kinds: list[int], root: Instruction, least: int) -> None:
-        self.nodes, self.kinds, self.least = nodes, kinds, least
-        number = {instruction: n for n, instruction in enumerate(self.nodes)}
-        self.kinds[number[root]] = -1
-        self.operands = [[number[o] for o in instruction.operands] for instruction in self.nodes]
-        self.operands[number[root]] = []
-        self.users: list[list[int]] = [[] for _ in self.nodes]
-        for n, operands in enumerate(self.operands):
-            for operand in operands:
-                self.users[operand].append(n)
-
-    @cached_property
-    def edges(self) -> tuple[_Ints, _Ints, _Ints]:
-        """The operand, the user and the operand's place of each edge."""
-        source = np.array(list(chain.from_iterable(self.operands)), np.int64)
-        counts = np.array(list(map(len, self.operands)), np.int64)
+        self.nodes, self.least = nodes, least
+        number = {instruction: n for n, instruction in enumerate(nodes)}
+        kinds[number[root]] = -1
+        self.kinds = np.array(kinds, np.int64)
+        operands = [instruction.operands for instruction in nodes]
+        operands[number[root]] = []
+        counts = np.fromiter(map(len, operands), np.int64, len(operands))
+        source = np.fromiter(map(number.__getitem__, chain.from_iterable(operands)), np.int64, int(counts.sum()))
+        self.operands = _Lists(source, counts)
         user = np.repeat(np.arange(len(counts)), counts)
-        return source, user, np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)
+        self.edges = source, user, np.arange(len(source)) - np.repeat(self.operands.starts, counts)
+        """The operand, the user and the operand's place of each edge."""
+        self.users = _Lists(user[np.argsort(source, kind="stable")], np.bincount(source, minlength=len(counts)))
 
     def depths(self) -> list[int]:
         """Returns the length of the longest path to each instruction."""
         found: list[int] = []
-        for operands in self.operands:
-            found.append(1 + max([found[o] for o in operands]) if operands else 1)
+        operands, end = cast(list[int], self.operands.items.tolist()), 0
+        for count in cast(list[int], self.operands.counts.tolist()):
+            start, end = end, end + count
+            found.append(1 + max([found[o] for o in operands[start:end]]) if count else 1)
         return found
 
-    def seeds(self) -> Iterator[list[tuple[int, int]]]:
+    def seeds(self) -> Iterator[tuple[_Ints, _Ints]]:
         """Yields pairs of instructions that may be in equal places of successive layers."""
         source, user, place = self.edges
         places = mixed(place.astype(np.uint64))
-        colors: Hashes = mixed(np.array(self.kinds, np.int64).astype(np.uint64))
+        colors: Hashes = mixed(self.kinds.astype(np.uint64))
         for _ in range(_ROUNDS):
             wider = colors.copy()
             np.add.at(wider, user, mixed(colors[source] + places))
             np.add.at(wider, source, mixed(colors[user] ^ places))
             colors = mixed(wider)
-        members: dict[int, list[int]] = {}
-        for n, color in enumerate(colors.tolist()):
-            members.setdefault(color, []).append(n)
-        sizes = Counter(len(m) for m in members.values() if len(m) >= self.least)
-        for size, _ in sorted(sizes.items(), key=lambda s: -s[0] * s[1])[:_TRIALS]:
-            alike = [m for m in members.values() if len(m) == size]
-            yield list(pairwise(max(alike, key=lambda m: len(self.operands[m[0]]) > 1)))
+        order = np.argsort(colors, kind="stable")
+        starts = np.flatnonzero(np.diff(colors[order], prepend=~colors[order[:1]]))
+        counts = np.diff(starts, append=len(order))
+        many = counts >= self.least
+        sizes = Counter(cast(list[int], counts[many].tolist()))
+        first = order[starts]
+        for size, _ in sorted(sizes.items(), key=lambda s: (-s[0] * s[1], first[counts == s[0]].min()))[:_TRIALS]:
+            alike = np.flatnonzero(counts == size)
+            start = starts[min(alike.tolist(), key=lambda a: (self.operands.counts[first[a]] < 2, first[a]))]
+            yield order[start : start + size - 1], order[start + 1 : start + size]
+
+
+class _Lists:
+    """A list of numbers for each instruction, all in one array."""
+
+    def __init__(self, items: _Ints, counts: _Ints) -> None:
+        self.items, self.counts = items, counts
+        self.starts: _Ints = np.cumsum(counts) - counts
+
+    def of(self, number: int) -> list[int]:
+        start = int(self.starts[number])
+        return self.items[start : start + int(self.counts[number])].tolist()
+
+    def joined(self, numbers: _Ints) -> _Ints:
+        """Returns the lists of these instructions, one after the other."""
+        counts = self.counts[numbers]
+        ends = np.cumsum(counts)
+        return self.items[np.arange(int(counts.sum())) + np.repeat(self.starts[numbers] - ends + counts, counts)]
 
 
 def _kinds(nodes: Sequence[Instruction], marks: Mapping[Instruction, Hashable]) -> list[int]:
@@ -113,14 +131,14 @@ def _kinds(nodes: Sequence[Instruction], marks: Mapping[Instruction, Hashable]) 
     found: list[int] = []
     for n, x in enumerate(nodes):
         own = None if x.op.role is Role.PARAMETER else x.attributes
-        config = x.backend_config
-        key = (
-            x.op, id(own), id(x.shape), id(x.annotation), len(x.operands), None if config is None else str(config),
-            marks.get(x), tuple(x.frontend_attributes.items()) if x.frontend_attributes else (),
-        )  # fmt: skip
+        config, mark, said = x.backend_config, marks.get(x), x.frontend_attributes
+        rest = (len(x.operands),)
+        if config is not None or mark is not None or said:
+            rest = (*rest, None if config is None else str(config), mark, tuple(said.items()))
+        key = x.op, id(own), id(x.shape), id(x.annotation), rest
         kind = same.get(key)
         if kind is None:
-            kind = same[key] = equal.setdefault((x.op, own, x.shape, x.annotation, *key[4:]), n)
+            kind = same[key] = equal.setdefault((x.op, own, x.shape, x.annotation, rest), n)
         found.append(kind)
     return found
 
@@ -128,42 +146,56 @@ def _kinds(nodes: Sequence[Instruction], marks: Mapping[Instruction, Hashable]) 
 class _Shift:
     """A map from instructions to those in the next layer, which consists of columns: instructions at one place."""
 
-    def __init__(self, graph: _Graph, seeds: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, graph: _Graph, seeds: tuple[_Ints, _Ints]) -> None:
         self.graph = graph
-        self.after, self.before = [-1] * len(graph.nodes), [-1] * len(graph.nodes)
-        self._grow(seeds)
-        self.columns = [self._column(n) for n, b in enumerate(self.before) if b < 0 <= self.after[n]]
-        self.columns = [column for column in self.columns if len(column) >= graph.least]
-        self.column_of, self.place_in = [-1] * len(graph.nodes), [0] * len(graph.nodes)
-        for number, column in enumerate(self.columns):
-            for place, n in enumerate(column):
-                self.column_of[n], self.place_in[n] = number, place
+        self.after, self.before = (np.full(len(graph.nodes), -1, np.int64) for _ in range(2))
+        self._grow(*seeds)
+        self.column_of, self.place_in = self._columns()
 
-    def _grow(self, seeds: Sequence[tuple[int, int]]) -> None:
-        after, before, graph = self.after, self.before, self.graph
-        kinds, operands, users = graph.kinds, graph.operands, graph.users
-        waiting: deque[int] = deque()
-        for a, b in seeds:
-            after[a], before[b] = b, a
-            waiting.append(a)
-        while waiting:
-            a = waiting.popleft()
-            b = after[a]
-            for x, y in zip(operands[a], operands[b], strict=True):
-                if x != y and after[x] < 0 and before[y] < 0 and kinds[x] == kinds[y]:
-                    after[x], before[y] = y, x
-                    waiting.append(x)
-            if len(users[a]) == len(users[b]):
-                for x, y in zip(users[a], users[b], strict=True):
-                    if x != y and after[x] < 0 and before[y] < 0 and kinds[x] == kinds[y]:
-                        after[x], before[y] = y, x
-                        waiting.append(x)
+    def _grow(self, one: _Ints, other: _Ints) -> None:
+        """Maps instructions to others, and then, in rounds, the operands and users of these to those of the others."""
+        one, other = self._mapped(one, other)
+        while len(one):
+            operands, users = self.graph.operands, self.graph.users
+            even = users.counts[one] == users.counts[other]
+            found = [self._mapped(operands.joined(one), operands.joined(other)),
+                     self._mapped(users.joined(one[even]), users.joined(other[even]))]
+            one, other = (np.concatenate(part) for part in zip(*found, strict=True))
 
-    def _column(self, start: int) -> list[int]:
-        found = [start]
-        while (start := self.after[start]) >= 0:
-            found.append(start)
-        return found
+    def _mapped(self, one: _Ints, other: _Ints) -> tuple[_Ints, _Ints]:
+        """Maps instructions of the same kinds that are not mapped yet; returns these. Of pairs that exclude each other
+        the first counts.
+        """
+        after, before, kinds = self.after, self.before, self.graph.kinds
+        ones, others = [one[:0]], [other[:0]]
+        while True:
+            free = (one != other) & (after[one] < 0) & (before[other] < 0) & (kinds[one] == kinds[other])
+            one, other = one[free], other[free]
+            if not len(one):
+                return np.concatenate(ones), np.concatenate(others)
+            places = np.unique(one, return_index=True)[1]
+            places = np.sort(places[np.unique(other[places], return_index=True)[1]])
+            ones.append(one[places])
+            others.append(other[places])
+            after[ones[-1]], before[others[-1]] = others[-1], ones[-1]
+
+    def _columns(self) -> tuple[_Ints, _Ints]:
+        """Returns the number of the column of each instruction, -1 for none, and its place in it."""
+        columns, places = np.full(len(self.after), -1, np.int64), np.zeros(len(self.after), np.int64)
+        steps = [np.flatnonzero((self.before < 0) & (self.after >= 0))]
+        numbers = np.arange(len(steps[0]))
+        lengths = np.zeros(len(numbers), np.int64)
+        alive = numbers
+        while len(alive):
+            columns[steps[-1]], places[steps[-1]] = alive, lengths[alive]
+            lengths[alive] += 1
+            next_ = self.after[steps[-1]]
+            alive = alive[next_ >= 0]
+            steps.append(next_[next_ >= 0])
+        kept = lengths >= self.graph.least
+        renumbered = np.where(kept, np.cumsum(kept) - 1, -1)
+        columns = np.where(columns >= 0, renumbered[columns], -1)
+        return columns, np.where(columns >= 0, places, 0)
 
     def layers(self) -> Layers:
         """Returns the longest run of layers that are equal."""
@@ -181,41 +213,39 @@ class _Shift:
         run = max(runs, key=len)
         if len(run) < self.graph.least:
             return []
-        members: dict[int, list[tuple[int, int]]] = {label: [] for label in run}
-        for n, label in enumerate(labels):
-            if self.column_of[n] >= 0 and label in members:
-                members[label].append((self.column_of[n], n))
-        return [[self.graph.nodes[n] for _, n in sorted(members[label])] for label in run]
+        inside = np.flatnonzero((self.column_of >= 0) & (labels >= run[0]) & (labels <= run[-1]))
+        order = inside[np.lexsort((inside, self.column_of[inside], labels[inside]))]
+        parts = np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+        return [[self.graph.nodes[n] for n in part.tolist()] for part in parts]
 
-    def _labels(self) -> list[int]:
+    def _labels(self) -> _Ints:
         """Returns the number of the layer of each instruction in a column; 0 for others.
 
         Columns are joined by edges, those between like depths first: what follows at once is of the same layer.
         """
-        graph, column_of, depths = self.graph, self.column_of, self.graph.depths()
+        graph, column_of, place_in, depths = self.graph, self.column_of, self.place_in, self.graph.depths()
         edges: list[tuple[int, int, int]] = []
-        for column in self.columns:
-            n = column[len(column) // 2]
-            near = (*graph.operands[n], *graph.users[n])
+        lengths = np.bincount(column_of[column_of >= 0])
+        for n in np.flatnonzero((column_of >= 0) & (place_in == lengths[column_of] // 2)).tolist():
+            near = (*graph.operands.of(n), *graph.users.of(n))
             edges += [(abs(depths[n] - depths[other]), n, other) for other in near if column_of[other] >= 0]
-        base, joined = [0] * len(self.columns), [[number] for number in range(len(self.columns))]
+        base, joined = [0] * len(lengths), [[number] for number in range(len(lengths))]
         for _, n, other in sorted(edges):
-            one, two = column_of[n], column_of[other]
+            one, two = int(column_of[n]), int(column_of[other])
             group, more = joined[one], joined[two]
             if group is not more:
-                step = base[one] + self.place_in[n] - base[two] - self.place_in[other]
+                step = base[one] + int(place_in[n]) - base[two] - int(place_in[other])
                 for number in more:
                     base[number] += step
                     joined[number] = group
                 group += more
-        return [base[c] + p if c >= 0 else 0 for c, p in zip(column_of, self.place_in, strict=True)]
+        return np.where(column_of >= 0, np.array([*base, 0], np.int64)[column_of] + place_in, 0)
 
 
-def _rows(graph: _Graph, column_of: Sequence[int], labels: Sequence[int]) -> dict[int, _Ints | None]:
+def _rows(graph: _Graph, columns: _Ints, layer: _Ints) -> dict[int, _Ints | None]:
     """Returns for each layer its instructions and their edges, sorted, without the number of the layer. None for a
     layer with an edge to one that is not next to it.
     """
-    columns, layer = np.array(column_of, np.int64), np.array(labels, np.int64)
     source, user, place = graph.edges
     inside = np.flatnonzero(columns >= 0)
     most, zeros = int(place.max(initial=0)) + 1, np.zeros(len(inside), np.int64)
