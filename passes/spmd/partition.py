@@ -225,8 +225,10 @@ class Partitioner:
 
     def generic(self, instruction: Instruction) -> Leaves:
         """Partitions any op: chooses an assignment, reshards operands, emits the op on tiles, reshards results."""
-        operands = self.operands(instruction)
         stamp = None if self.state.windowed else self.stamps.find(instruction)
+        if stamp is not None and stamp.repeats:
+            return self._repeated(instruction, stamp)
+        operands = self.operands(instruction)
         if stamp is not None and stamp.stays_partial == (stamp.may_stay_partial and self._stays_partial(instruction)):
             return self._stamped(instruction, operands, stamp)
         shapes = tuple(instruction.shape.leaves())
@@ -262,8 +264,18 @@ class Partitioner:
         is_done = use.stays_partial and values[0].tiling.unreduced
         results = values if is_done else self.reshard(values, wanted, f"result of {why}")
         if not least:
-            self.stamps.note(instruction, choice, wanted, operands, placed, emitted, values, results)
+            reported = bool(self.state.fallbacks.findings(choice)) or op.is_contraction
+            self.stamps.note(instruction, choice, wanted, operands, placed, emitted, values, results, reported)
         return results
+
+    def _repeated(self, instruction: Instruction, stamp: Stamp) -> Leaves:
+        """Partitions an op whose stamp `repeats`."""
+        first, values = stamp.value, self.values
+        operands = [leaf.instruction for operand in instruction.operands for leaf in values[operand]]
+        made = self.emitter.repeat(first.instruction, operands, instruction.name)
+        self.stamps.repeated(instruction, stamp)
+        return [
+            LocalValue(made, instruction.shape, first.tiling, first.monoid, None, first.depth, first.from_replicated)]
 
     def _stamped(self, instruction: Instruction, operands: Leaves, stamp: Stamp) -> Leaves:
         """Partitions an op as an equal use before."""

@@ -45,11 +45,15 @@ class Fallbacks:
     diagnostics: Diagnostics
     _known: dict[Choice, tuple[_Finding, ...]] = field(default_factory=dict[Choice, tuple[_Finding, ...]])
 
-    def report(self, instruction: Instruction, choice: Choice) -> None:
+    def findings(self, choice: Choice) -> tuple[_Finding, ...]:
+        """Returns the losses of each op that is divided so."""
         found = self._known.get(choice)
         if found is None:
             found = self._known[choice] = tuple(_findings(choice.op, choice.assignment))
-        for finding in found:
+        return found
+
+    def report(self, instruction: Instruction, choice: Choice) -> None:
+        for finding in self.findings(choice):
             self.diagnostics.remark(f"{named_with_source(instruction)} {finding.text}", instruction.location,
                                     category=finding.category, help=finding.help, cost=finding.bytes)
 

@@ -33,9 +33,9 @@ from ....ir.types.shape import Shape, array
 from ...op_sharding.anywhere import repeated_scalar
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen, which would make creating one, as for each instruction, twice as slow
 class LocalValue:
-    """One device's tile of an array of shape `shape` under `tiling`, which `instruction` computes.
+    """One device's tile of an array of shape `shape` under `tiling`, which `instruction` computes. It is never changed.
 
     Elements of the tile beyond the array's end are arbitrary. `monoid` says how unreduced values combine.
     `rematerialize` computes the value under another tiling instead of communicating it, by a chain of `depth` ops; it

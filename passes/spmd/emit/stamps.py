@@ -23,7 +23,9 @@ class Stamp:
     """The first of equal uses that emit one instruction on the tiles of the operands, in their order.
 
     The instruction is that of `value`, which is resharded to the `wanted` tilings. With `stays` no use reshards its
-    operands or its result. `kind` is a number that values with other shapes, tilings or freedom do not have.
+    operands or its result. `repeats` if that instruction on other operands is all that a use needs: nothing is
+    resharded, computed again or reported. `kind` is a number that values with other shapes, tilings or freedom do not
+    have.
     """
 
     choice: Choice
@@ -32,6 +34,7 @@ class Stamp:
     may_stay_partial: bool
     stays_partial: bool
     stays: bool
+    repeats: bool
     kind: int
 
 
@@ -69,10 +72,10 @@ class Stamps:
     def note(
         self, instruction: Instruction, choice: Choice, wanted: list[Tiling], operands: Sequence[LocalValue],
         placed: Sequence[LocalValue], emitted: Sequence[Instruction], values: Sequence[LocalValue],
-        results: Sequence[LocalValue],
+        results: Sequence[LocalValue], is_reported: bool,
     ) -> None:  # fmt: skip
         """Records the use of an op, if it is emitted as itself on the tiles of the operands `placed` alone. `results`
-        are its `values` after resharding.
+        are its `values` after resharding. `is_reported` if each use may be reported.
         """
         form, use = choice.op.form, choice.op.use
         if instruction.frontend_attributes or instruction.op.is_collective:
@@ -82,9 +85,9 @@ class Stamps:
         (made,), (value,) = emitted, values
         if value.instruction is made and _is_on_tiles(made, instruction, [v.instruction for v in placed]):
             stays = results[0] is value and all(a is b for a, b in zip(operands, placed, strict=True))
-            stamp = Stamp(
-                choice, wanted, value, use.may_stay_partial, use.stays_partial, stays, self._kind(instruction, results)
-            )
+            repeats = stays and not use.may_stay_partial and value.rematerialize is None and not is_reported
+            kind = self._kind(instruction, results)
+            stamp = Stamp(choice, wanted, value, use.may_stay_partial, use.stays_partial, stays, repeats, kind)
             self._stamps[self._key(instruction)] = self._same[self._identities(instruction)] = stamp
 
     def _key(self, instruction: Instruction) -> Key:
