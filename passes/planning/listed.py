@@ -6,7 +6,7 @@ mostly keeps a list schedule, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,10 +15,12 @@ from ...cost.memory import peak_memory
 from ...cost.seconds import Clock
 from ...cost.timeline import Steps, Timeline, timeline, timeline_seconds
 from ...ir.brief import brief
+from ...ir.graph.computation import Computation
+from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ..base import PassContext
 from ..schedule.listing import RULES, ListRule, ListScheduler
-from ..schedule.orders import Order, set_orders
+from ..schedule.orders import set_orders
 from ..schedule.roles import roles_of
 
 LISTED = RULES[1:4]  # rules that were the fastest of some program; parts of a batch are not told apart here
@@ -50,33 +52,38 @@ class ListedForecast:
 
 
 class ListedProgram:
-    """A LOCAL program with its list schedules by rule. `clock` times its instructions."""
+    """A LOCAL program in its list schedules by rule. `clock` times its instructions; those that the computations begin
+    early are its `gathers`.
+    """
 
-    def __init__(self, module: Module, clock: Clock) -> None:
-        self.module, self.clock = module, clock
-        self._parts = [c for c in module if any(i.op.is_collective for i in c)]
-        schedulers = [ListScheduler(c, clock, roles_of(c, clock).gathers) for c in self._parts]
-        self._orders: dict[ListRule, list[Order]] = {}
-        self.seconds: dict[ListRule, float] = {}
-        steps = Steps()
-        for rule in LISTED:
-            self._orders[rule] = [scheduler.order(rule) for scheduler in schedulers]
-            set_orders(self._parts, self._orders[rule])
-            self.seconds[rule] = timeline_seconds(module, clock, steps)
+    def __init__(self, module: Module, clock: Clock, gathers: Mapping[Computation, Collection[Instruction]]) -> None:
+        self.module, self.clock, self._steps = module, clock, Steps()
+        self._schedulers = {c: ListScheduler(c, clock, found) for c, found in gathers.items()}
 
     @property
     def given(self) -> int:
         """The bytes of parameters on a device."""
         return sum(p.shape.device_bytes for p in self.module.entry.parameters)
 
+    def seconds(self, rule: ListRule) -> float:
+        """Returns the seconds of the schedule by a rule, which the program then has."""
+        set_orders(list(self._schedulers), [scheduler.order(rule) for scheduler in self._schedulers.values()])
+        return timeline_seconds(self.module, self.clock, self._steps)
+
     def forecast(self, rule: ListRule, context: PassContext) -> ListedForecast:
         """Returns the forecast by a rule, as the machine runs the program if the context tells."""
-        set_orders(self._parts, self._orders[rule])
+        set_orders(list(self._schedulers), [scheduler.order(rule) for scheduler in self._schedulers.values()])
         as_run = context.as_run(self.module, context.machine) if context.as_run is not None else None
         run, clock = (self.module, self.clock) if as_run is None else as_run
         found = timeline(run, context.machine, clock)
         peak = peak_memory(self.module, OutsideOfAttention.on(context.machine))
         return ListedForecast(found.seconds, found.compute, _engines(found), peak)
+
+
+def gathers_of(module: Module, clock: Clock) -> dict[Computation, Collection[Instruction]]:
+    """Returns the gathers of each computation with collectives."""
+    busy = [c for c in module if any(i.op.is_collective for i in c)]
+    return {c: roles_of(c, clock).gathers for c in busy}
 
 
 def _engines(found: Timeline) -> dict[str, EngineSeconds]:

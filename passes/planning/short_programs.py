@@ -28,7 +28,7 @@ from ..propagation.propagate import Propagate
 from ..schedule.sizes import sized
 from ..scheduling import SCHEDULE
 from .judge import Judged
-from .listed import LISTED, ListedForecast, ListedProgram
+from .listed import LISTED, ListedForecast, ListedProgram, gathers_of
 from .more_layers import NumberedSeam, add_layers
 
 _MORE = 2  # layers that are added to the short program
@@ -66,7 +66,9 @@ class ShortPrograms:
         local = self.local(module, context)
         if local is None or any(i.op.is_collective for c in local if c is not local.entry for i in c):
             return None  # loops may communicate for other trips
-        few = ListedProgram(local, Clock.of(local, context.machine))
+        clock = Clock.of(local, context.machine)
+        gathers = gathers_of(local, clock)
+        few = ListedProgram(local, clock, gathers)
         copies = dict[Instruction, Instruction]()
         longer = clone_module(local, copies)
         added = add_layers(longer, self.seam, _MORE)
@@ -74,9 +76,11 @@ class ShortPrograms:
             return None
         clones = {copy: i for i, copy in copies.items()}
         likes = clones | {copy: clones[like] for copy, like in added.items()}
-        more = ListedProgram(longer, few.clock.of_likes(likes))
+        early = {i for found in gathers.values() for i in found}
+        gathers = {longer.entry: [i for i in longer.entry if likes.get(i) in early]}  # no other has collectives
+        more = ListedProgram(longer, clock.of_likes(likes), gathers)
         given = round(self._in_whole(few.given, more.given))
-        for rule in sorted(LISTED, key=lambda rule: self._in_whole(few.seconds[rule], more.seconds[rule])):
+        for rule in sorted(LISTED, key=more.seconds):
             found = self.whole(few.forecast(rule, context), more.forecast(rule, context), given)
             if given > limit:
                 text = f"the parameters alone take {sized(given)} on a device"
