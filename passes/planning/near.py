@@ -1,7 +1,7 @@
 """Looks for better plans next to the best one by their forecasts.
 
 Neighbours of a choice differ from it in one class, or in two of which one reads the other's values. Those that the
-model prices least are forecast first, by a quick schedule. From the first one that is faster the search goes on. It
+model prices least are forecast first, by a quick schedule, or by that of a short program with a few of its layers. From the first one that is faster the search goes on. It
 finds what the partitioner and the scheduler do and the model does not know, such as to compute a value again from whole
 parameters rather than to exchange it.
 """
@@ -16,6 +16,7 @@ from ..base import PassContext
 from .descent import prices_of
 from .model import Choice
 from .on_mesh import MeshPlan, PlanCandidate
+from .short_programs import ShortPrograms
 from .time_left import TimeLeft
 from .times import Rows
 
@@ -27,10 +28,11 @@ _GAIN = 1e-9  # the share of the time from which on a neighbour is better
 
 
 def near(
-    on: MeshPlan, candidates: Sequence[PlanCandidate], context: PassContext, limit: int, left: TimeLeft
+    on: MeshPlan, candidates: Sequence[PlanCandidate], context: PassContext, limit: int, left: TimeLeft,
+    short: ShortPrograms | None = None,
 ) -> Iterator[PlanCandidate]:
     """Yields the best that is found next to the best candidate of this mesh in `limit` bytes (0: those of the machine),
-    in half of the time that is `left`.
+    in half of the time that is `left`. The `short` program tells which one that is, if it tells the time of the best.
     """
     half = left.share(_TRYING)
     own = [c for c in candidates if c.mesh == on.mesh and c.choice is not None and c.judged.fits]
@@ -38,7 +40,9 @@ def near(
     if best is None or best.choice is None or not half.allows(_LEAST):
         return
     known = {_key(c.choice) for c in own if c.choice is not None}
-    choice, judged = best.choice, on.quick(best.choice, context, limit, half)
+    choice, judged = best.choice, None if short is None else on.by_few_layers(best.choice, context, short)
+    short = short if judged is not None else None
+    judged = judged or on.quick(choice, context, limit, half)
     queue, count = list(_neighbours(on, choice)), _MOST
     while queue and count and half.allows():
         other = queue.pop(0)
@@ -46,8 +50,8 @@ def near(
             continue
         known.add(_key(other))
         count -= 1
-        found = on.quick(other, context, limit, half)
-        if found.rank < judged.rank and found.seconds < judged.seconds * (1 - _GAIN):
+        found = on.quick(other, context, limit, half) if short is None else on.by_few_layers(other, context, short)
+        if found is not None and found.rank < judged.rank and found.seconds < judged.seconds * (1 - _GAIN):
             choice, judged, queue = other, found, list(_neighbours(on, other))
     if choice is not best.choice and left.allows():
         yield on.candidate(f"near {best.name}", choice, context, limit, left=left)

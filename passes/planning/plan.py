@@ -153,6 +153,7 @@ class _Planning:
         self.begun = time.monotonic()
         self.left = TimeLeft(self.begun + seconds)
         self.candidates: list[PlanCandidate] = []
+        self.short: ShortPrograms | None = None
 
     def run(self, meshes: Sequence[Mesh], keep: Sequence[str]) -> Plan:
         context = PassContext(machine=self.machine.of_devices(meshes[0].size), as_run=self.as_run)
@@ -166,8 +167,10 @@ class _Planning:
             fail(f"no sharding of {self.module.name} is found in {self.seconds:g} seconds")
         best = min(self.candidates, key=lambda c: c.rank)
         for one in (one for one in tried if one.mesh == best.mesh):
-            look = best_of_few if has_few_choices(one) else near
-            self.candidates += look(one, self.candidates, context, self.memory, self.left)
+            if has_few_choices(one):
+                self.candidates += best_of_few(one, self.candidates, context, self.memory, self.left)
+            else:
+                self.candidates += near(one, self.candidates, context, self.memory, self.left, self.short)
         self.candidates += in_parts(self.candidates, context, self.memory, self.left)
         ranked = sorted(self.candidates, key=lambda c: c.rank)
         if not ranked[0].judged.fits:
@@ -202,8 +205,8 @@ class _Planning:
         presets = [(one, found) for one in ordered[:1] for found in one.presets()]
         most = max((len(one.proposals) for one in ordered), default=0)
         turns = [(one, one.proposals[n]) for n in range(most) for one in ordered if n < len(one.proposals)]
-        short = ShortPrograms.of(tried[0].model.of.clusters.module)
-        trials = PlanTrials(context, self.memory, self.left, short)
+        self.short = ShortPrograms.of(tried[0].model.of.clusters.module)
+        trials = PlanTrials(context, self.memory, self.left, self.short)
 
         def smaller(beyond: float) -> Iterator[Proposed]:
             seconds = max(self.left.deadline - time.monotonic(), 0.0) * _SOLVING
