@@ -1,9 +1,9 @@
 """Looks for better plans next to the best one by their forecasts.
 
 Neighbours of a choice differ from it in one class, or in two of which one reads the other's values. Those that the
-model prices least are forecast first, by a quick schedule, or by that of a short program with a few of its layers. From the first one that is faster the search goes on. It
-finds what the partitioner and the scheduler do and the model does not know, such as to compute a value again from whole
-parameters rather than to exchange it.
+model prices least are forecast first, by a quick schedule, or by that of a short program with a few of its layers. From
+the first one that is faster the search goes on. It finds what the partitioner and the scheduler do and the model does
+not know, such as to compute a value again from whole parameters rather than to exchange it.
 """
 
 from __future__ import annotations
