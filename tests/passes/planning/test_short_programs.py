@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import replace
 
 import hloom
@@ -20,9 +21,11 @@ from hloom.passes.planning.judge import Judged, judge
 from hloom.passes.planning.listed import EngineSeconds, ListedForecast
 from hloom.passes.planning.model import Choice
 from hloom.passes.planning.more_layers import add_layers
-from hloom.passes.planning.on_mesh import MeshPlan
+from hloom.passes.planning.near import near
+from hloom.passes.planning.on_mesh import MeshPlan, PlanCandidate
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.short_programs import ShortPrograms
+from hloom.passes.planning.time_left import TimeLeft
 from hloom.runtime.inputs.inputs import inputs_for_module
 from support.deep_step import ROWS, WIDTH, deep_step
 
@@ -140,6 +143,25 @@ def test_layers_that_are_added_to_the_program_of_a_device_compute_what_more_laye
     assert len(found) == layers
     for result, values in enumerate(found):
         np.testing.assert_allclose(values, wanted[of[shared[result]]], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_choices_next_to_the_best_are_forecast_by_a_short_program_and_the_best_of_them_as_a_whole(on: MeshPlan) -> None:
+    context, choice = PassContext(machine=SLOW.of_devices(DEVICES)), choices(on)[5]
+    first = PlanCandidate("first", on.mesh, on.annotated(choice), quick(on, choice), choice=choice)
+    judged: list[Choice] = []
+
+    class Counted(MeshPlan):
+        def quick(self, choice: Choice, context: PassContext, limit: int, left: TimeLeft) -> Judged:
+            judged.append(choice)
+            return super().quick(choice, context, limit, left)
+
+    counted = Counted(on.model.of, context, on.mesh, LIMIT)
+    (found,) = near(counted, [first], context, int(LIMIT), TimeLeft(time.monotonic() + 60), short_of(on))
+    assert not judged
+    assert found.judged.seconds < first.judged.seconds
+    assert found.choice is not None
+    assert found.judged.seconds <= quick(on, found.choice).seconds
 
 
 @pytest.mark.parametrize("layers", [4, 9])
