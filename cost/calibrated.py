@@ -83,13 +83,14 @@ _TYPICAL = 1e6  # bytes by which collectives are compared
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Measured seconds of collectives of one kind in groups of this many devices. The keys are the bytes of the larger
-    of operand and result on a device.
+    """Measured seconds of collectives of one kind in groups of this many devices, without those of each `array` that is
+    combined after the first. The keys are the bytes of the larger of operand and result on a device.
     """
 
     kind: Kind
     devices: int
     seconds: Mapping[int, float]
+    array: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ def machine_of(found: Measured, name: str) -> MachineFile:
     for n, sample in enumerate(found.samples):
         sizes = [received(sample.kind, size, sample.devices) for size in sample.seconds]
         line = fit_line(sizes, list(sample.seconds.values()))
-        fits.append(Fit(sample.kind, (sample.devices,), line.latency + more, line.bandwidth))
+        fits.append(Fit(sample.kind, (sample.devices,), line.latency + more, line.bandwidth, sample.array))
         sources[f"collectives.{n}"] = (
             f"{found.source}: fit to {len(sizes)} sizes, {min(sample.seconds)} to {max(sample.seconds)} bytes, "
             f"errors up to {line.error:.0%}" + ("" if found.between is None else f"; {found.between.source}")

@@ -8,7 +8,7 @@ than all that were measured have the bandwidth of the largest, and more latency 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from .formulas import Kind
@@ -17,7 +17,8 @@ from .transfer import SECOND, Transfer
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A measured collective: `latency` in seconds, `bandwidth` in bytes per second that a device receives.
+    """A measured collective: `latency` in seconds, `bandwidth` in bytes per second that a device receives, and the
+    seconds of each `array` that it combines after the first.
 
     `devices` are those of a group along each level of links, the fast links first: (8, 4) for groups of four nodes with
     eight devices each, (1, 4) for groups of one device of each of four nodes.
@@ -27,6 +28,7 @@ class Fit:
     devices: tuple[int, ...]
     latency: float
     bandwidth: float
+    array: float = 0.0
 
 
 def measured(fits: Sequence[Fit], kind: Kind, devices: tuple[int, ...]) -> Transfer | None:
@@ -44,14 +46,21 @@ def measured(fits: Sequence[Fit], kind: Kind, devices: tuple[int, ...]) -> Trans
     above = min((n for n in rows if n >= last), default=max(rows))
     if below == above:
         longer = max(last / below, 1.0)
-        return Transfer.best([_transfer(f.latency * longer, f.bandwidth) for f in rows[below]])
+        return Transfer.best([_transfer(replace(f, latency=f.latency * longer)) for f in rows[below]])
     part = (last - below) / (above - below)
     pairs = zip_longest(rows[below], rows[above])
     return Transfer.best([
-        _transfer(a.latency + part * (b.latency - a.latency), a.bandwidth + part * (b.bandwidth - a.bandwidth))
-        for a, b in ((a or rows[below][-1], b or rows[above][-1]) for a, b in pairs)
+        _transfer(_mixed(a or rows[below][-1], b or rows[above][-1], part)) for a, b in pairs
     ])  # fmt: skip
 
 
-def _transfer(latency: float, bandwidth: float) -> Transfer:
-    return Transfer(latency * SECOND, SECOND / bandwidth)
+def _mixed(a: Fit, b: Fit, part: float) -> Fit:
+    """Returns a cost between two, this part of the way from the first."""
+    latency, bandwidth, array = (
+        x + part * (y - x) for x, y in ((a.latency, b.latency), (a.bandwidth, b.bandwidth), (a.array, b.array))
+    )
+    return Fit(a.kind, a.devices, latency, bandwidth, array)
+
+
+def _transfer(fit: Fit) -> Transfer:
+    return Transfer(fit.latency * SECOND, SECOND / fit.bandwidth, per_array=fit.array * SECOND)

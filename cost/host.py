@@ -39,6 +39,7 @@ class Host:
     cache_ways: int = 12  # .. which holds this many of them
     near_cache: int = 1 << 20  # the second cache of a core
     cached_elements: int = 1 << 16  # of a copy that stays in the cache
+    sums_at_once: int = 8  # vectors: two begin in a cycle to be multiplied and added, and are done four cycles later
     streamed: int = 1 << 24  # arrays of this size go past the caches: half of the last cache of a cluster of cores
     strided_columns: int = 64  # columns whose cache lines a strided access keeps until the next row
     panel_rows: int = 512  # rows of a panel of the right matrix that stays in the second cache

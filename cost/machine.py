@@ -245,7 +245,7 @@ class Cluster(KeptHash, Machine):
         return _of_devices(self, count)
 
     def slower(self, by: float) -> Cluster:
-        fits = [replace(fit, latency=fit.latency * by, bandwidth=fit.bandwidth / by) for fit in self.fits]
+        fits = [Fit(f.kind, f.devices, f.latency * by, f.bandwidth / by, f.array * by) for f in self.fits]
         return replace(self, links=self.links.times(by), fits=tuple(fits))
 
     @property

@@ -24,8 +24,9 @@ product and the ops on elements after it are one kernel. `[products]` are those 
 seconds of `cost.native_speed`, and `error` in `[forecast]` is the largest of forecasts that were compared with steps.
 `[work]` may have `other`, for all other types. Links may have `step`, `torus`, `shape`, `wrap`, `cores`, `crossed` and
 `rails = true` (`cost.links`). `[[collectives]]` are measured ones: `kind`, `devices` along each level of links,
-`latency`, `bandwidth` (bytes that a device receives), `source`. `[engines]` name the engine of a kind, or of the links
-from a stride on; by `torus = true` each axis of a torus is one. What a file leaves out is as on the default machine.
+`latency`, `bandwidth` (bytes that a device receives), `array` (seconds of each that it combines after the first),
+`source`. `[engines]` name the engine of a kind, or of the links from a stride on; by `torus = true` each axis of a
+torus is one. What a file leaves out is as on the default machine.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ ROWS: dict[str, dict[str, Quantity | None]] = {
     "links": {"from": None, "latency": Quantity.SECONDS, "bandwidth": Quantity.BANDWIDTH, "step": Quantity.SECONDS,
               "torus": None, "shape": None, "rails": None, **dict.fromkeys(COUNTS, Quantity.COUNT), "source": None},
     "collectives": {"kind": None, "devices": None, "latency": Quantity.SECONDS, "bandwidth": Quantity.BANDWIDTH,
-                    "source": None},
+                    "array": Quantity.SECONDS, "source": None},
 }  # fmt: skip
 """The keys of the tables with several rows; None for those that are no quantity."""
 
@@ -253,7 +254,8 @@ class _Reader:
                       f"'{devices}' are not devices of a group along each level of links",
                       "write [8] for groups of eight, [8, 4] for those of four nodes with eight each")  # fmt: skip
         latency, bandwidth = (self.of_row("collectives", n, row, key) for key in ("latency", "bandwidth"))
-        return Fit(cast(Kind, kind), tuple(sizes), latency, bandwidth)
+        array = self.of_row("collectives", n, row, "array") if "array" in row else 0.0
+        return Fit(cast(Kind, kind), tuple(sizes), latency, bandwidth, array)
 
     def engine(self, key: str, name: Any) -> tuple[Kind | int, str]:
         place = "engines", 0, key

@@ -52,6 +52,7 @@ class NativeSpeed:
     window: float = 0.0  # a position in the windows of such an op
     windowed: float = 0.0  # an element at such a position
     cold: float = 0.0  # a microsecond of the work of Python whose code and objects the second cache no longer holds
+    displaced: float = 0.0  # a microsecond of the work of Python that other work of Python comes between
     loop: float = 0.0  # a loop in machine code, from its start to its end
     state: float = 0.0  # an array that such a loop takes and gives, if its code is kept
     taken: float = 0.0  # a byte of arrays that Python copies: those of a loop whose code is kept, and updates

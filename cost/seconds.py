@@ -238,8 +238,10 @@ class Clock:
 
     def collective(self, instruction: Instruction) -> float:
         """Returns the seconds of one execution of a collective, from its start until all of its data are there."""
-        times = 1 if self._combined else max(len(instruction.operands), 1)
-        return times * self._route(instruction).transfer.time(self.received(instruction) / times) / SECOND
+        arrays = max(len(instruction.operands), 1)
+        times = 1 if self._combined else arrays
+        transfer, received = self._route(instruction).transfer, self.received(instruction)
+        return times * transfer.time(received / times, arrays // times) / SECOND
 
     def _moved(self, instruction: Instruction) -> float:
         """Returns the seconds of a move to or from the host; what else lies there takes no time of the device."""
@@ -257,8 +259,13 @@ class Clock:
         return self.serial(instruction.called()[0]).total
 
     def latency(self, instruction: Instruction) -> float:
-        """Returns the seconds of a collective that do not depend on its bytes; none of a move to or from the host."""
-        return 0.0 if is_host_move(instruction) else self._route(instruction).transfer.latency / SECOND
+        """Returns the seconds of a collective that it saves by joining another: those that do not depend on its bytes,
+        less those of a further array. A move to or from the host saves none.
+        """
+        if is_host_move(instruction):
+            return 0.0
+        transfer = self._route(instruction).transfer
+        return max(transfer.latency - transfer.per_array, 0.0) / SECOND
 
     def received(self, instruction: Instruction) -> int:
         """Returns the bytes that a device receives in one execution of a collective, or moves."""

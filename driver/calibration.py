@@ -34,6 +34,8 @@ _SIDES = {16: ("bf16", 128), 32: ("f32", 768)}  # of the matrices that are multi
 _LARGE, _SMALL = 1 << 22, 16  # numbers in the arrays of the other ops
 _SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 23, 1 << 25)  # bytes of the larger of operand and result
 _ARRAY = 1 << 18  # bytes of each of the arrays that more bytes consist of
+_SEVERAL = 1 << 16, 32  # bytes, and the arrays among which they are divided to time an array
+_LEAST_SHARE = 0.5  # of a time, for the bytes: an array takes longer in few small ones than in many large ones
 _BESIDE = 1 << 23  # bytes of the all-reduce that overlaps products
 _LAYERS, _ROWS, _SIDE = 8, 128, 256  # of products between which ranks add: a layer touches half a megabyte
 _ROUNDS, _LONGEST, _LEAST_RUNS = 3, 0.02, 2  # of native programs, with seconds and runs for each
@@ -81,7 +83,7 @@ def measured(comm: Comm | None, backend: Backend, during: During = unseen, timer
     found = replace(found, devices=ranks, samples=samples)
     if timed.timer.processor:
         with during("measuring collectives between products"):
-            more = _between(timed, ranks)
+            more = _between(timed, ranks, found.native)
         between = Figure(more, f"{1e6 * more:.1f} us more between products")
         return replace(found, between=between, overlap=Figure(0.0, "ranks of one host copy what they send and receive"))
     with during("measuring what overlaps"):
@@ -191,13 +193,24 @@ def _collectives(timer: Timer, ranks: int, during: During) -> Iterator[Sample]:
                 continue  # its time depends on the links between pairs, not on how many pairs there are
             with during(f"measuring {kind} in groups of {devices}"):
                 times = {size: timer.collective(_one(kind, size, devices, ranks)) for size in _SIZES}
-            yield Sample(kind, devices, times)
+                array = 0.0
+                if kind != _ONE_ARRAY:
+                    many = timer.collective(_one(kind, _SEVERAL[0], devices, ranks, _SEVERAL[1]))
+                    array = max(many - times[_SEVERAL[0]], 0.0) / (_SEVERAL[1] - 1)
+            combined = {size: max(seconds - array * (_count(kind, size) - 1), seconds * _LEAST_SHARE)
+                        for size, seconds in times.items()}  # fmt: skip
+            yield Sample(kind, devices, combined, array)
 
 
-def _one(kind: Kind, size: int, devices: int, ranks: int) -> Module:
-    """Returns a program of one collective, of several arrays if it is large."""
+def _count(kind: Kind, size: int) -> int:
+    """Returns the number of arrays in a measured collective of this size."""
+    return 1 if kind == _ONE_ARRAY else max(size // _ARRAY, 1)
+
+
+def _one(kind: Kind, size: int, devices: int, ranks: int, arrays: int | None = None) -> Module:
+    """Returns a program of one collective, of several arrays if it is large or as many as are given."""
     whole_in, whole_out, text = KINDS[kind]
-    count = 1 if kind == _ONE_ARRAY else max(size // _ARRAY, 1)
+    count = arrays or _count(kind, size)
     part = math.ceil(size / 4 / devices / count)
     taken, made = (f"f32[{part * (devices if whole else 1)}]" for whole in (whole_in, whole_out))
     names = [f"x{n}" for n in range(count)]
@@ -216,14 +229,18 @@ def _grouped(kind: Kind, text: str, devices: int, ranks: int) -> str:
     return f"{text}, channel_id=1, replica_groups={{{','.join('{' + ','.join(map(str, g)) + '}' for g in groups)}}}"
 
 
-def _between(timer: _Timer, ranks: int) -> float:
+def _between(timer: _Timer, ranks: int, speed: NativeSpeed) -> float:
     """Returns the seconds that a collective between products takes more than one after another, with the ops after it:
-    while a rank waits, others have its core and its caches.
+    while a rank waits, others have its core and its caches. The further tables of kernels that it makes count apart.
     """
     with_sums, without = (_layers(ranks, sums) for sums in (True, False))
     (one,) = (i for i in _layers(ranks, True, 1).entry if i.op.is_collective)
     alone = timer.timer.collective(_one("all-reduce", one.shape.byte_size, ranks, ranks))
-    return max((timer.run_together(with_sums) - timer.run(without)) / _LAYERS - alone, 0.0)
+    more = timer.run_together(with_sums) - timer.run(without)
+    if speed.is_known:
+        counted, base = (speed.seconds(program_counts(timer.backend.prepared(m))) for m in (with_sums, without))
+        more -= counted - base
+    return max(more / _LAYERS - alone, 0.0)
 
 
 def _layers(ranks: int, sums: bool, count: int = _LAYERS) -> Module:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .native_cold import with_others
+from .native_cold import with_others, with_updates
 
 _REDUCERS = """add {{ a = {t}[] parameter(0)
  b = {t}[] parameter(1)
@@ -221,6 +221,11 @@ def native_programs() -> Iterator[str]:
         yield _windows(*windows)
     for windows in _WINDOWS[::3]:
         yield with_others(_windows(*windows))
+        yield with_updates(_windows(*windows))
+    for weights in _WEIGHTS[:4]:
+        yield with_updates(_weights(*weights))
+    for body, element, (rows, columns), _ in _STAGES[:3]:
+        yield with_updates(_chain(body, element, rows, columns, 1))
     for loops, kernels, by_python in ((_LOOPS, 1, False), (_MANY, 8, False), (_BY_PYTHON, 1, True)):
         for width, trips, stacks in loops:
             yield _loop(width, trips, stacks, kernels, by_python)

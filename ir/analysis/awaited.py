@@ -6,7 +6,7 @@ tuples, views and barriers only forward it; the done of a start reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from ..graph.instruction import Instruction
@@ -69,6 +69,10 @@ class InFlight(Generic[T]):
             self.readers.update(instruction.users)
             return []
         return [one for operand in instruction.operands for one in self._by_leaf.get(operand, {}).values()]
+
+    def carried(self, value: Instruction) -> Iterable[T]:
+        """Returns the collectives whose results a value carries, several times if it carries several leaves."""
+        return self._by_leaf.get(value, {}).values()
 
     def _passed(self, instruction: Instruction) -> dict[int, T]:
         """Maps leaves of an instruction's value to their pending starts, taken from the leaves of its operands."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hloom
 import pytest
+from hloom.cost.collectives import wire_bytes
+from hloom.cost.fits import Fit
 from hloom.cost.machine import DEFAULT, SECOND, Cluster, Transfer
 from hloom.cost.presets import parse_machine
+from hloom.cost.seconds import Clock
 from hloom.ir.sharding.digit import Digit
 from hloom.ir.sharding.sharding import REPLICATED, Sharding
 from hloom.ir.types.element_type import F32
@@ -56,3 +59,26 @@ def test_certificates_are_in_seconds() -> None:
     assert isinstance(rows, Sharding)
     found = reshard(shape, rows, REPLICATED, machine=Slow())
     assert (found.received_bytes, found.seconds) == (24, pytest.approx((1e6 + 240) / SECOND))
+
+
+def test_each_array_of_a_measured_collective_takes_time() -> None:
+    """Three arrays in one collective wait once and are packed three times; one that joins saves the rest of its wait.
+    """
+    fits = tuple(Fit("all-reduce", (count,), 1e-5, 1e9, array) for count, array in ((2, 1e-6), (4, 3e-6)))
+    text = """HloModule m, num_partitions=3
+add { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT r = f32[] add(a, b) }
+ENTRY e { x = f32[300] parameter(0)
+ one = f32[300] all-reduce(x), to_apply=add, channel_id=1, replica_groups={{0,1,2}}
+ ROOT all = (f32[300], f32[300], f32[300]) all-reduce(x, x, x), to_apply=add, channel_id=2, replica_groups={{0,1,2}}
+}"""
+    module = hloom.parse(text)
+    clock, by_name = Clock(Cluster(fits=fits), 3), {i.name: i for i in module.entry}
+    received = 1e-9 * wire_bytes(by_name["one"], 3)
+    assert clock.collective(by_name["one"]) == pytest.approx(1e-5 + received)
+    assert clock.collective(by_name["all"]) == pytest.approx(1e-5 + 2 * 2e-6 + 3 * received)
+    assert clock.latency(by_name["one"]) == pytest.approx(1e-5 - 2e-6)
+    apart = Clock(Cluster(fits=fits), 3, combined=False)
+    assert apart.collective(by_name["all"]) == pytest.approx(3 * (1e-5 + received))
+    assert Cluster(fits=fits).slower(2.0).fits[0] == Fit("all-reduce", (2,), 2e-5, 0.5e9, 2e-6)

@@ -52,6 +52,7 @@ kind = "all-gather"
 devices = [8, 4]
 latency = "30 us"
 bandwidth = "394 GB/s"
+array = "2 us"
 source = "measured"
 
 [engines]
@@ -60,8 +61,8 @@ all-gather = "gathers"
 """
 MACHINE = Cluster(
     Links(((1, Link(25e-6, 368e9, 1e-6)), (8, Link(150e-6, 50e9, 0.0, 2)))), 3.35e12, 1e12, ((16, 494e12), (32, 6e13)),
-    5.8e-6, 0.9, 80e9, 0.25, (("all-gather", "gathers"), (8, "network")), (Fit("all-gather", (8, 4), 30e-6, 394e9),),
-    False,
+    5.8e-6, 0.9, 80e9, 0.25, (("all-gather", "gathers"), (8, "network")),
+    (Fit("all-gather", (8, 4), 30e-6, 394e9, 2e-6),), False,
 )  # fmt: skip
 
 
@@ -116,8 +117,8 @@ def test_a_file_is_a_machine_by_its_path(tmp_path: Path) -> None:
     ('source = "fit"\n', "", "19:3", "this row has no source"),
     ('"all-gather"\nd', '"gather"\nd', "33:1", "'gather' is not a kind of collectives"),
     ("[8, 4]", "8", "34:1", "'8' are not devices of a group along each level of links"),
-    ('"network"', '"compute"', "41:1", "'compute' is not the name of an engine of collectives"),
-    ('all-gather = "gathers"', 'gather = "gathers"', "40:1", "'gather' is unknown here"),
+    ('"network"', '"compute"', "42:1", "'compute' is not the name of an engine of collectives"),
+    ('all-gather = "gathers"', 'gather = "gathers"', "41:1", "'gather' is unknown here"),
     ('name = "mine"', "name = 3", "2:1", "the name is not a string"),
     ('name = "mine"', "work = 3\nname = 'a'", None, ""),
 ])  # fmt: skip

@@ -39,13 +39,16 @@ class Tile:
         return self.vectors * self.lanes * 32 // bits
 
 
+WIDEST = Tile(6, 4, 16)
+
+
 def tile_of(features: str) -> Tile:
     """Returns the tile for a processor with these features, whose registers hold the sums, a row of vectors and an
     element.
     """
     names = features.split(",")
     if "+avx512f" in names and "-avx512f" not in names:
-        return Tile(6, 4, 16)
+        return WIDEST
     return Tile(6, 4, 4) if "+neon" in names else Tile(6, 2, 8)
 
 
@@ -58,12 +61,12 @@ def tiles_text(shape: Tile, arithmetic: Arithmetic, name: str, arguments: str) -
     v = Vectors(arithmetic, shape.lanes * 32 // arithmetic.bits)
     parts = [v.declarations(), packed(v)]
     for vectors in range(1, shape.vectors + 1):
-        parts += [_tile(v, rows, vectors) for rows in _heights(shape)]
+        parts += [_tile(v, rows, vectors) for rows in heights(shape)]
         parts.append(_panel(v, shape, vectors))
     return "\n".join([*parts, _blocks(v, shape, name, arguments)])
 
 
-def _heights(shape: Tile) -> list[int]:
+def heights(shape: Tile) -> list[int]:
     """Returns the heights of tiles: the largest one, then powers of two for the remaining rows."""
     found = [shape.rows]
     while found[-1] > 1:
@@ -114,7 +117,7 @@ def _panel(v: Vectors, shape: Tile, vectors: int) -> str:
     """Writes a column of tiles, for some vectors of columns."""
     f = Assembly(f"define internal void @panel_{vectors}({_MATRICES}, i64 %m, i64 %k, i1 %add, i64 %tail)")
     mask = v.first(f, "%tail")
-    rows, *rest = _heights(shape)
+    rows, *rest = heights(shape)
     is_near = f.value(f"icmp eq i64 %inner, {v.size}")
     ahead = f.choice(is_near, f.integer("mul", "%row", rows), f.integer("mul", "%inner", STEP))
     apart, lines = f.choice(is_near, "%row", "%inner"), f.choice(is_near, str(rows), str(STEP))

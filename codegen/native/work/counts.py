@@ -24,6 +24,7 @@ from ..native import expand
 from ..native_steps import conversions, has_loops, loops_of, widened
 from ..products.product import is_product, product_plan
 from ..products.stages import CopyStage, Method, Multiply, Repeat, Stage
+from ..products.tiles import WIDEST, heights
 from ..step import StridedLayout
 
 _FREE = frozenset((Do.CONSTANT, Do.BITCAST, Do.INDEX, Do.FOLDED))
@@ -89,17 +90,21 @@ def waited(work: Mapping[str, float], near: float, far: float) -> Mapping[str, f
 
 def numpy_counts(instruction: Instruction) -> KernelWork:
     """Counts an op that numpy computes. Windows take a call for each of their positions, in one dimension after the
-    other; where they select an element, for the positions of all dimensions.
+    other, each on the elements that the dimensions before have left; where they select an element, for the positions
+    of all dimensions.
     """
     found = KernelWork(call=1, called=touched(instruction))
     window = getattr(instruction.attributes, "window", None)
     if isinstance(window, Window):
         sizes = [w.size for w in window.dims]
         selects = len(instruction.operands) > 2 and instruction.shape.is_array
-        positions = math.prod(sizes) if selects else sum(n for n in sizes if n > 1)
-        chosen = instruction.operands[1] if selects else instruction
-        found["window"] += positions
-        found["windowed"] += positions * chosen.shape.num_elements * (_OF_SELECTED if selects else 1)
+        found["window"] += math.prod(sizes) if selects else sum(n for n in sizes if n > 1)
+        if selects:
+            found["windowed"] += _OF_SELECTED * math.prod(sizes) * instruction.operands[1].shape.num_elements
+        else:
+            before, after = (next(iter(v.shape.leaves())).dims for v in (instruction.operands[0], instruction))
+            left = [math.prod((*after[: n + 1], *before[n + 1 :])) for n in range(len(after))]
+            found["windowed"] += sum(size * count for size, count in zip(sizes, left, strict=False) if size > 1)
     return found
 
 
@@ -237,6 +242,16 @@ def _stages(stages: Sequence[Stage]) -> KernelWork:
     return found
 
 
+def _tile_sums(rows: int, vectors: int) -> int:
+    """Returns the time of a step of all tiles, in sums that a processor with enough of them at once adds to. One of few
+    rows and vectors waits for its own sums of the step before.
+    """
+    highest, *rest = heights(WIDEST)
+    high = [(highest, rows // highest), *((h, rows % highest // h % 2) for h in rest)]
+    wide = [(WIDEST.vectors, vectors // WIDEST.vectors), (vectors % WIDEST.vectors, 1)]
+    return sum(many * more * max(h * w, HOST.sums_at_once) for h, many in high for w, more in wide if w)
+
+
 def _multiply(stage: Multiply) -> Mapping[str, float]:
     rows, columns, inner = stage.row.size, stage.column.size, stage.inner.size
     if stage.method is Method.TILES:
@@ -245,7 +260,7 @@ def _multiply(stage: Multiply) -> Mapping[str, float]:
         lines = columns // LANES
         crowded = 2 * rows * lines * _lost(rows, stage.row.out, [term.out for term in stage.loops])  # read and written
         crowded += inner * lines * _lost(inner, stage.inner.right, [term.right for term in stage.loops])
-        return {"tile": 1, "tile_multiply": rows * columns * inner, panel: inner * columns,
+        return {"tile": 1, "tile_multiply": _tile_sums(rows, lines) * LANES * inner, panel: inner * columns,
                 "tile_element": rows * (inner + columns), "crowded": crowded}  # fmt: skip
     if stage.method is Method.BLAS:
         elements = rows * inner + inner * columns + rows * columns

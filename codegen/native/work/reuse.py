@@ -9,7 +9,7 @@ where others have lain, so a result is never further away than the arena is larg
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from ....cost.host import HOST
 from ....cost.memory_traffic import read_of_operands, written_of
@@ -27,6 +27,7 @@ from ..step import StridedLayout
 
 _Key = Any  # of an array; for a tuple the list of the keys of its elements
 _View = Callable[[Instruction], StridedLayout | None]
+_IsKept = Callable[[Instruction], bool]
 _TRIPS = 2  # that are followed
 _LAST_CACHE = 2 * HOST.streamed
 
@@ -58,14 +59,16 @@ class LastUses:
 
 class Reuse:
     """The bytes of each op that only the last cache holds, and those that no cache holds (`of`). `before` has the bytes
-    that a run has touched before each instruction, and `total` those of the whole run.
+    that a run has touched before each instruction, and `total` those of the whole run. Of a loop that Python starts,
+    and whose code `is_kept`, they are those of copying its state in and out.
     """
 
-    def __init__(self, module: Module, view: _View) -> None:
+    def __init__(self, module: Module, view: _View, is_kept: _IsKept = lambda _: False) -> None:
         self.of: dict[Instruction, tuple[float, float]] = {}
         self.before: dict[Instruction, int] = {}
         self.total = 0
-        self._view, self._uses = view, LastUses()
+        self._view, self._is_kept, self._uses = view, is_kept, LastUses()
+        self._in_code = False
         self._arenas: dict[Computation, int] = {}
         self._slices = 0  # bytes of slices in a trip
         for _ in range(2):
@@ -99,7 +102,34 @@ class Reuse:
                 own = given[number + 1 :] if instruction.op.role is Role.BRANCH else given
                 found.append(self._run(called, dict(zip(called.parameters, own, strict=False)), trip))
             return found[0]
-        state, loop = given[0], instruction.attributes_as(WhileAttributes)
+        is_flat = len(instruction.shape.elements) == instruction.shape.num_leaves
+        if self._in_code or not is_flat or not self._is_kept(instruction):
+            return self._trips(instruction, given[0], trip)
+        count = instruction.shape.num_leaves
+        kept, out = ([(instruction, way, n) for n in range(count)] for way in ("kept", "out"))
+        taken = self._copied(instruction, given[0], kept, trip)
+        self._in_code = True
+        left = self._trips(instruction, kept, trip)
+        self._in_code = False
+        given_back = self._copied(instruction, left, out, trip)
+        self.of[instruction] = taken[0] + given_back[0], taken[1] + given_back[1]
+        return out
+
+    def _copied(
+        self, loop: Instruction, source: _Key, target: list[_Key], trip: tuple[int, ...]
+    ) -> tuple[float, float]:
+        """Follows copies of a loop's state from and to arrays with these keys."""
+        near = far = 0.0
+        sources = cast(list[_Key], source) if isinstance(source, list) else [(source, n) for n in range(len(target))]
+        for leaf, *keys in zip(loop.shape.leaves(), sources, target, strict=True):
+            for key in keys:
+                more = self._touch(key, leaf.byte_size, leaf.byte_size, trip)
+                near, far = near + more[0], far + more[1]
+        return near, far
+
+    def _trips(self, instruction: Instruction, state: _Key, trip: tuple[int, ...]) -> _Key:
+        """Follows the trips of a loop from this state on."""
+        loop = instruction.attributes_as(WhileAttributes)
         body, test = loop.body, loop.condition
         before, trips = self._slices, trips_of(instruction)
         for number in range(max(min(trips, _TRIPS), 1)):

@@ -1,13 +1,14 @@
 """Says how long a program that is prepared for native code takes on this processor, op by op.
 
-The interpreter runs kernels that follow each other as one table, loops of nothing but kernels as machine code, and
-other ops one by one by Python and numpy (`runtime/native/arrange.py`). The first kernel of a table, and a loop, have
-the costs of these. Bytes that are read and written count beside the work of an op where caches do not hold them.
+The interpreter runs kernels that follow each other as one table, up to where it waits for a collective, loops of
+nothing but kernels as machine code, and other ops one by one by Python and numpy (`runtime/native/arrange.py`). The
+first kernel of a table, and a loop, have the costs of these. Bytes that are read and written count beside the work of
+an op where caches do not hold them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from ....cost.host import HOST
 from ....cost.native_speed import NativeSpeed
@@ -26,12 +27,15 @@ from ..views import view_of
 from .counts import KernelWork, native_counts, numpy_counts, waited
 from .reuse import Reuse
 from .table_arrays import TableArrays
+from .tables import STRUCTURE, tables_of
 
-_STRUCTURE = frozenset({Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT})
 _LANES = 64  # bytes of a strip
 # Microseconds of the work of Python, where caches hold its code and objects; only their proportions count.
-_OF_PYTHON = {"run": 7, "array": 0.35, "table": 4, "held": 0.36, "shown": 0.95, "call": 9, "window": 4.6, "update": 6,
-              "loop": 2, "state": 0.9, "loop_code": 19, "loop_array": 7.7, "loop_state": 3.8, "loop_entry": 1.3}
+_OF_STEP = {"table": 4, "held": 0.36, "shown": 0.95, "call": 9, "window": 4.6, "update": 6, "loop": 2, "state": 0.9,
+            "loop_code": 19, "loop_array": 7.7, "loop_state": 3.8, "loop_entry": 1.3}  # fmt: skip
+_OF_PYTHON = {"run": 7, "array": 0.35, **_OF_STEP}
+_OF_COLLECTIVE = 30  # microseconds of the work of Python for a collective
+_DISPLACED = 200  # microseconds of other work of Python, after which little is left of some in the first caches
 
 
 class NativeCounts:
@@ -43,16 +47,17 @@ class NativeCounts:
         self._loops: dict[Instruction, bool] = {}
         self._layouts: dict[Instruction, StridedLayout | None] = {}
         self._arrays: dict[Computation, int] = {}
-        self._reuse = Reuse(module, self._view)
-        self._by_python = list[Instruction]()
+        self._reuse = Reuse(module, self._view, self._is_kept)
+        self._by_python = list[Instruction]()  # also collectives
         self.of: dict[Instruction, KernelWork] = {}
         self._count(module.entry, False)
         self._by_python.sort(key=self._reuse.before.__getitem__)
         root = module.entry.root
         arrays = sum(i.shape.num_leaves for i in (*module.entry.parameters, root))
-        first = self._by_python[0] if self._by_python else root
+        first = next((i for i in self._by_python if not i.op.is_collective), root)
         self.of.setdefault(first, KernelWork()).add({"run": 1, "array": arrays})
         self._add_cold()
+        self._add_displaced()
 
     def total(self, module: Module) -> KernelWork:
         """Counts the work of a run, every trip of loops included."""
@@ -67,12 +72,28 @@ class NativeCounts:
         """Adds the work of Python whose code and objects are no longer in the second cache, for kernels have touched
         others since the step before; the last one of a run comes before the first of the next.
         """
-        last = self._reuse.before[self._by_python[-1]] - self._reuse.total if self._by_python else 0
-        for instruction in self._by_python:
+        steps = [i for i in self._by_python if not i.op.is_collective]
+        last = self._reuse.before[steps[-1]] - self._reuse.total if steps else 0
+        for instruction in steps:
             work, place = self.of[instruction], self._reuse.before[instruction]
             share = min((place - last) / HOST.near_cache, 1.0)
-            work["cold"] += share * sum(work[name] * weight for name, weight in _OF_PYTHON.items() if name in work)
+            work["cold"] += share * _of_python(work, _OF_PYTHON)
             last = place
+
+    def _add_displaced(self) -> None:
+        """Adds the work of Python whose code is no longer in the first caches, for Python has done other work since the
+        last step of its kind; the last one of a run comes before the first of the next.
+        """
+        spent = [_OF_COLLECTIVE if i.op.is_collective else _of_python(self.of[i], _OF_STEP) for i in self._by_python]
+        place, last = -sum(spent), dict[str, float]()
+        for is_real in (False, True):
+            for instruction, own in zip(self._by_python, spent, strict=True):
+                is_table = not instruction.op.is_collective and "table" in self.of[instruction]
+                kind = "table" if is_table else instruction.opcode
+                if is_real and not instruction.op.is_collective:
+                    self.of[instruction]["displaced"] += own * min((place - last[kind]) / _DISPLACED, 1.0)
+                place += own
+                last[kind] = place
 
     def _total(self, computation: Computation) -> KernelWork:
         found = KernelWork()
@@ -88,27 +109,19 @@ class NativeCounts:
 
     def _count(self, computation: Computation, in_code: bool) -> None:
         """Counts the ops of a computation, which runs as machine code if it is `in_code`."""
-        tables, others, table = list[list[Instruction]](), list[Instruction](), list[Instruction]()
-        for instruction in computation:
-            op = instruction.op
-            if op.role in _STRUCTURE or op.interface(PassesOn):
-                continue
-            if self._view(instruction) is None and not self._is_kernel(instruction, in_code):
-                others.append(instruction)
-                tables.append(table)
-                table = []
-                if not op.is_collective:
-                    if not in_code:
-                        self._by_python.append(instruction)
-                    self.of[instruction] = self._step(instruction, in_code)
-                continue
-            table.append(instruction)
-            if self._view(instruction) is None:
-                self.of[instruction] = self._kernel(instruction)
-        tables.append(table)
+        tables, others = tables_of(
+            computation, lambda i: self._view(i) is None and not self._is_kernel(i, in_code)
+        )
+        for instruction in others:
+            if not in_code:
+                self._by_python.append(instruction)
+            if not instruction.op.is_collective:
+                self.of[instruction] = self._step(instruction, in_code)
+        for instruction in (i for table in tables for i in table if self._view(i) is None):
+            self.of[instruction] = self._kernel(instruction)
         known = TableArrays(computation, self._view, others)
         self._arrays[computation] = 0
-        for table in filter(None, tables):
+        for table in tables:
             held, shown = known.arrays(table)
             self._arrays[computation] += held + shown
             if not in_code:
@@ -181,15 +194,15 @@ class NativeCounts:
             return KernelWork(call=1 + trips)
         found = KernelWork(loop=1, trip=trips) if instruction.op.role is Role.LOOP else KernelWork(trip=1)
         if not in_code:
-            state = sum(o.shape.byte_size for o in instruction.operands)
-            steps = self._steps(instruction.called())
-            if state > HOST.copied_state * steps:
+            state, steps = _state_bytes(instruction), self._steps(instruction.called())
+            if not self._is_kept(instruction):
                 found["loop_code"] += steps
                 found["loop_entry"] += sum(self.of[i]["entry"] for i in self._entries(instruction.called()))
                 found["loop_array"] += self._held(instruction)
                 found["taken"] += sum(map(_updated_bytes, instruction.called()))
             else:
-                found["taken"] += state
+                near, far = self._reuse.of.get(instruction, (0.0, 0.0))
+                found.add({"taken": state, "near": near, "far": far})
             leaves = sum(o.shape.num_leaves for o in instruction.operands)
             found["loop_state" if found["loop_code"] else "state"] += leaves
         return found
@@ -210,7 +223,7 @@ class NativeCounts:
         found = 0
         for computation in computations:
             is_table = False
-            for instruction in (i for i in computation if i in self.of or self._view(i) is not None):
+            for instruction in (i for i in computation if i.op.role not in STRUCTURE and not _is_passed(i)):
                 if instruction.op.is_control:
                     found += self._steps(instruction.called())
                 is_kernel = not (instruction.op.is_control or _updates_state(instruction))
@@ -218,6 +231,12 @@ class NativeCounts:
                 is_table = is_kernel
             found += not is_table  # of views, before the end
         return found
+
+    def _is_kept(self, instruction: Instruction) -> bool:
+        """Whether a loop runs as machine code that is kept for the next run, with copies of its state."""
+        if not self._is_native(instruction):
+            return False
+        return _state_bytes(instruction) <= HOST.copied_state * self._steps(instruction.called())
 
     def _is_native(self, instruction: Instruction) -> bool:
         """Whether a loop runs as machine code: it consists of kernels, updates and such loops."""
@@ -229,13 +248,28 @@ class NativeCounts:
 
     def _runs(self, instruction: Instruction) -> bool:
         op = instruction.op
-        if op.role in _STRUCTURE or op.interface(PassesOn) or self._view(instruction) is not None:
+        if op.role in STRUCTURE or op.interface(PassesOn) or self._view(instruction) is not None:
             return True
         if op.role is Role.BRANCH:
             return all(self._runs(i) for c in instruction.called() for i in c)
         if op.is_control:
             return self._is_native(instruction)
         return _updates_state(instruction) or self._known(instruction) is not None
+
+
+def _of_python(work: KernelWork, weights: Mapping[str, float]) -> float:
+    """Returns the microseconds of the work of Python, about, by those of its kinds."""
+    return sum(work[name] * weight for name, weight in weights.items() if name in work)
+
+
+def _state_bytes(loop: Instruction) -> int:
+    """Returns the bytes of a loop's state."""
+    return sum(o.shape.byte_size for o in loop.operands)
+
+
+def _is_passed(instruction: Instruction) -> bool:
+    """Whether an op gives its operand as it is."""
+    return instruction.op.interface(PassesOn) is not None
 
 
 def _writes_turned(value: Instruction) -> bool:

@@ -45,3 +45,22 @@ def test_counts_are_those_of_the_runtime() -> None:
     arranged, counted = _arranged(TEXT)
     assert len(arranged) == 2
     assert counted == arranged
+
+
+def test_a_table_ends_where_a_collective_is_awaited() -> None:
+    """The sum starts after the first product and is read after the second: three tables, and two where it is read at
+    once.
+    """
+    text = """HloModule m, num_partitions=2
+add { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT r = f32[] add(a, b) }
+ENTRY e { x = f32[32,32] parameter(0)
+ a = f32[32,32] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+ s = f32[32,32] all-reduce(a), to_apply=add, channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true
+ b = f32[32,32] dot(x, FIRST), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+ ROOT r = f32[32,32] dot(b, s), lhs_contracting_dims={1}, rhs_contracting_dims={0} }"""
+    for first, count in (("x", 3), ("s", 2)):
+        arranged, counted = _arranged(text.replace("FIRST", first))
+        assert len(arranged) == count
+        assert counted == arranged

@@ -13,6 +13,7 @@ from hloom.cost.native_speed import NativeSpeed
 from hloom.driver.backend import NATIVE, Backend
 from hloom.driver.calibration import NativePrograms
 from hloom.driver.native_clock import native_clock, program_counts
+from hloom.driver.native_cold import with_updates
 from hloom.driver.native_programs import native_programs
 from hloom.runtime.calibrate import Timer
 from hloom.runtime.ranks.cores import core_count, seconds_on_cores
@@ -60,7 +61,38 @@ def test_a_product_counts_its_multiply_adds_with_whole_strips_of_columns() -> No
     found = _counts(text)
     assert 0 < found.pop("cold") < 1  # few bytes since the run before
     assert found == {"entry": 1, "table": 1, "held": 3, "run": 1, "array": 3, "tile": 1, "panel": 24 * 48,
-                     "tile_multiply": 32 * 48 * 24, "tile_element": 32 * (24 + 48)}  # fmt: skip
+                     "tile_multiply": (5 * 6 * 3 + 8) * 16 * 24, "tile_element": 32 * (24 + 48)}  # fmt: skip
+
+
+def test_tiles_of_few_rows_and_columns_wait_for_their_sums() -> None:
+    """Of six rows and a vector a tile has six sums, where a processor adds to eight at once; of 24 as many as it likes.
+    """
+    text = """ENTRY e { x = f32[ROWS,24] parameter(0)
+ y = f32[24,COLUMNS] parameter(1)
+ ROOT d = f32[ROWS,COLUMNS] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0} }"""
+    for rows, columns, sums in ((33, 8, 7 * 8), (36, 64, 6 * 24), (38, 64, 6 * 24 + 8), (36, 72, 6 * 24 + 6 * 8)):
+        found = _counts(text.replace("ROWS", str(rows)).replace("COLUMNS", str(columns)))
+        assert found["tile_multiply"] == sums * 16 * 24, (rows, columns)
+
+
+def test_a_loop_whose_code_is_kept_copies_its_state_past_the_cache() -> None:
+    """In and out: three megabytes are read and written twice, and twelve kilobytes stay where they are."""
+    large, small = (_counts(_kept(width)) for width in (16384, 64))
+    assert "loop_code" not in large
+    assert large["near"] > 4 * large["taken"] > 12 << 20
+    assert "near" not in small
+
+
+def _kept(width: int) -> str:
+    """Returns a program of the calibration whose loop writes 24 stacks of arrays."""
+    return next(t for t in native_programs() if f"new23 = f32[2,{width}]" in t)
+
+
+def test_python_whose_code_other_python_displaces() -> None:
+    """Windows that numpy computes come once in a run; updates by Python come all the time."""
+    text = next(t for t in native_programs() if "reduce-window" in t)
+    assert "displaced" not in _counts(text)
+    assert 25 < _counts(with_updates(text))["displaced"] < 45  # microseconds of the windows, and little of the updates
 
 
 def test_rows_with_a_sum_are_a_fold_each_and_move_their_strips() -> None:
@@ -122,7 +154,7 @@ ENTRY e { x = f32[9,9,8] parameter(0)
  low = f32[] constant(-inf)
  ROOT r = f32[4,4,8] reduce-window(x, low), window={size=3x3x1 stride=2x2x1}, to_apply=max }"""
     found = _counts(text)
-    assert (found["call"], found["window"], found["windowed"]) == (1, 6, 6 * 4 * 4 * 8)
+    assert (found["call"], found["window"], found["windowed"]) == (1, 6, 3 * 4 * 9 * 8 + 3 * 4 * 4 * 8)
 
 
 def test_python_is_cold_after_kernels_that_touch_more_than_the_cache() -> None:
