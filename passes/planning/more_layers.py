@@ -9,7 +9,7 @@ each other as the seam of the layer says (`ir.analysis.fewer_layers`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from ...ir.analysis.fewer_layers import ShortProgram
@@ -23,7 +23,7 @@ from ...ir.tools.aliases import aliases, donors
 from ...ir.tools.spmd import parts
 from ...ir.types.shape import tuple_shape
 
-_EXCHANGES = 3  # instructions at most that an exchange takes
+_EXCHANGES = 5  # instructions at most that an exchange takes
 
 
 @brief
@@ -48,6 +48,11 @@ class NumberedSeam:
         before, after = ({of(o): of(i) for o, i in one.items()} for one in (seam.before, seam.after))
         near = frozenset((of(user), of(i)) for user, i in seam.near)
         return NumberedSeam(frozenset(map(of, seam.layer)), before, after, frozenset(map(of, seam.beyond)), near)
+
+    def is_even(self, module: Module) -> bool:
+        """Whether the values of a SHARDED program that stand for each other at the seam have equal shardings."""
+        found = {int(i.metadata.text): i.sharding for i in module.entry if i.metadata is not None}
+        return all(found.get(a) == found.get(b) for a, b in (*self.before.items(), *self.after.items()))
 
 
 def add_layers(module: Module, seam: NumberedSeam, count: int) -> dict[Instruction, Instruction] | None:
@@ -107,11 +112,9 @@ class _MoreLayers:
         """Whether an instruction outside reads a value of the last copy: one that only this has, or one made of values
         after the layer; unless it reads the first one, perhaps after an exchange for another reader.
         """
-        source, number = value, self.numbers.get(reader, -1)
-        for _ in range(1 + _EXCHANGES):
-            if (number, self.numbers.get(source, -1)) in self.seam.near:
-                return False
-            source = source.operands[0] if source.operands else source
+        number = self.numbers.get(reader, -1)
+        if any((number, self.numbers.get(source, -1)) in self.seam.near for source in _exchanged(value)):
+            return False
         after = (o for o in value.operands if o not in self.own)
         is_beyond = self.numbers.get(value, -1) in self.seam.beyond
         return is_beyond or any(self._like(o, self.seam.after) is not None for o in after)
@@ -128,8 +131,10 @@ class _MoreLayers:
             return operand, number
         if number and (like := self._like(operand, self.seam.before)) is not None:
             return like, number - 1
-        if number < self.count and (like := self._like(operand, self.seam.after)) is not None:
-            return like, number + 1
+        if (like := self._like(operand, self.seam.after)) is not None:
+            return (like, number + 1) if number < self.count else None
+        if number and any(of in self.own for of in _exchanged(operand)):
+            raise ValueError(f"{operand.name} is made of the first copy")
         return None
 
     def _like(self, value: Instruction, near: Mapping[int, int], depth: int = _EXCHANGES) -> Instruction | None:
@@ -138,7 +143,9 @@ class _MoreLayers:
         """
         of = near.get(self.numbers.get(value, -1))
         if of is not None:
-            return self.ends[of, value.shape]
+            if (found := self.ends[of, value.shape]).op is not value.op:
+                raise KeyError(value.name)
+            return found
         is_exchanged = depth and value.operands and value not in self.own
         source = self._like(value.operands[0], near, depth - 1) if is_exchanged else None
         if source is None:
@@ -205,6 +212,15 @@ class _MoreLayers:
         if (wholes := module.global_layout) is not None:
             whole = tuple_shape(tuple(wholes.result.elements[number] for number in made))
             module.global_layout = EntryLayout(tuple(wholes.parameters[number] for number in parameters), whole)
+
+
+def _exchanged(value: Instruction) -> Iterator[Instruction]:
+    """Yields a value, and others of which it may be an exchange."""
+    for _ in range(1 + _EXCHANGES):
+        yield value
+        if not value.operands:
+            return
+        value = value.operands[0]
 
 
 def _is_like(one: Instruction, other: Instruction) -> bool:

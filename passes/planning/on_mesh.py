@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...ir.analysis.fewer_layers import ShortProgram
+from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ..base import PassContext
@@ -22,7 +23,7 @@ from .model import Choice, Model
 from .moves import QuickTable
 from .program import solve
 from .search import ASSUMED, search
-from .short_programs import ShortPrograms
+from .short_programs import RepeatableLayer, ShortPrograms
 from .time_left import WITHOUT_END, TimeLeft
 from .usual import ALWAYS, Usual
 from .written import AnnotationWriter
@@ -79,6 +80,7 @@ class MeshPlan:
         self.usual = Usual(self.costs.under(ASSUMED[1]))
         self.proposals: list[Named] = []
         self.bound = 0.0
+        self._pairs: dict[RepeatableLayer, set[tuple[int, int]]] = {}
         self._writers: dict[ShortProgram | None, AnnotationWriter] = {}
 
     def search(self, seconds: float) -> None:
@@ -128,8 +130,18 @@ class MeshPlan:
         return judge(self.annotated(choice), context, self.mesh.size, limit, is_quick=True, left=left)
 
     def by_few_layers(self, choice: Choice, context: PassContext, short: ShortPrograms) -> Judged | None:
-        """Returns the forecast of a choice by a short program; None if that does not tell it."""
-        return short.judge(self.annotated(choice, short=short.program), context, self.limit)
+        """Returns the forecast of a choice by short programs; None if they do not tell it."""
+        def stands(layer: RepeatableLayer) -> bool:
+            return self.stands(layer, choice)
+
+        return short.judge(lambda program: self.annotated(choice, short=program), context, self.limit, stands)
+
+    def stands(self, layer: RepeatableLayer, choice: Choice) -> bool:
+        """Whether a layer of a short program is divided as those that it stands for."""
+        if layer not in self._pairs:
+            self._pairs[layer] = _different(self.model.of, layer)
+        of = self.model.classes
+        return all(of[a].division(choice[a]) == of[b].division(choice[b]) for a, b in self._pairs[layer])
 
     def candidate(
         self, name: str, choice: Choice, context: PassContext, limit: int, inner: bool = True,
@@ -180,3 +192,15 @@ def division_text(division: Division, rank: int, mesh: Mesh) -> str:
     """Returns a division as a strategy file writes it: `data+model,`."""
     dims = ["+".join(n for (n, _), place in zip(mesh.axes, division) if place == dim) for dim in range(rank)]
     return (dims[0] or "-") if rank == 1 else ",".join(dims)
+
+
+def _different(classes: Classes, layer: RepeatableLayer) -> set[tuple[int, int]]:
+    """Returns the pairs of different classes that values of a layer, and of those that it stands for, belong to."""
+    leaves, home = classes.clusters.graph.leaves, classes.clusters.home
+
+    def numbers(instruction: Instruction) -> list[int]:
+        return [classes.of[home[leaf][0].number] for leaf in leaves[instruction] if leaf in home]
+
+    own = list(map(numbers, layer.layer))
+    every = ((a, b) for other in layer.others for of, i in zip(own, other) for a, b in zip(of, numbers(i)))
+    return {(a, b) for a, b in every if a != b}

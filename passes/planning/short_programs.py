@@ -1,12 +1,12 @@
 """Judges a program of many equal layers by a short one, in which a few layers stand for all.
 
-The short program has one of the equal layers, with the program before and after them. It is divided among the devices
-once. There two more of the same layer follow the first (`more_layers`), and both programs are scheduled. The difference
-tells the cost of a layer. That is exact for computation and for parameters. The schedule of one may hide more than that
-of the other by chance, and such a difference would count once per layer: so a layer adds at least no exposed time, and
-at most the mean of all layers of the longer program. An engine that runs longer than the ops that hide it delays
-only a program of many layers: the whole takes at least as long as this engine runs in it, with the time before and
-after its collectives.
+The short program has one of the equal layers, with the program before and after them; or three or five, if layers near
+the ends are divided in another way than the others. It is divided among the devices once. There two more of the same
+layer follow the first (`more_layers`), and both programs are scheduled. The difference tells the cost of a layer. That
+is exact for computation and for parameters. The schedule of one may hide more than that of the other by chance, and
+such a difference would count once per layer: so a layer adds at least no exposed time, and at most the mean of all
+layers of the longer program. An engine that runs longer than the ops that hide it delays only a program of many layers:
+the whole takes at least as long as this engine runs in it, with the time before and after its collectives.
 
 Where the whole may not fit into memory, or has no equal layers that can be cut out, the short program tells nothing.
 """
@@ -14,15 +14,17 @@ Where the whole may not fit into memory, or has no equal layers that can be cut 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...cost.seconds import Clock
 from ...ir.analysis.fewer_layers import ShortProgram, equal_layers, without_layers
+from ...ir.analysis.layers import Layers
 from ...ir.brief import brief
 from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, clone_module
-from ..base import Pass, PassContext, run_pipeline
+from ..base import PassContext, run_pipeline
 from ..pipelines import PARTITION, exchange_in_types
 from ..propagation.propagate import Propagate
 from ..schedule.sizes import sized
@@ -31,44 +33,65 @@ from .judge import Judged
 from .listed import LISTED, ListedForecast, ListedProgram, gathers_of
 from .more_layers import NumberedSeam, add_layers
 
-_MORE = 2  # layers that are added to the short program
+_MORE = 2  # layers that are added to a short program
 _LEAST = 12  # equal layers from which on a program is judged by a short one
 _FULL = 0.9  # share of the limit from which on the whole is judged
-_DIVIDE: tuple[Pass, ...] = (Propagate(fold=False), *PARTITION)  # a prepared program, with annotations of one mesh
+_LEFT = ((1, 0), (2, 1), (3, 2))  # equal layers that stay on each side of the gap
+_PROPAGATE = Propagate(fold=False)  # alone: the program is prepared, and has annotations of one mesh
 _SHORTEN = SCHEDULE[:-1]  # what does not depend on the schedule
 
 
 @brief
-@dataclass(frozen=True, slots=True)
-class ShortPrograms:
-    """The short program of one with so many equal `layers`. Judging the whole takes about `scale` times as long as
-    judging by this one.
+@dataclass(frozen=True, slots=True, eq=False)
+class RepeatableLayer:
+    """A short program with a layer that more may follow, at its seam. `left` of the equal layers are in it. It stands
+    for the `others`, which are missing. `layer` is that of the whole.
     """
 
-    layers: int
-    scale: float
     program: ShortProgram
     seam: NumberedSeam
+    left: int
+    layer: Sequence[Instruction]
+    others: Layers
 
     @staticmethod
-    def of(module: Module) -> ShortPrograms | None:
-        """Returns the short program of a prepared one; None if it has too few equal layers, or they cannot be cut."""
-        layers = equal_layers(module)
-        short = without_layers(module, layers, range(1, len(layers))) if len(layers) >= _LEAST else None
+    def of(module: Module, layers: Layers, gap: range) -> RepeatableLayer | None:
+        """Returns a program without the layers of a gap; None if they cannot be cut."""
+        short = without_layers(module, layers, gap)
         if short is None:
             return None
-        return ShortPrograms(len(layers), _size(module) / _size(short.module), short, NumberedSeam.of(short))
+        others = [layers[n] for n in gap]
+        return RepeatableLayer(short, NumberedSeam.of(short), len(layers) - len(gap), layers[gap[0] - 1], others)
 
-    def judge(self, module: Module, context: PassContext, limit: float) -> Judged | None:
-        """Returns the forecast of the whole in `limit` bytes by the short program with annotations (`module`, which is
-        changed); None if it does not follow. It does not tell which buffers live at the peak.
+    @property
+    def missing(self) -> int:
+        return len(self.others)
+
+    def local(self, module: Module, context: PassContext) -> Module | None:
+        """Returns the short program with annotations as that of each device, in place; None if it cannot be divided, or
+        values next to the layer have other shardings than those of the layer that would take their place.
+        """
+        own = replace(context, num_devices=module.num_partitions, diagnostics=Diagnostics(), records=[], reshardings=[])
+        try:
+            run_pipeline((_PROPAGATE,), module, own)
+            if not self.seam.is_even(module):
+                return None
+            run_pipeline(PARTITION, module, own)
+            exchange_in_types(module, own)
+            run_pipeline(_SHORTEN, module, own)
+        except CompileError:
+            return None
+        return module
+
+    def listed(self, module: Module, context: PassContext) -> tuple[ListedProgram, ListedProgram] | None:
+        """Returns the short program with annotations, which is changed, and the one with more layers; None if these do
+        not follow from it.
         """
         local = self.local(module, context)
         if local is None or any(i.op.is_collective for c in local if c is not local.entry for i in c):
             return None  # loops may communicate for other trips
         clock = Clock.of(local, context.machine)
         gathers = gathers_of(local, clock)
-        few = ListedProgram(local, clock, gathers)
         copies = dict[Instruction, Instruction]()
         longer = clone_module(local, copies)
         added = add_layers(longer, self.seam, _MORE)
@@ -77,46 +100,72 @@ class ShortPrograms:
         clones = {copy: i for i, copy in copies.items()}
         likes = clones | {copy: clones[like] for copy, like in added.items()}
         early = {i for found in gathers.values() for i in found}
-        gathers = {longer.entry: [i for i in longer.entry if likes.get(i) in early]}  # no other has collectives
-        more = ListedProgram(longer, clock.of_likes(likes), gathers)
-        given = round(self._in_whole(few.given, more.given))
-        for rule in sorted(LISTED, key=more.seconds):
-            found = self.whole(few.forecast(rule, context), more.forecast(rule, context), given)
-            if given > limit:
-                text = f"the parameters alone take {sized(given)} on a device"
-                return Judged(math.inf, 0.0, max(found.peak, given), text, given=given)
-            if found.peak <= _FULL * limit:
-                return found
-        return None
-
-    def local(self, module: Module, context: PassContext) -> Module | None:
-        """Returns an annotated short program as that of each device, in place; None if it cannot be divided."""
-        own = replace(context, num_devices=module.num_partitions, diagnostics=Diagnostics(), records=[], reshardings=[])
-        try:
-            run_pipeline(_DIVIDE, module, own)
-            exchange_in_types(module, own)
-            run_pipeline(_SHORTEN, module, own)
-        except CompileError:
-            return None
-        return module
+        found = {longer.entry: [i for i in longer.entry if likes.get(i) in early]}  # no other has collectives
+        return ListedProgram(local, clock, gathers), ListedProgram(longer, clock.of_likes(likes), found)
 
     def whole(self, few: ListedForecast, more: ListedForecast, given: int) -> Judged:
         """Returns the forecast of the whole, with so many bytes of parameters, from those of the short program and of
-        the longer one.
+        the one with more layers.
         """
-        computing = self._in_whole(few.computing, more.computing)
-        added = min(max((more.exposed - few.exposed) / _MORE, 0.0), more.exposed / (1 + _MORE))
-        seconds, busy = computing + more.exposed + (self.layers - 1 - _MORE) * added, 0.0
+        computing = self.in_whole(few.computing, more.computing)
+        added = min(max((more.exposed - few.exposed) / _MORE, 0.0), more.exposed / (self.left + _MORE))
+        seconds, busy = computing + more.exposed + (self.missing - _MORE) * added, 0.0
         for engine in few.engines.keys() & more.engines.keys():
             parts = zip(few.engines[engine], more.engines[engine], strict=True)
-            before, runs, after = (self._in_whole(one, other) for one, other in parts)
+            before, runs, after = (self.in_whole(one, other) for one, other in parts)
             seconds, busy = max(seconds, before + runs + after), max(busy, runs)
-        peak = round(self._in_whole(few.peak, more.peak))
+        peak = round(self.in_whole(few.peak, more.peak))
         return Judged(seconds, seconds - computing, peak, busy=busy, given=given)
 
-    def _in_whole(self, few: float, more: float) -> float:
+    def in_whole(self, few: float, more: float) -> float:
         """Returns a figure of the whole, to which each layer adds as much."""
-        return few + (self.layers - 1) * (more - few) / _MORE
+        return few + self.missing * (more - few) / _MORE
+
+
+@brief
+@dataclass(frozen=True, slots=True)
+class ShortPrograms:
+    """The short programs of one with many equal layers, the shortest first. Judging the whole takes about `scale` times
+    as long as judging by this one.
+    """
+
+    scale: float
+    layers: Sequence[RepeatableLayer]
+
+    @staticmethod
+    def of(module: Module) -> ShortPrograms | None:
+        """Returns the short programs of a prepared one; None if it has too few equal layers, or they cannot be cut."""
+        layers = equal_layers(module)
+        gaps = (range(n, len(layers) - after) for n, after in _LEFT) if len(layers) >= _LEAST else ()
+        found = [one for gap in gaps if (one := RepeatableLayer.of(module, layers, gap)) is not None]
+        return ShortPrograms(_size(module) / _size(found[0].program.module), found) if found else None
+
+    def judge(
+        self, annotated: Callable[[ShortProgram], Module], context: PassContext, limit: float,
+        stands: Callable[[RepeatableLayer], bool],
+    ) -> Judged | None:
+        """Returns the forecast of the whole in `limit` bytes by a short program as it is `annotated`, whose layer
+        `stands` for the missing ones; None if it does not follow. It does not tell which buffers live at the peak.
+        """
+        for layer in filter(stands, self.layers):
+            if (listed := layer.listed(annotated(layer.program), context)) is not None:
+                return _judged(layer, *listed, context, limit)
+        return None
+
+
+def _judged(
+    layer: RepeatableLayer, few: ListedProgram, more: ListedProgram, context: PassContext, limit: float
+) -> Judged | None:
+    """Returns the forecast of the whole by the fastest rule with which it fits; None if it may not fit."""
+    given = round(layer.in_whole(few.given, more.given))
+    for rule in sorted(LISTED, key=more.seconds):
+        found = layer.whole(few.forecast(rule, context), more.forecast(rule, context), given)
+        if given > limit:
+            text = f"the parameters alone take {sized(given)} on a device"
+            return Judged(math.inf, 0.0, max(found.peak, given), text, given=given)
+        if found.peak <= _FULL * limit:
+            return found
+    return None
 
 
 def _size(module: Module) -> int:
