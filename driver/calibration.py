@@ -236,7 +236,9 @@ def _between(timer: _Timer, ranks: int, speed: NativeSpeed) -> float:
     with_sums, without = (_layers(ranks, sums) for sums in (True, False))
     (one,) = (i for i in _layers(ranks, True, 1).entry if i.op.is_collective)
     alone = timer.timer.collective(_one("all-reduce", one.shape.byte_size, ranks, ranks))
-    more = timer.run_together(with_sums) - timer.run(without)
+    whole, only = (min(run(module) for _ in range(_ROUNDS))
+                   for run, module in ((timer.run_together, with_sums), (timer.run, without)))  # fmt: skip
+    more = whole - only
     if speed.is_known:
         counted, base = (speed.seconds(program_counts(timer.backend.prepared(m))) for m in (with_sums, without))
         more -= counted - base

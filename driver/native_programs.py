@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .native_cold import with_others, with_updates
+from .native_images import convolutions
 
 _REDUCERS = """add {{ a = {t}[] parameter(0)
  b = {t}[] parameter(1)
@@ -147,13 +148,6 @@ _PRODUCTS: tuple[tuple[str, int, int, int, int, str, int], ...] = (
 )
 """Type, batch, rows, inner, columns, whether the right or the left matrix lies by columns, and how many products."""
 
-_IMAGES = (
-    ("f32", 2, 16, 8, 16, 4), ("f32", 1, 32, 4, 4, 4), ("bf16", 2, 12, 16, 16, 4), ("bf16", 4, 64, 4, 4, 1),
-    ("f32", 2, 96, 8, 4, 1), ("f32", 4, 64, 16, 16, 1), ("f32", 1, 128, 8, 8, 1), ("bf16", 2, 128, 4, 4, 1),
-)  # fmt: skip
-"""Type, images, side, channels of the image and of the result, and how many convolutions."""
-
-
 _LOOPS = (
     (64, 50, 0), (64, 2, 0), (64, 2000, 0), (32768, 2, 0), (16384, 3, 4), (8192, 3, 12), (16384, 4, 8), (64, 2, 24),
     (16, 3, 48), (16384, 2, 24),
@@ -203,8 +197,8 @@ def native_programs() -> Iterator[str]:
         yield _chain(body, element, rows, columns, _LONGER * count)
     for product in _PRODUCTS:
         yield _products(product)
-    for image in _IMAGES:
-        yield _images(*image)
+    for convolution in convolutions():
+        yield _convolutions(*convolution)
     for layers in _LAYERS:
         yield _layers(*layers)
     for updates in _UPDATES:
@@ -344,13 +338,10 @@ def _products(product: tuple[str, int, int, int, int, str, int]) -> str:
     return _text([*lines, *_all([f"y{n}" for n in range(count)], out)])
 
 
-def _images(element: str, count: int, side: int, channels: int, made: int, few: int) -> str:
-    times = _LONGER * few
-    image, out = (f"{element}[{count},{side},{side},{c}]" for c in (channels, made))
-    lines = [f"k = {element}[3,3,{channels},{made}] parameter(0)", f"x = {image} parameter(1)"]
-    text = "convolution(x, k), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f"
-    lines += [f"y{n} = {out} {text}" for n in range(times)]
-    return _text([*lines, *_all([f"y{n}" for n in range(times)], out)])
+def _convolutions(element: str, lines: list[str], made: list[tuple[str, str]]) -> str:
+    names = [f"y{n}" for n in range(len(made))]
+    lines = [*lines, *(f"{name} = {shape} {text}" for name, (shape, text) in zip(names, made, strict=True))]
+    return _text([*lines, *_all(names, made[0][0])], element)
 
 
 def _all(names: list[str], shape: str) -> list[str]:
