@@ -24,7 +24,9 @@ from ..stages import divided_states, to_local, to_scheduled
 from .time_left import WITHOUT_END, TimeLeft
 
 _WHOLE = Fastest()
-_QUICK = Fastest(rewrites=REWRITES[-1:], pieces=None, rotation=None, levels=None, earlier=None)
+_QUICK = Fastest(
+    rewrites=REWRITES[-1:], pieces=None, past_barriers=None, rotation=None, levels=None, earlier=None
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,12 +29,13 @@ from .schedule import ScheduleCollectives
 from .sizes import timed
 from .start_earlier import StartEarlier
 
+_PREFETCH = PrefetchGathers(barriers=False)
 REWRITES: tuple[tuple[Pass, ...], ...] = (
     (SinkAllReduces(),),
-    (PrefetchGathers(),),
+    (_PREFETCH,),
     (CarryReduceScatters(),),
-    (SinkAllReduces(), PrefetchGathers()),
-    (PrefetchGathers(), CarryReduceScatters()),
+    (SinkAllReduces(), _PREFETCH),
+    (_PREFETCH, CarryReduceScatters()),
 )
 """Ways in which the trips of a loop communicate for each other."""
 
@@ -42,10 +43,10 @@ REWRITES: tuple[tuple[Pass, ...], ...] = (
 @dataclass(frozen=True)
 class Fastest(Pass):
     """Schedules a program by `final`, as it is, after each of the `rewrites` of loops, after computing in `pieces`, and
-    after both, and after the best of these and a `rotation` of loops; keeps the fastest result. If it is faster with
-    collectives by `levels` of links, all of these have them. With a pass that divides the `batch`, all of these are
-    tried of the divided program, too. The collectives of the result then start `earlier`. From the moment `until` on
-    (of `time.monotonic`) no further one is scheduled.
+    after both, then after the best of these with gathers that start `past_barriers`, and after the best of all and a
+    `rotation` of loops; keeps the fastest result. If it is faster with collectives by `levels` of links, all of these
+    have them. With a pass that divides the `batch`, all of these are tried of the divided program, too. The collectives
+    of the result then start `earlier`. From the moment `until` on (of `time.monotonic`) no further one is scheduled.
 
     Raises the CompileError of `final` if no result fits into memory, of the one that needs least.
     """
@@ -55,6 +56,7 @@ class Fastest(Pass):
     produces: ClassVar[Stage | None] = Stage.SCHEDULED
     rewrites: tuple[tuple[Pass, ...], ...] = REWRITES
     pieces: InPieces | None = field(default_factory=InPieces)
+    past_barriers: PrefetchGathers | None = field(default_factory=PrefetchGathers)
     rotation: RotateLoops | None = field(default_factory=RotateLoops)
     levels: Pass | None = field(default_factory=HierarchicalCollectives)
     batch: Pass | None = None
@@ -103,13 +105,18 @@ class Fastest(Pass):
         if self.pieces is not None and (first or self.pieces.may_change(module, context)):
             pieces = _rewritten((*first, self.pieces), module, context)
         others = [t for t in (*found, pieces) if t is not None]
-        if others and not tries:
+        passes_barriers = self.past_barriers is not None and self.past_barriers.passes_barriers(module)
+        if (others or passes_barriers) and not tries:
             others.insert(0, _Try((), clone_module(module)))
         tries += self._scheduled(others, context)
         if pieces is not None and pieces in tries:
             looped = min((t for t in tries if t is not pieces), key=lambda t: t.rank).passes[len(first):]
             both = _rewritten((*pieces.passes, *looped), module, context) if looped else None
             tries += self._scheduled([both] if both is not None else [], context)
+        if self.past_barriers is not None and passes_barriers:
+            best = min(tries, key=lambda t: t.rank).passes
+            passed = _rewritten(_with_prefetch(best, self.past_barriers), module, context)
+            tries += self._scheduled([passed] if passed is not None else [], context)
         return self._rotated(tries, module, context)
 
     def _rotated(self, tries: list[_Try], module: Module, context: PassContext) -> list[_Try]:
@@ -184,6 +191,13 @@ class _Try:
 def _has_loops(module: Module) -> bool:
     """Whether a collective runs in a computation that another one calls."""
     return any(i.op.is_collective for c in module if c is not module.entry for i in c)
+
+
+def _with_prefetch(passes: tuple[Pass, ...], prefetch: PrefetchGathers) -> tuple[Pass, ...]:
+    """Puts a prefetch in the place of another one, or before the pass that carries reductions."""
+    others = [p for p in passes if not isinstance(p, PrefetchGathers)]
+    at = next((n for n, p in enumerate(others) if isinstance(p, CarryReduceScatters)), len(others))
+    return (*others[:at], prefetch, *others[at:])
 
 
 def _rewritten(passes: tuple[Pass, ...], module: Module, context: PassContext) -> _Try | None:

@@ -13,7 +13,7 @@ Changes that make the order faster stay, until there are none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -38,6 +38,7 @@ _NO_LIMIT = Bytes()
 _STEPS = tuple(1 << n for n in range(8))  # places by which collectives and stalls are moved
 _LEAST = 5e-5  # the share of the time that a computation must take to be tried later
 _GAIN = 1e-6  # the share from which on an order is better
+_CHECKS = 16  # of the memory of orders, one by one
 
 
 @dataclass(frozen=True)
@@ -95,47 +96,62 @@ class _OrderSearch:
         """Gives a computation the fastest order that was found within the peak, if the program is faster by it."""
         given = list(computation)
         needs = dependences(given)
+        emission = Emission(given, needs)
+
+        def peak_of(order: Order) -> int:
+            emission.begin()
+            emission.emit(order)
+            emission.emit(given)
+            computation.reorder(emission.order)
+            return peak_memory(self.module, self.kernels)
+
         changes = _Changes(orders, needs, self.tries)
         changes.run()
+        kept, used = self._fitting(changes.found, peak_of)
+        if kept < len(changes.found):
+            changes.go_back(kept)
+            changes.fits = lambda order: peak_of(order) <= self.peak
+            changes.run()
+            kept, used = self._fitting(changes.found, peak_of)
         self.tries = changes.tries
-        kept, used = self._fitting(computation, changes.found, Emission(given, needs))
         seconds = timeline_seconds(self.module, self.clock, self.steps) if kept else self.seconds
         if seconds < self.seconds * (1 - _GAIN):
             self.moved, self.seconds, self.used = self.moved + kept, seconds, used
         else:
             computation.reorder(given)
 
-    def _fitting(self, computation: Computation, found: list[Order], emission: Emission) -> tuple[int, int]:
+    def _fitting(self, found: list[Order], peak_of: Callable[[Order], int]) -> tuple[int, int]:
         """Gives a computation the last order, or one before it, with which the program fits; returns its number and the
         peak.
         """
-        given = list(computation)
-
-        def peak_of(number: int) -> int:
-            emission.begin()
-            emission.emit(found[number - 1])
-            emission.emit(given)
-            computation.reorder(emission.order)
-            return peak_memory(self.module, self.kernels)
-
         low, high = 0, len(found)
         if not found:
             return 0, 0
-        if (peak := peak_of(high)) <= self.peak:
+        if (peak := peak_of(found[-1])) <= self.peak:
             return high, peak
         while high - low > 1:
             number = (low + high) // 2
-            low, high = (number, high) if peak_of(number) <= self.peak else (low, number)
-        return low, peak_of(low) if low else 0
+            low, high = (number, high) if peak_of(found[number - 1]) <= self.peak else (low, number)
+        return low, peak_of(found[low - 1]) if low else 0
 
 
 class _Changes:
-    """Changes of one order that make it faster: the orders `found`, the fastest last."""
+    """Changes of one order that make it faster: the orders `found`, the fastest last. If not all of these fit into
+    memory, further ones must be such as `fits` says, which takes long: so many `checks` are made at most.
+    """
 
     def __init__(self, orders: ResumedOrders, needs: Needs, tries: int) -> None:
         self.orders, self.tries, self.found = orders, tries, list[Order]()
         self.needs = _needs_of(orders, needs)
-        self.places = {i: place for place, i in enumerate(orders.order)}
+        self.given, self.places = orders.order, {i: place for place, i in enumerate(orders.order)}
+        self.fits: Callable[[Order], bool] | None = None
+        self.checks, self.refused = _CHECKS, set[tuple[Instruction, ...]]()
+
+    def go_back(self, number: int) -> None:
+        """Goes on from this order of those found, 0 for the first of all."""
+        del self.found[number:]
+        self.orders.begin(self.found[-1] if self.found else self.given)
+        self.places = {i: place for place, i in enumerate(self.orders.order)}
 
     def run(self) -> None:
         """Changes the order as long as something on its critical chain makes it faster."""
@@ -190,10 +206,24 @@ class _Changes:
         self.tries -= 1
         if orders.tried(first, new) >= orders.seconds * (1 - _GAIN):
             return False
-        orders.begin([*orders.order[:first], *new, *orders.order[first + len(new) :]], first)
+        order = [*orders.order[:first], *new, *orders.order[first + len(new) :]]
+        if self.fits is not None and not self._is_checked(tuple(new), order):
+            return False
+        orders.begin(order, first)
         self.places.update((i, first + n) for n, i in enumerate(new))
         self.found.append(orders.order)
         return True
+
+
+    def _is_checked(self, new: tuple[Instruction, ...], order: Order) -> bool:
+        """Whether a changed order fits, as far as checks are left."""
+        if self.fits is None or new in self.refused or not self.checks:
+            return False
+        self.checks -= 1
+        if self.fits(order):
+            return True
+        self.refused.add(new)
+        return False
 
 
 def _needs_of(orders: ResumedOrders, needs: Needs) -> Mapping[Instruction, frozenset[Instruction]]:

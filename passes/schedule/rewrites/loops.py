@@ -78,24 +78,19 @@ def _can_follow(i: Instruction) -> bool:
     return bool(is_known) and i.op.role is not Role.PARAMETER and (is_movable(i) or _is_of_several(i))
 
 
-def past_barriers(body: Computation, values: Iterable[Instruction]) -> bool:
-    """Lets values of a body that are foreseen but for barriers read what these forward; returns whether it changed
-    something. Rematerialized layers read their weights behind a barrier, together with the gradient from the next one.
+def behind_barriers(body: Computation, values: Iterable[Instruction]) -> dict[Instruction, Instruction]:
+    """Maps elements of barriers to the values that these forward, for those of the values of a body that would be
+    foreseen without barriers. Rematerialized layers read their weights behind one, together with the next gradient.
     """
-    changed, foreseen = False, Foreseen.of(body).values
-    while True:
-        passed = {i: source for i in body if i not in foreseen and (source := before_barrier(i)) in foreseen}
-        read: dict[Instruction, None] = {}
-        for value in (v for v in values if v not in foreseen):
-            needed = needed_for([value], {*foreseen, *passed})
-            if all(_can_follow(i) and state_index(body, i) is None for i in needed):
-                read |= dict.fromkeys(o for i in needed for o in i.operands if o in passed)
-        for i in read:
-            body.replace_all_uses(i, passed[i])
-            body.remove(i)
-        if not read:
-            return changed
-        changed, foreseen = True, Foreseen.of(body).values
+    foreseen = Foreseen.of(body).values
+    sources = ((i, before_barrier(i)) for i in body if i not in foreseen)
+    forwarded = {i: source for i, source in sources if source is not None and source in foreseen}
+    found: dict[Instruction, Instruction] = {}
+    for value in (v for v in values if forwarded and v not in foreseen):
+        needed = needed_for([value], {*foreseen, *forwarded})
+        if all(_can_follow(i) and state_index(body, i) is None for i in needed):
+            found |= {o: forwarded[o] for i in needed for o in i.operands if o in forwarded}
+    return found
 
 
 def is_barrier(i: Instruction) -> bool:

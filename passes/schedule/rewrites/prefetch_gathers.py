@@ -7,8 +7,8 @@
 A loop over layers whose weights are divided gathers the weights of each layer just before they are used. Here a gather
 overlaps the computation of a whole trip: it starts at the top of the body and is awaited at its end, where it becomes a
 new element of the state. Its operands must depend on the counter and loop-invariant values alone, as slices of stacked
-weights do, forwards (i) or backwards (n - 1 - i). What they read behind a barrier, as rematerialized layers do, they
-read before it. The state grows by the gathered values.
+weights do, forwards (i) or backwards (n - 1 - i). With `barriers`, what they read behind a barrier, as rematerialized
+layers do, they read before it. The state grows by the gathered values.
 
 The last trip has nothing to prefetch. With `peel` it runs after the loop, by itself, if the loop's limit is a constant;
 otherwise it gathers once more than needed, at an index past the end, and nobody reads the result.
@@ -22,8 +22,10 @@ from typing import ClassVar
 
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
+from ....ir.graph.module import Module
 from ....ir.graph.op import Role
 from ....ir.ops.collectives import AllGather
+from ....ir.tools.control_flow import computations_run
 from ....ir.tools.trip_count import trip_count
 from ...cleanup.loop_state import editable_loops
 from .ahead import carry_ahead, last_trip
@@ -32,8 +34,8 @@ from .groups import device_groups
 from .loops import (
     Foreseen,
     adjustable_counter,
+    behind_barriers,
     body_of,
-    past_barriers,
     run_one_trip_less_at_the_end,
     to_the_top,
 )
@@ -41,11 +43,19 @@ from .loops import (
 
 @dataclass(frozen=True)
 class PrefetchGathers(Rewrite):
-    """Starts the all-gathers of a loop one trip ahead. `most_bytes` limits the carried bytes of a loop."""
+    """Starts the all-gathers of a loop one trip ahead, also those of values behind `barriers`. `most_bytes` limits the
+    carried bytes of a loop.
+    """
 
     name: ClassVar[str] = "prefetch-gathers"
     peel: bool = True
     most_bytes: int = 1 << 62
+    barriers: bool = True
+
+    def passes_barriers(self, module: Module) -> bool:
+        """Whether gathers of a loop read values behind barriers that would be foreseen without these."""
+        bodies = [body_of(loop) for c in computations_run(module) for loop in editable_loops(module, c)]
+        return any(behind_barriers(body, _gathers(body)) for body in bodies)
 
     def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         loops = editable_loops(program.module, computation)
@@ -54,13 +64,18 @@ class PrefetchGathers(Rewrite):
     def _prefetch(self, program: RewriteProgram, computation: Computation, loop: Instruction) -> bool:
         body = body_of(loop)
         trips = trip_count(loop)
-        gathers = [i for i in body if isinstance(i.op, AllGather)]
+        gathers = _gathers(body)
         if not gathers:
             return False
         if trips is not None and trips < 2:
             program.remark(loop, f"runs {trips} time{'s' * (trips != 1)}: nothing to prefetch")
             return False
-        changed = past_barriers(body, gathers)
+        changed = False
+        while self.barriers and (read := behind_barriers(body, gathers)):
+            changed = True
+            for value, source in read.items():
+                body.replace_all_uses(value, source)
+                body.remove(value)
         foreseen = Foreseen.of(body)
         found = self._chosen(program, body, foreseen, gathers)
         if not found:
@@ -104,6 +119,10 @@ class PrefetchGathers(Rewrite):
                 found.append(gather)
                 size += gather.shape.byte_size
         return found
+
+
+def _gathers(body: Computation) -> list[Instruction]:
+    return [i for i in body if isinstance(i.op, AllGather)]
 
 
 def _arrays(gather: Instruction) -> list[Instruction]:

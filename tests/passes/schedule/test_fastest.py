@@ -29,7 +29,8 @@ def test_after_the_last_moment_only_the_program_as_it_is_gets_a_schedule() -> No
     text = Model(kind="both", data=2, model=2, loop=True, layers=2).text()
     machine = parse_machine("h100", "")
     seconds: list[float] = []
-    for fastest in (Fastest(), Fastest(until=0.0), Fastest(rewrites=(), pieces=None, rotation=None, levels=None)):
+    plain = Fastest(rewrites=(), pieces=None, past_barriers=None, rotation=None, levels=None)
+    for fastest in (Fastest(), Fastest(until=0.0), plain):
         module, context = partition(hloom.parse(text)), PassContext(machine=machine)
         schedule(module, context, fastest=fastest)
         seconds.append(recorded_forecast(module)[0])
@@ -44,7 +45,7 @@ def test_parts_of_the_batch_are_tried_in_time_alone() -> None:
     module, context = partition(hloom.parse(text)), PassContext(machine=parse_machine("tpu-v4", ""))
     schedule(module, context, fastest=Fastest(until=0.0), split=2)
     whole = partition(hloom.parse(text))
-    schedule(whole, context, fastest=Fastest(rewrites=(), pieces=None, rotation=None, levels=None))
+    schedule(whole, context, fastest=Fastest(rewrites=(), pieces=None, past_barriers=None, rotation=None, levels=None))
     assert recorded_forecast(module)[0] <= recorded_forecast(whole)[0]
 
 
@@ -67,7 +68,7 @@ def test_rewrites_after_which_trips_are_unknown_are_refused() -> None:
     """Their forecast would count too few trips. Verified, they are errors."""
     local = partition(hloom.parse(Model(kind="fsdp", data=4, layers=4).text()))
     assert uncounted_loops(local) == []
-    faulty = Fastest(rewrites=((_ForgetsTrips(),),), pieces=None, rotation=None, levels=None)
+    faulty = Fastest(rewrites=((_ForgetsTrips(),),), pieces=None, past_barriers=None, rotation=None, levels=None)
     module, context = clone_module(local), PassContext(machine=parse_machine("h100"))
     schedule(module, context, fastest=faulty)
     assert uncounted_loops(module) == []

@@ -7,6 +7,7 @@ import pytest
 from hloom.ir.graph.module import Module
 from hloom.ir.ops.collective_groups import CollectiveAttributes
 from hloom.ir.tools.trip_count import trip_count
+from hloom.passes.schedule.rewrites.prefetch_gathers import PrefetchGathers
 from support.layer_loops import FORMS, layers
 from support.rewrites import collectives, differences, rewritten
 
@@ -175,3 +176,5 @@ def test_weights_behind_a_barrier_with_activations(is_foreseen: bool) -> None:
     (barrier,) = [i for i in loop_of(module).called()[1] if i.opcode == "opt-barrier"]
     assert len(barrier.users) == 2 - is_foreseen
     assert differences(text, module, exact=True, seeds=1) == ""
+    assert PrefetchGathers().passes_barriers(hloom.parse(text)) is is_foreseen
+    assert "is not prefetched" in rewritten(text, f"{PASS}{{barriers=false}}")[1][0]
