@@ -1,7 +1,8 @@
 """Judges annotated programs: partitions them, schedules them within memory, and takes the forecast.
 
 A quick judgement schedules without most of the rewrites that the scheduler tries, and without divided optimizer states,
-in a fraction of the time: a program takes at most as long as it says.
+in a fraction of the time: a program takes at most as long as it says. Its collectives start earlier where that pays, as
+in the final schedule: that takes little time, and tells apart plans whose first schedules are alike.
 """
 
 from __future__ import annotations
@@ -24,9 +25,7 @@ from ..stages import divided_states, to_local, to_scheduled
 from .time_left import WITHOUT_END, TimeLeft
 
 _WHOLE = Fastest()
-_QUICK = Fastest(
-    rewrites=REWRITES[-1:], pieces=None, past_barriers=None, rotation=None, levels=None, earlier=None
-)  # fmt: skip
+_QUICK = Fastest(rewrites=REWRITES[-1:], pieces=None, past_barriers=None, rotation=None, levels=None)
 
 
 @dataclass(frozen=True, slots=True)
