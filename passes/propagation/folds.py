@@ -6,11 +6,15 @@ as it does further out: by induction over the steps it would then go on in the l
 step sees only one layer and those next to it. So these must be equal at both edges:
 
 - the sweeps in which values of the solver change, and how, at these edges and some layers outside of them;
-- the fingerprints of neighbourhoods, whose radius is that of a search, each time that refinement looks at them.
+- the fingerprints of neighbourhoods, whose radius is that of a search, each time that refinement looks at them;
+- the trails of refinement that change values there, and how much they try. Trails that change more than one layer may
+  take only every other one; then the layers at the edges change in turn, and not alike.
 
-The graph keeps the depths of the whole program, and refinement counts members of classes, and relations of values that
-all layers share, as often as they occur in it. Where something is not equal, or would depend on how often layers occur
-(a search that changes a value that all of them share), `UnequalLayers` is raised, and the program is solved as a whole.
+The graph keeps the depths of the whole program, and refinement counts members of classes, relations of values that all
+layers share, and changes that it tries, as often as they occur in it: so its limits end it where they would end it
+there. Where something is not equal, or would depend on how often layers occur (a search that changes a value that all
+of them share), `UnequalLayers` is raised. Each change at one layer moves the end of those that are equal inwards, by as
+far as a search sees. So more layers are left at the ends then, if that pays; else the program is solved as a whole.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from ...ir.graph.op import Role
 from ...ir.sharding.sharding import leaf_shardings
 from .values import Leaf, RuleRelation, ValueGraph
 
-_SETTLE = 4  # layers that stay at each end, in addition to those that a search sees from the gap
+_SETTLE = 4  # layers that stay at each end, in addition to those that a search sees from the gap; then twice as many
 _NEAR = 3  # layers at either side of the gap in which values must change alike
 _LEAST = 0.3  # share of a computation in layers for which others stand, from which finding them pays
 
@@ -104,22 +108,25 @@ class Folds:
                 yield found
 
 
-def find_folds(module: Module, radius: int) -> Folds:
-    """Returns the folds of the entry of a module; empty if they would not pay. A search sees so many relations far."""
+def find_folds(module: Module, radius: int) -> Iterator[Folds]:
+    """Yields the folds of the entry of a module that would pay; each leaves more layers at the ends than the one
+    before. A search sees so many relations far.
+    """
     entry = module.entry
     if entry.root.op.role is not Role.TUPLE:
-        return Folds()
+        return
     layers = find_layers(entry, _marks(module), 4 * _SETTLE, _LEAST)
     if not layers or any(i.op.is_control for i in layers[0]):
-        return Folds()
-    ends = _SETTLE + _reach(layers, radius)
-    gap = range(ends, len(layers) - ends)
-    if len(gap) * len(layers[0]) < _LEAST * len(entry):
-        return Folds()
-    stands = _stands(layers, gap, {i: n for n, i in enumerate(entry)})
-    counts = dict.fromkeys(stands.values(), 1 + len(gap))
-    layered = frozenset(i for layer in layers for i in layer)
-    return Folds(stands, counts, layered, layers[gap[0] - _NEAR : gap[-1] + 1 + _NEAR])
+        return
+    reach, order = _reach(layers, radius), {i: n for n, i in enumerate(entry)}
+    for settle in (_SETTLE, 2 * _SETTLE):
+        gap = range(settle + reach, len(layers) - settle - reach)
+        if len(gap) * len(layers[0]) < _LEAST * len(entry):
+            return
+        stands = _stands(layers, gap, order)
+        counts = dict.fromkeys(stands.values(), 1 + len(gap))
+        layered = frozenset(i for layer in layers for i in layer)
+        yield Folds(stands, counts, layered, layers[gap[0] - _NEAR : gap[-1] + 1 + _NEAR])
 
 
 def _marks(module: Module) -> dict[Instruction, Hashable]:

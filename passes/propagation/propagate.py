@@ -54,14 +54,15 @@ class Propagate(Pass):
 
     def folded(self, module: Module, context: PassContext, limits: RefinementLimits) -> bool:
         """Solves only some of many equal layers; whether that gives what solving them all gives."""
-        folds = find_folds(module, RADIUS) if self.fold else Folds()
         found = len(context.diagnostics.found)
-        try:
-            if folds.counts:
+        for folds in find_folds(module, RADIUS) if self.fold else ():
+            if not folds.counts:
+                return False
+            try:
                 _propagated(module, context, self.strategy == "aggressive", limits, folds)
                 return True
-        except (UnequalLayers, CompileError):
-            del context.diagnostics.found[found:]
+            except (UnequalLayers, CompileError):
+                del context.diagnostics.found[found:]
         return False
 
 

@@ -18,7 +18,7 @@ on the program alone, not on names or the order of instructions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -30,7 +30,7 @@ from ...ir.time_limit import check_time
 from ...ir.tools.spmd import Order
 from ..op_sharding.assignment import compatible_tiling
 from ..op_sharding.decide import Decider
-from .folds import Folds, UnequalLayers
+from .folds import Folds
 from .neighbourhoods import Surroundings
 from .traffic import Traffic
 from .values import Conflict, Leaf, PropagationDirection, RuleRelation, ValueGraph
@@ -115,6 +115,8 @@ class _Refiner:
     limits: RefinementLimits
     folds: Folds
     tried: int = 0
+    searched: int = 0  # classes
+    changes: dict[Leaf, list[Hashable]] = field(default_factory=dict[Leaf, list[Hashable]])  # of each leaf, in order
     settled: set[int] = field(default_factory=set[int])  # fingerprints of neighbourhoods that nothing improves
     _open: dict[Leaf, bool] = field(default_factory=dict[Leaf, bool])
     _known_compatible: dict[tuple[int, int, int, int], Tiling] = field(
@@ -143,10 +145,9 @@ class _Refiner:
                     first.setdefault(changed, old)
                     again.update(dict.fromkeys(x for r in changed.relations for x in r.leaves))
             asked = again
-        if self.folds.counts and not self._goes_on():
-            raise UnequalLayers  # layers that are left out may have ended the search earlier
         if self.folds.counts:
             self._fingerprints()
+            self.folds.check_changes(self.graph, self.changes)
         now = {leaf: self.traffic.tiling(leaf) for leaf in first}
         return {leaf: tiling for leaf, tiling in now.items() if tiling != first[leaf]}
 
@@ -166,9 +167,12 @@ class _Refiner:
         for number, fingerprint in enumerate(order):
             if not self._goes_on():
                 break
+            self.searched += 1
             first, *others = sorted(classes[fingerprint], key=lambda x: self._key(x, prints))
             for tiling in self._candidates(first) if self.traffic.received_around(first) > _LEAST else ():
+                before = self.tried
                 if found := self._trail(first, tiling, prints):
+                    self._note(first, found, self.tried - before)
                     more = (self._repeated(x, tiling, prints) for x in others if self.traffic.tiling(x) != tiling)
                     return [found, *filter(None, more)], [x for p in order[number + 1 :] for x in classes[p]]
             self.settled.add(fingerprint)
@@ -180,11 +184,20 @@ class _Refiner:
         return found
 
     def _repeated(self, leaf: Leaf, tiling: Tiling, prints: Mapping[Leaf, int]) -> Trail:
-        """Changes a leaf as another one of its class, and those that it stands for, too."""
+        """Changes a leaf as another one of its class."""
         before = self.tried
         found = self._trail(leaf, tiling, prints)
-        self.tried += (self.folds.count(leaf) - 1) * (self.tried - before)
+        self._note(leaf, found, self.tried - before)
         return found
+
+    def _note(self, leaf: Leaf, found: Trail, tries: int) -> None:
+        """Notes a trail that a leaf begins like others of its class, and counts its tries for each leaf that this one
+        stands for.
+        """
+        self.tried += (self.folds.count(leaf) - 1) * tries
+        self.changes.setdefault(leaf, []).append((self.searched, tries))
+        for place, changed in enumerate(found):
+            self.changes.setdefault(changed, []).append((self.searched, place, self.traffic.tiling(changed)))
 
     def _goes_on(self) -> bool:
         """Whether the search may still begin a trail."""

@@ -5,26 +5,32 @@ from __future__ import annotations
 import hloom
 import pytest
 from hloom.ir.analysis.layers import find_layers
+from hloom.ir.gc_pause import paused_collector
 from hloom.ir.graph.module import Module
 from hloom.passes.base import PassContext
 from hloom.passes.propagation.folds import find_folds
 from hloom.passes.propagation.propagate import Propagate
 from hloom.passes.propagation.refine import LIMITS, RADIUS, RefinementLimits
+from hloom.passes.propagation.values import ValueGraph
+from support.calls import calls
 from support.repeated_layers import DIFFERENCES, Program
 
 LAYERS = 56
 FOLDED = (2, 8, 14, 27)  # seeds of programs in which all checks of folds hold
+OTHERS = ((1024, 63), (1017, 80))  # programs of which trails of refinement change every other layer
 
 
 def folded(text: str, limits: RefinementLimits = LIMITS) -> Module | None:
     """The program with shardings found by folds alone; None if these refuse it."""
     module = hloom.parse(text)
-    return module if Propagate().folded(module, PassContext(), limits) else None
+    with paused_collector():
+        return module if Propagate().folded(module, PassContext(), limits) else None
 
 
-def solved(text: str, fold: bool) -> str:
+def solved(text: str, fold: bool, changes: int = LIMITS.changes) -> str:
     module = hloom.parse(text)
-    Propagate(fold=fold).run(module, PassContext())
+    with paused_collector():
+        Propagate(fold=fold, changes=changes).run(module, PassContext())
     return module.to_text()
 
 
@@ -32,7 +38,7 @@ def solved(text: str, fold: bool) -> str:
 @pytest.mark.parametrize("seed", FOLDED)
 def test_layers_that_are_not_solved_get_the_shardings_that_solving_them_gives(seed: int) -> None:
     text = Program(seed, LAYERS).text()
-    folds = find_folds(hloom.parse(text), RADIUS)
+    folds = next(find_folds(hloom.parse(text), RADIUS))
     assert len(folds.stands) > 0.3 * len(hloom.parse(text).entry)
     found = folded(text)
     assert found is not None
@@ -48,19 +54,35 @@ def test_random_programs_get_the_same_shardings_where_one_layer_differs(seed: in
 
 
 @pytest.mark.share(2)
-@pytest.mark.parametrize(("seed", "layers"), [(1020, 51), (1034, 63)])
+@pytest.mark.parametrize(
+    ("seed", "layers"), [(1020, 51), (1034, 63), *(pytest.param(*p, marks=pytest.mark.slow) for p in OTHERS)])
 def test_layers_that_would_go_another_way_are_solved(seed: int, layers: int) -> None:
     """Without the checks of folds, these get other shardings."""
     text = Program(seed, layers).text()
-    assert find_folds(hloom.parse(text), RADIUS).stands
+    assert next(find_folds(hloom.parse(text), RADIUS)).stands
     assert folded(text) is None
     assert solved(text, fold=True) == solved(text, fold=False)
 
 
-def test_a_search_that_ends_early_is_not_folded() -> None:
-    text = Program(FOLDED[1], LAYERS).text()
-    assert folded(text) is not None
-    assert folded(text, RefinementLimits(changes=0)) is None
+def test_a_search_that_its_limit_ends_is_folded() -> None:
+    """Refinement counts what it would try in the layers that are left out, so that it ends where it would."""
+    text = Program(1001, 80).text()
+    found = {changes: folded(text, RefinementLimits(changes=changes)) for changes in (100, 1500)}
+    for changes, module in found.items():
+        assert module is not None
+        assert module.to_text() == solved(text, fold=False, changes=changes)
+    assert len({module.to_text() for module in found.values() if module}) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("seed", "layers"), [(1006, 63), (1006, 80)])
+def test_more_layers_are_solved_where_too_few_go_another_way(seed: int, layers: int) -> None:
+    text = Program(seed, layers).text()
+    with calls(ValueGraph.__init__) as graphs:
+        found = folded(text)
+    assert len(graphs) == 2
+    assert found is not None
+    assert found.to_text() == solved(text, fold=False)
 
 
 @pytest.mark.parametrize("difference", DIFFERENCES[1:])
