@@ -135,6 +135,9 @@ class _OrderSearch:
         return low, peak_of(found[low - 1]) if low else 0
 
 
+_Change = tuple[int, Order]  # the instructions from a place on
+
+
 class _Changes:
     """Changes of one order that make it faster: the orders `found`, the fastest last. If not all of these fit into
     memory, further ones must be such as `fits` says, which takes long: so many `checks` are made at most.
@@ -159,61 +162,61 @@ class _Changes:
         while before < len(self.found) and self.tries > 0:
             before = len(self.found)
             chain = critical_chain(self.orders)
+            for collective, stalling in chain.awaited:
+                self._best([self._earlier(collective, self.places[collective] - step) for step in _STEPS])
+                if stalling is not None:
+                    self._best([self._later(stalling, self.places[stalling] + step) for step in _STEPS])
+            for collective, other in chain.queued:
+                place, last = self.places[other], self.places[collective]
+                if place < last:
+                    self._best([self._earlier(collective, place), self._later(other, last)])
             for computations, collective in chain.delaying:
                 for one in sorted(computations, key=lambda i: -self.orders.steps[i].seconds):
                     self._behind(one, collective)
-            for collective, other in chain.queued:
-                place, last = self.places[other], self.places[collective]
-                if place < last and not self._earlier(collective, place):
-                    self._later(other, last)
-            for collective, stalling in chain.awaited:
-                any(self._earlier(collective, self.places[collective] - step) for step in _STEPS)
-                if stalling is not None:
-                    any(self._later(stalling, self.places[stalling] + step) for step in _STEPS)
 
     def _behind(self, computation: Instruction, collective: Instruction) -> None:
         """Tries a computation on the chain after the collective that it delays."""
         step, place = self.orders.steps[computation], self.places[collective]
         if step.inner is None and step.seconds >= _LEAST * self.orders.seconds and self.places[computation] < place:
-            self._later(computation, place)
+            self._best([self._later(computation, place)])
 
-    def _earlier(self, instruction: Instruction, first: int) -> bool:
-        """Tries an instruction, with all that it needs, from a place on."""
-        if first < 0:
-            return False
+    def _earlier(self, instruction: Instruction, first: int) -> _Change:
+        """Returns the change by which an instruction, with all that it needs, comes from a place on."""
+        first = max(first, 0)
         between = self.orders.order[first : self.places[instruction] + 1]
         moved = {instruction}
         for i in reversed(between):
             if i in moved:
                 moved |= self.needs[i]
-        return self._try(first, [i for i in between if i in moved] + [i for i in between if i not in moved])
+        return first, [i for i in between if i in moved] + [i for i in between if i not in moved]
 
-    def _later(self, instruction: Instruction, last: int) -> bool:
-        """Tries an instruction, with all that needs it, up to a place."""
+    def _later(self, instruction: Instruction, last: int) -> _Change:
+        """Returns the change by which an instruction, with all that needs it, comes up to a place."""
         first = self.places[instruction]
         between = self.orders.order[first : last + 1]
         moved = {instruction}
         for i in between:
             if not moved.isdisjoint(self.needs[i]):
                 moved.add(i)
-        return self._try(first, [i for i in between if i not in moved] + [i for i in between if i in moved])
+        return first, [i for i in between if i not in moved] + [i for i in between if i in moved]
 
-    def _try(self, first: int, new: Order) -> bool:
-        """Changes the order from a place on, if that makes it faster."""
-        orders = self.orders
-        if self.tries <= 0 or new == orders.order[first : first + len(new)]:
-            return False
-        self.tries -= 1
-        if orders.tried(first, new) >= orders.seconds * (1 - _GAIN):
-            return False
+    def _best(self, changes: list[_Change]) -> None:
+        """Makes the best of some changes, if the order is faster by it."""
+        orders, below, best = self.orders, self.orders.seconds * (1 - _GAIN), None
+        for first, new in changes:
+            if self.tries > 0 and new != orders.order[first : first + len(new)]:
+                self.tries -= 1
+                if (seconds := orders.tried(first, new)) < below:
+                    below, best = seconds, (first, new)
+        if best is None:
+            return
+        first, new = best
         order = [*orders.order[:first], *new, *orders.order[first + len(new) :]]
         if self.fits is not None and not self._is_checked(tuple(new), order):
-            return False
+            return
         orders.begin(order, first)
         self.places.update((i, first + n) for n, i in enumerate(new))
         self.found.append(orders.order)
-        return True
-
 
     def _is_checked(self, new: tuple[Instruction, ...], order: Order) -> bool:
         """Whether a changed order fits, as far as checks are left."""

@@ -19,6 +19,7 @@ from hloom.passes.base import PassContext, run_pass
 from hloom.passes.schedule.critical_chain import critical_chain
 from hloom.passes.schedule.fastest import Fastest
 from hloom.passes.schedule.recorded import record, recorded_forecast
+from hloom.passes.schedule.sizes import Bytes
 from hloom.passes.schedule.start_earlier import StartEarlier
 from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
@@ -94,7 +95,18 @@ def test_computation_before_a_collective_fills_the_stall_after_it() -> None:
     assert seconds(module, SLOW) == pytest.approx(clock.serial(module.entry).compute, rel=1e-9)
 
 
-@pytest.mark.parametrize("seed", [3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(24) if seed != 3)])
+def test_orders_that_do_not_fit_are_not_taken() -> None:
+    """The largest number of changes that fits is kept, and further ones are checked."""
+    module, context = hloom.parse(BEFORE), PassContext(machine=SLOW)
+    module.stage = hloom.Stage.LOCAL
+    given = module.to_text()
+    record(module, seconds(module, SLOW), 1)
+    assert not run_pass(StartEarlier(), module, context)
+    assert [i.name for i in module.entry] == [i.name for i in hloom.parse(given).entry]
+    assert run_pass(StartEarlier(memory=Bytes(1 << 30)), module, context)
+
+
+@pytest.mark.parametrize("seed", [5, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(24) if seed != 5)])
 def test_random_steps(seed: int) -> None:
     """Bits and peak stay, and no time is lost."""
     whole = hloom.parse(Model.random(random.Random(seed).randint, ("fsdp", "tp", "both")[seed % 3]).text())
