@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from ..cost.machine import Machine
 from ..ir.checked_call import checked
 from ..ir.graph.module import Module
-from ..passes.planning import plan as planning
-from ..passes.planning import sweep as sweeping
+from ..passes.planning.plan import Plan, PlanSearch
+from ..passes.planning.sweep import Sweep, Sweeping
 from .native_clock import native_clock
 
 
@@ -16,29 +16,27 @@ from .native_clock import native_clock
 def plan(
     module: Module, machine: Machine | str, *, mesh: Mapping[str, int] | str | None = None, devices: int | None = None,
     memory: int = 0, keep: Sequence[str] = (), seconds: float = 60.0,
-) -> planning.Plan:
+) -> Plan:
     """Returns the sharding of a GLOBAL module that takes the least time on a machine; the module is left as it is. On a
     machine that runs programs by native code, forecasts have the times of that.
 
     `mesh` gives the sizes of its axes, as a mapping or as text (`8x16`, `data=8,model=16`); `all` tries all meshes of
     two dimensions for this many `devices`. By default it is the mesh of the program, or one axis of all devices. The
     program takes at most `memory` bytes of a device (0: those of the machine). `keep` lists shardings of parameters
-    that must stay: patterns (`w*`) of annotated ones, or settings (`batch=data,`). Planning takes about this many
+    that must stay: patterns (`w*`) of annotated ones, or settings (`batch=data,`). PlanSearch takes about this many
     `seconds`, more if one forecast does.
 
     Raises CompileError if there is no solver (`pip install 'hloom[plan]'`), for constraints that cannot be met, and if
     nothing fits into memory.
     """
-    return planning.plan(
-        module, machine, mesh=mesh, devices=devices, memory=memory, keep=keep, seconds=seconds, as_run=native_clock
-    )
+    return PlanSearch(module, machine, memory, seconds, native_clock).run(mesh, devices, keep)
 
 
 @checked
 def sweep(
     module: Module, machines: Sequence[Machine | str], *, devices: Sequence[int] = (), meshes: str = "all",
     memory: int = 0, keep: Sequence[str] = (), best: int = 5, seconds: float = 60.0,
-) -> sweeping.Sweep:
+) -> Sweep:
     """Compares meshes and machines for a GLOBAL module, which is left as it is. On machines that run programs by native
     code, forecasts have the times of that.
 
@@ -49,7 +47,4 @@ def sweep(
 
     Raises CompileError if there is no solver (`pip install 'hloom[plan]'`), and for constraints that cannot be met.
     """
-    return sweeping.sweep(
-        module, machines, devices=devices, meshes=meshes, memory=memory, keep=keep, best=best, seconds=seconds,
-        as_run=native_clock,
-    )  # fmt: skip
+    return Sweeping(module, machines, memory, keep, seconds, native_clock).run(meshes, devices, best)

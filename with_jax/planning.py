@@ -14,8 +14,7 @@ from ..ir.diagnostics import fail
 from ..ir.graph.instruction import Instruction
 from ..ir.sharding.sharding import Sharding
 from ..ir.tools.spmd import parts
-from ..passes.planning.plan import Plan
-from ..passes.planning.plan import plan as plan_module
+from ..passes.planning.plan import Plan, PlanSearch
 from . import PURPOSE
 
 
@@ -67,7 +66,7 @@ def plan(
     jax = imported("jax", PURPOSE)
     traced = trace(function, args, jit_options)
     module = read_lowered(lower(traced), function)
-    found = plan_module(module, machine, mesh=mesh, devices=devices, memory=memory, keep=keep, seconds=seconds)
+    found = PlanSearch(module, machine, memory, seconds).run(mesh, devices, keep)
     leaves, structure = jax.tree.flatten(args)
     parameters = found.module.entry.parameters
     if len(leaves) != len(parameters):

@@ -132,30 +132,37 @@ class Plan(InNotebooks):
 
 
 @checked
-def plan(
-    module: Module, machine: Machine | str, *, mesh: Mapping[str, int] | str | None = None, devices: int | None = None,
-    memory: int = 0, keep: Sequence[str] = (), seconds: float = 60.0, as_run: AsRun | None = None,
-) -> Plan:
-    """Plans as `driver.planned.plan` says. Forecasts are of programs `as_run` (see `PassContext`)."""
-    solver()
-    if module.stage is not Stage.GLOBAL:
-        fail(f"a plan is of a program that is not sharded yet, {module.name} is {module.stage.value}")
-    with paused_collector():
-        planning = _Planning(module, as_machine(machine), memory, seconds, as_run)
-        return planning.run(meshes_of(mesh, devices, module), keep)
+class PlanSearch:
+    """Plans a GLOBAL module, which is left as it is, for a machine: in `memory` bytes of a device (0: those of the
+    machine), and in about this many `seconds` from now on. Forecasts are of programs `as_run` (see `PassContext`).
 
+    Raises CompileError for a program that is sharded already, and without a solver.
+    """
 
-class _Planning:
     def __init__(
-        self, module: Module, machine: Machine, memory: int, seconds: float, as_run: AsRun | None
+        self, module: Module, machine: Machine | str, memory: int = 0, seconds: float = 60.0,
+        as_run: AsRun | None = None,
     ) -> None:
-        self.module, self.machine, self.memory, self.seconds, self.as_run = module, machine, memory, seconds, as_run
+        solver()
+        if module.stage is not Stage.GLOBAL:
+            fail(f"a plan is of a program that is not sharded yet, {module.name} is {module.stage.value}")
+        self.module, self.machine, self.memory, self.seconds = module, as_machine(machine), memory, seconds
+        self.as_run = as_run
         self.begun = time.monotonic()
         self.left = TimeLeft(self.begun + seconds)
         self.candidates: list[PlanCandidate] = []
         self.short: ShortPrograms | None = None
 
-    def run(self, meshes: Sequence[Mesh], keep: Sequence[str]) -> Plan:
+    def run(self, mesh: Mapping[str, int] | str | None, devices: int | None, keep: Sequence[str]) -> Plan:
+        """Returns the plan on the meshes that `mesh` and `devices` mean (see `meshes_of`), with the shardings that
+        `keep` lists.
+
+        Raises CompileError for constraints that cannot be met, and if nothing fits into memory.
+        """
+        with paused_collector():
+            return self._found(meshes_of(mesh, devices, self.module), keep)
+
+    def _found(self, meshes: Sequence[Mesh], keep: Sequence[str]) -> Plan:
         context = PassContext(machine=self.machine.of_devices(meshes[0].size), as_run=self.as_run)
         known, solving = KnownClasses(Clusters(prepared(self.module), context.forms)), self.left.share(_SOLVING)
         kept = [known.of(context.machine, kept_in(self.module, keep, mesh)) for mesh in meshes]

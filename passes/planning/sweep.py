@@ -87,23 +87,6 @@ class Sweep:
         return self.points[0]
 
 
-@checked
-def sweep(
-    module: Module, machines: Sequence[Machine | str], *, devices: Sequence[int] = (), meshes: str = "all",
-    memory: int = 0, keep: Sequence[str] = (), best: int = 5, seconds: float = 60.0, as_run: AsRun | None = None,
-) -> Sweep:
-    """Compares meshes as `driver.planned.sweep` says. Forecasts are of programs `as_run` (see `PassContext`)."""
-    solver()
-    if module.stage is not Stage.GLOBAL:
-        fail(f"a sweep is of a program that is not sharded yet, {module.name} is {module.stage.value}")
-    found = [(_name(one), as_machine(one)) for one in machines]
-    if not found:
-        fail("a sweep needs a machine")
-    with paused_collector():
-        sweeping = _Sweeping(module, dict(found), memory, keep, seconds, as_run)
-        return sweeping.run(_meshes(meshes, devices, module), best)
-
-
 def _meaning(model: Model, choice: Choice) -> object:
     """Returns the digits of the device number that divide each class: those of another mesh may be the same."""
     found: list[object] = []
@@ -130,19 +113,42 @@ def _meshes(said: str, devices: Sequence[int], module: Module) -> list[Mesh]:
     return [mesh for one in said.split(";") for mesh in meshes_of(one, None, module)]
 
 
-class _Sweeping:
+@checked
+class Sweeping:
+    """Compares meshes and machines for a GLOBAL module, which is left as it is: in `memory` bytes of a device (0: those
+    of its machine), with the shardings that `keep` lists, and in about this many `seconds` from now on. Forecasts are
+    of programs `as_run` (see `PassContext`).
+
+    Raises CompileError for a program that is sharded already, without a machine, and without a solver.
+    """
+
     def __init__(
-        self, module: Module, machines: Mapping[str, Machine], memory: int, keep: Sequence[str], seconds: float,
-        as_run: AsRun | None,
+        self, module: Module, machines: Sequence[Machine | str], memory: int = 0, keep: Sequence[str] = (),
+        seconds: float = 60.0, as_run: AsRun | None = None,
     ) -> None:
-        self.module, self.machines, self.memory, self.keep, self.seconds = module, machines, memory, keep, seconds
+        solver()
+        if module.stage is not Stage.GLOBAL:
+            fail(f"a sweep is of a program that is not sharded yet, {module.name} is {module.stage.value}")
+        if not machines:
+            fail("a sweep needs a machine")
+        self.module, self.memory, self.keep, self.seconds = module, memory, keep, seconds
+        self.machines: Mapping[str, Machine] = {_name(one): as_machine(one) for one in machines}
         self.begun = time.monotonic()
         self.left = TimeLeft(self.begun + seconds)
         self.base = PassContext(as_run=as_run)
         self.classes = KnownClasses(Clusters(prepared(module), self.base.forms))
         self.known: list[Axis] = []
 
-    def run(self, meshes: Sequence[Mesh], best: int) -> Sweep:
+    def run(self, meshes: str, devices: Sequence[int], best: int) -> Sweep:
+        """Returns the points of the meshes that are said: `all` of these `devices`, or meshes with `;` between. The
+        `best` ones get a forecast.
+
+        Raises CompileError for constraints that cannot be met.
+        """
+        with paused_collector():
+            return self._compared(_meshes(meshes, devices, self.module), best)
+
+    def _compared(self, meshes: Sequence[Mesh], best: int) -> Sweep:
         every = [(name, mesh) for mesh in meshes for name in self.machines]
         self._learn(meshes)
         points: list[tuple[SweepPoint, Model, Choice]] = []

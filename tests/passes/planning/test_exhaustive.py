@@ -18,7 +18,6 @@ from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.judge import judge
 from hloom.passes.planning.model import Model
-from hloom.passes.planning.plan import plan
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import solve
 from hloom.passes.planning.written import annotated
@@ -79,7 +78,7 @@ def compare(module: hloom.Module) -> tuple[float, float]:
     assert costs.value(solution.choice).objective == pytest.approx(least, rel=2e-3)
     assert 0 < solve(costs, seconds=20.0, share=0.0).bound <= min(value.seconds for value in values) * (1 + 1e-9)
     best = min(judge(annotated(model, choice, MESH), context, 4).seconds for choice in choices)
-    return plan(module, MACHINE, mesh={"data": 4}, seconds=20.0).seconds, best
+    return hloom.plan(module, MACHINE, mesh={"data": 4}, seconds=20.0).seconds, best
 
 
 @pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), 1, 2])

@@ -13,7 +13,7 @@ from hloom.cost.machine import Cluster
 from hloom.cost.presets import PRESETS
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.passes.planning.moves import QuickTable
-from hloom.passes.planning.sweep import sweep
+from hloom.passes.planning.sweep import Sweeping
 from hloom.passes.resharding.table import ReshardTable
 from hloom.runtime.inputs.inputs import inputs_for_module
 
@@ -99,7 +99,7 @@ def test_forecasts_begin_before_the_time_is_over() -> None:
     def as_run(*_: object) -> None:
         first.append(time.monotonic() - begun)
 
-    found = sweep(hloom.parse(STEP), [SLOW] * 2, devices=range(8, 4096, 8), seconds=4.0, as_run=as_run)
+    found = Sweeping(hloom.parse(STEP), [SLOW], seconds=4.0, as_run=as_run).run("all", range(8, 8192, 8), 2)
     assert found.left_out > 0
     assert first[0] < 4.0
 
