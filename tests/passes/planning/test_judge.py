@@ -1,0 +1,29 @@
+"""Quick judgements foretell the final ones."""
+
+from __future__ import annotations
+
+import hloom
+import pytest
+from hloom.cost.presets import parse_machine
+from hloom.ir.sharding.mesh import Mesh
+from hloom.passes.base import PassContext
+from hloom.passes.planning.classes import Classes
+from hloom.passes.planning.clusters import Clusters
+from hloom.passes.planning.judge import judge
+from hloom.passes.planning.on_mesh import MeshPlan
+from hloom.passes.planning.prepared import prepared
+from support.training_steps import clipped_adam
+
+pytest.importorskip("highspy")
+
+
+def test_collectives_start_earlier_in_a_quick_schedule_too() -> None:
+    """Data parallel, a short sum that the step waits for stands behind the long sums of gradients at first."""
+    machine = parse_machine("work=f32:100G;memory=10GB", "1us/1GB")
+    module, context = hloom.parse(clipped_adam(2, 64, 256, 64, 16)), PassContext(machine=machine)
+    classes = Classes(Clusters(prepared(module), context.forms), machine)
+    on = MeshPlan(classes, context, Mesh.of(data=2, model=2), machine.capacity)
+    on.usual.search(0.0)
+    annotated = on.annotated(dict(on.usual.found)["all data parallel"])
+    quick, final = (judge(annotated, context, 4, is_quick=is_quick).seconds for is_quick in (True, False))
+    assert quick == pytest.approx(final, rel=1e-6)
