@@ -18,7 +18,7 @@ pytest.importorskip("highspy")
 
 
 def test_collectives_start_earlier_in_a_quick_schedule_too() -> None:
-    """Data parallel, a short sum that the step waits for stands behind the long sums of gradients at first."""
+    """Data parallel, the order in which sums start at first is not the fastest."""
     machine = parse_machine("work=f32:100G;memory=10GB", "1us/1GB")
     module, context = hloom.parse(clipped_adam(2, 64, 256, 64, 16)), PassContext(machine=machine)
     classes = Classes(Clusters(prepared(module), context.forms), machine)
