@@ -23,16 +23,19 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
 
 
 def _dispatch(args: argparse.Namespace) -> int:
+    from .cli.arguments import obey
     from .cli.commands import COMMANDS
     from .cli.messages import read_categories, tell_noted
     from .ir.late import late
     from .ir.user_python import run_python
 
+    command = COMMANDS[args.command]
     for path in getattr(args, "imports", ()):  # which may register names that other arguments use
         run_python(path, help="--import runs this file first")
     read_categories(args)
+    obey(args, command.arguments)
     try:
-        code: int = late(COMMANDS[args.command].place)(args)
+        code: int = late(command.place)(args)
     finally:
         if getattr(args, "noted", ()):
             sys.stdout.flush()  # results come first

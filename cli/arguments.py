@@ -1,7 +1,7 @@
 """Defines the arguments that several commands share, and parses the values of arguments.
 
-An argument is a function that adds itself to the parser of a command, so a command has a tuple of them. Values that
-are none raise argparse.ArgumentTypeError.
+An argument is a function that adds itself to the parser of a command, so a command has a tuple of them; a rule among
+them says which do not fit together. Values that are none raise argparse.ArgumentTypeError.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -46,6 +47,29 @@ def flag(name: str, help: str) -> Argument:
 def defaults(**values: object) -> Argument:
     """Returns the values of arguments that a command does not offer."""
     return lambda parser: parser.set_defaults(**values)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Refuses options that do not fit together, with a message, among the arguments of a command."""
+
+    wrong: Callable[[argparse.Namespace], object]
+    message: str
+
+    def __call__(self, parser: Parser) -> None:
+        """Adds nothing to a parser."""
+
+
+def needs(name: str, other: str, message: str) -> Rule:
+    """Returns the rule that an option is refused without another one; both are names of values."""
+    return Rule(lambda args: getattr(args, name) and not getattr(args, other), message)
+
+
+def obey(args: argparse.Namespace, arguments: Iterable[Argument]) -> None:
+    """Raises argparse.ArgumentTypeError for the first rule among the arguments of a command that its values break."""
+    for rule in arguments:
+        if isinstance(rule, Rule) and rule.wrong(args):
+            raise argparse.ArgumentTypeError(rule.message)
 
 
 def _value(
@@ -246,7 +270,12 @@ FLAT = flag("--flat-parameters", "keep parameters that a schedule gathers togeth
 BATCH = option("--split-batch", "N", "try to compute the batch in N parts, each of which computes while the other ones "
                "communicate; keep that if it is faster", type=parts, default=0)  # fmt: skip
 
-AS_IS = flag("--as-is", "keep the order of the program, and its collectives")
+AS_IS = (
+    flag("--as-is", "keep the order of the program, and its collectives"),
+    Rule(lambda args: args.as_is and args.memory is not None,
+         "--memory limits what a new order may use, --as-is asks for none"),
+    Rule(lambda args: args.as_is and args.split_batch, "--split-batch asks for another program, --as-is for none"),
+)  # fmt: skip
 ALL = flag("--all", "show each of those that differ in numbers only")
 
 
@@ -256,13 +285,19 @@ def memory(metavar: str = "12GB", when: str = "") -> Argument:
                     help=f"{when}the most bytes that the program may take on a device")
 
 
+SCHEDULED_MEMORY = (
+    memory(when="with --schedule: "),
+    needs("memory", "schedule", "--memory limits what --schedule may use: give both"),
+)
 SCHEDULE = (
     argument("--schedule", action=argparse.BooleanOptionalAction,
              help="combine collectives and order the program, so that they run beside computation (default: on ranks, "
                   "where --machine forecasts that it saves more time than it takes)"),
-    memory(when="with --schedule: "),
+    *SCHEDULED_MEMORY,
     FLAT,
     BATCH,
+    needs("flat_parameters", "schedule", "--flat-parameters joins what --schedule gathers together: give both"),
+    needs("split_batch", "schedule", "--split-batch is for --schedule: give both"),
 )  # fmt: skip
 
 CHECKPOINT = (
@@ -292,6 +327,12 @@ RECOVERY = (
     FAULT,
     flag("--preflight", "with ranks: try all of them first, as `hloom preflight`"),
     argument("--start", type=not_negative, default=0, help=argparse.SUPPRESS),  # the number of this start
+    Rule(lambda args: args.spares and args.on_failure not in ("fold", "shrink"),
+         "--spares take the place of lost ranks: give --on-failure fold or shrink"),
+    needs("on_failure", "ranks", "--on-failure is about ranks: give --ranks"),
+    needs("fault", "ranks", "--fault is about ranks: give --ranks"),
+    needs("preflight", "ranks", "--preflight is about ranks: give --ranks"),
+    needs("on_failure", "checkpoint", "--on-failure goes on from a checkpoint: give --checkpoint"),
 )  # fmt: skip
 """Failures of ranks in a training run."""
 

@@ -32,20 +32,6 @@ def context_for(args: argparse.Namespace, default_devices: int | None = None) ->
     )  # fmt: skip
 
 
-_OF_A_SCHEDULE = {
-    "memory": "--memory limits what --schedule may use",
-    "flat_parameters": "--flat-parameters joins what --schedule gathers together",
-    "split_batch": "--split-batch is for --schedule",
-}
-
-
-def require_schedule(args: argparse.Namespace) -> None:
-    """Raises argparse.ArgumentTypeError for options of a schedule without one."""
-    for name, why in _OF_A_SCHEDULE.items():
-        if getattr(args, name, None) and not args.schedule:
-            raise argparse.ArgumentTypeError(f"{why}: give both")
-
-
 def report(args: argparse.Namespace, context: PassContext, quiet: bool = False) -> None:
     """Prints the diagnostics of passes. Raises CompileError with those that `--werror` turns into errors."""
     tell_found(args, remarks(context), quiet)

@@ -78,10 +78,9 @@ def prepare(
 
 def _made(args: argparse.Namespace, ranks: int | None, quiet: bool, seconds: dict[str, float]) -> Program:
     from ..driver.compile import Options, compiled  # and the passes, which kept programs do without
-    from .common import context_for, require_schedule
+    from .common import context_for
     from .reading import read_program
 
-    require_schedule(args)
     start = time.perf_counter()
     module = read_program(args, quiet)
     seconds["reading"] = time.perf_counter() - start

@@ -29,8 +29,6 @@ def machine(args: argparse.Namespace) -> int:
     """
     if args.name == CALIBRATE:
         return _calibrate(args)
-    if args.ranks is not None or args.out is not None:
-        raise argparse.ArgumentTypeError("--ranks and --out are for hloom machine calibrate")
     if args.name is None:
         return answer(args, lambda: {"machines": list(PRESETS)}, presets_table)
     file = _named(args.name)

@@ -12,7 +12,7 @@ from ..passes.base import run_pipeline
 from ..passes.stages import divided_states, to_local, to_scheduled
 from ..report.progress import working
 from ..report.terminal import show_program, tell
-from .common import context_for, report, require_schedule
+from .common import context_for, report
 from .exit_codes import EXIT_OK
 from .reading import read_program
 
@@ -49,7 +49,6 @@ def opt(args: argparse.Namespace) -> int:
 
 def partition_command(args: argparse.Namespace) -> int:
     """Prints the program for one device, or a form of it that XLA compiles for all devices."""
-    require_schedule(args)
     module = read_program(args)
     context = context_for(args)
     form, memory = "variadic" if args.form == "local" else "xla", args.memory or 0 if args.schedule else None

@@ -16,7 +16,7 @@ from ..report.html.page import page
 from ..report.measured import compare, load_trace
 from ..report.progress import working
 from ..report.terminal import say
-from .common import context_for, report, require_schedule
+from .common import context_for, report
 from .exit_codes import EXIT_OK
 from .messages import print_json
 from .reading import read_program
@@ -26,11 +26,6 @@ _OURS, _THEIRS = "Hloom", "XLA"
 
 def report_command(args: argparse.Namespace) -> int:
     """Writes the page, or prints JSON; several strategies, and with `--xla` its division of each, are compared."""
-    if args.json == (args.out is not None):
-        raise argparse.ArgumentTypeError("one of -o FILE.html, for a page, and --json is needed")
-    require_schedule(args)
-    if args.measured is not None and len(args.strategies) > 1:
-        raise argparse.ArgumentTypeError("--measured is the run of one program: give one strategy at most")
     trace = load_trace(args.measured) if args.measured is not None else None
     strategies: list[str | None] = args.strategies or [None]
     plans = [plan for path in strategies

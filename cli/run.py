@@ -34,7 +34,8 @@ def run(args: argparse.Namespace) -> int:
     """Runs `hloom run` and returns its exit code. Raises CompileError for bad input, MpiMissing without MPI, RankFailed
     for failures of other ranks, and argparse.ArgumentTypeError for incompatible options.
     """
-    verify_options(args)
+    if args.seeds > 1 and (args.inputs in KINDS[1:] or Path(args.inputs).exists()):
+        raise argparse.ArgumentTypeError(f"--seeds {args.seeds}: --inputs {args.inputs} are the same for each seed")
     keep_freed_memory()
     deadline(args.timeout)  # reports an error in the environment before starting ranks
     chosen_mode(args.collectives)
@@ -94,12 +95,3 @@ def _check(args: argparse.Namespace, found: RunReport, inputs: list[Array], devi
         if verdict is not None and not args.json:
             say(f"seed {seed}: {verdict}" if args.seeds > 1 else verdict)
 
-
-def verify_options(args: argparse.Namespace) -> None:
-    """Raises argparse.ArgumentTypeError for options of a check that have no effect."""
-    if not args.check:
-        given = {"--tolerance": args.tolerance is not None, "--allow-nan": args.allow_nan, "--seeds": args.seeds > 1}
-        for option in (option for option, is_given in given.items() if is_given):
-            raise argparse.ArgumentTypeError(f"{option} needs --check")
-    if args.seeds > 1 and (args.inputs in KINDS[1:] or Path(args.inputs).exists()):
-        raise argparse.ArgumentTypeError(f"--seeds {args.seeds}: --inputs {args.inputs} are the same for each seed")

@@ -32,7 +32,6 @@ from .reading import read_program
 
 def schedule(args: argparse.Namespace) -> int:
     """Prints a table of collectives and a summary, or JSON; with `--measured` the comparison with a run."""
-    _check_order(args)
     measured = load_trace(args.measured) if args.measured is not None else None
     module = read_program(args)
     context = context_for(args)
@@ -57,7 +56,6 @@ def schedule(args: argparse.Namespace) -> int:
 
 def forecast(args: argparse.Namespace) -> int:
     """Prints the forecast of a step, or JSON; with `--critical` also the longest path."""
-    _check_order(args)
     whole, context = read_program(args), context_for(args)
     local = clone_module(whole)
     _in_order(args, local, context)
@@ -66,14 +64,6 @@ def forecast(args: argparse.Namespace) -> int:
     critical = f"{critical_table(found.bound)}\n\n" if args.critical and not args.json else ""
     return answer(args, lambda: forecast_record(local.name, found),
                   lambda: f"{critical}{local.name}: {forecast_text(found)}")  # fmt: skip
-
-
-def _check_order(args: argparse.Namespace) -> None:
-    """Refuses options of a new order beside `--as-is`."""
-    if args.as_is and args.memory is not None:
-        raise argparse.ArgumentTypeError("--memory limits what a new order may use, --as-is asks for none")
-    if args.as_is and args.split_batch:
-        raise argparse.ArgumentTypeError("--split-batch asks for another program, --as-is for none")
 
 
 def _in_order(

@@ -15,7 +15,7 @@ from ..driver.training.elastic import TrainingJob, TrainingRank, mesh_of
 from ..driver.training.launching import TrainingLaunch
 from ..driver.training.loop import CheckpointPlan, Trainer, state_count
 from ..driver.training.metrics import StepProgress, StepRecord, TrainingReport
-from ..driver.training.recovery import DEADLINE, FOLD, SHRINK, Recovery, Survival
+from ..driver.training.recovery import DEADLINE, Recovery, Survival
 from ..driver.training.step_inputs import StepInputs
 from ..driver.training.stopping import ORDERLY, StopRequest
 from ..ir.types.literal import Array
@@ -35,7 +35,6 @@ def train(args: argparse.Namespace) -> int:
     """Runs `hloom train` and returns its exit code. Raises CompileError for bad input, MpiMissing without MPI, and
     RankFailed for failures of other ranks.
     """
-    _verify(args)
     keep_freed_memory()
     if args.on_failure and deadline(args.timeout) is None:
         args.timeout = DEADLINE
@@ -66,17 +65,6 @@ def _tell(text: str) -> None:
 
 def _warn(text: str) -> None:
     tell(f"hloom: warning: {text}")
-
-
-def _verify(args: argparse.Namespace) -> None:
-    """Raises argparse.ArgumentTypeError for options that need others."""
-    if args.spares and args.on_failure not in (FOLD, SHRINK):
-        raise argparse.ArgumentTypeError("--spares take the place of lost ranks: give --on-failure fold or shrink")
-    for option, given in (("--on-failure", args.on_failure), ("--fault", args.fault), ("--preflight", args.preflight)):
-        if given and args.ranks is None:
-            raise argparse.ArgumentTypeError(f"{option} is about ranks: give --ranks")
-    if args.on_failure and args.checkpoint is None:
-        raise argparse.ArgumentTypeError("--on-failure goes on from a checkpoint: give --checkpoint")
 
 
 def _launched(args: argparse.Namespace, program: Program) -> int:
