@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
+from functools import partial
 
 from .. import frontends
+from ..driver.related import RelationsReport
 from ..ir.graph.module import Module
 from ..ir.time_limit import TimeLimit, time_limit
-from ..ir.tools.names import called
 from ..ir.tools.spmd import is_per_device
-from ..report.columns import columns
 from ..report.progress import working, working_on_parts
 from ..runtime.proof.progress import Progress
 from ..runtime.proof.relations.located import prove
@@ -56,9 +56,6 @@ def _proved(args: argparse.Namespace, program: Module) -> tuple[int | None, Verd
         )
 
 
-_HEAD = ("value", "op", "per device", "is")
-
-
 def relate_command(args: argparse.Namespace) -> int:
     """Partitions the program and prints one line per value of the result. Raises CompileError for bad input."""
     program = read_program(args)
@@ -67,15 +64,5 @@ def relate_command(args: argparse.Namespace) -> int:
     local, _ = partitioned(args, program)
     with working(f"relating on {local.num_partitions} devices"):
         found = relate(program, local, args.seed)
-    rows, counts = found.rows(), found.counts()
-    shown = called(rows, args.only, lambda row: (row.name, row.name.rpartition("/")[2]), lambda row: [row.name])
-
-    def text() -> str:
-        table = columns([_HEAD, *((row.name, row.opcode, row.shape, row.relation) for row in shown)], (False,) * 4)
-        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items(), key=lambda count: -count[1]))
-        rest = "" if found.is_complete else "; the others are too large to be recorded"
-        return f"{table}\n\n{len(rows)} values: {kinds}{rest}"
-
-    return answer(args, lambda: {"program": program.name, "devices": local.num_partitions,
-                                 "complete": found.is_complete, "counts": counts, "values": list(map(asdict, shown))},
-                  text)  # fmt: skip
+    shown = RelationsReport(program.name, local.num_partitions, found)
+    return answer(args, partial(shown.record, args.only), partial(shown.text, args.only))
