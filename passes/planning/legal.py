@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.brief import brief
 from ..op_sharding.assignment import is_independent
 from ..op_sharding.divisions import Divisions
 from ..op_sharding.forms import LocalForms
@@ -21,6 +22,7 @@ from .clusters import ClusterMember, OpCluster
 from .times import Floats, Rows
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class Freedom:
     """The factors of a cluster that no axis may divide (`barred`), and the ops (`asked`) whose compound factors or
