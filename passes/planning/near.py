@@ -43,7 +43,7 @@ def near(
     choice, judged = best.choice, None if short is None else on.by_few_layers(best.choice, context, short)
     short = short if judged is not None else None
     judged = judged or on.quick(choice, context, limit, half)
-    queue, count = list(_neighbours(on, choice)), _MOST
+    queue, count = list(neighbours(on, choice)), _MOST
     while queue and count and half.allows():
         other = queue.pop(0)
         if _key(other) in known:
@@ -52,7 +52,7 @@ def near(
         count -= 1
         found = on.quick(other, context, limit, half) if short is None else on.by_few_layers(other, context, short)
         if found is not None and found.rank < judged.rank and found.seconds < judged.seconds * (1 - _GAIN):
-            choice, judged, queue = other, found, list(_neighbours(on, other))
+            choice, judged, queue = other, found, list(neighbours(on, other))
     if choice is not best.choice and left.allows():
         yield on.candidate(f"near {best.name}", choice, context, limit, left=left)
 
@@ -61,7 +61,7 @@ def _key(choice: Choice) -> tuple[int, ...]:
     return tuple(row for _, row in sorted(choice.items()))
 
 
-def _neighbours(on: MeshPlan, choice: Choice) -> Iterator[Choice]:
+def neighbours(on: MeshPlan, choice: Choice) -> Iterator[Choice]:
     """Yields neighbours of a choice, those of the least price first."""
     rows = _changed(on, choice)
     for line in np.argsort(prices_of(on.costs, rows, on.limit), kind="stable"):
