@@ -221,7 +221,7 @@ def parse_sizes(text: str) -> dict[str, int]:
     pairs = [part.partition("=")[::2] for part in text.split(",")]
     sizes = {name: int(size) for name, size in pairs if name and size.isdecimal()}
     if len(sizes) != len(pairs) or 0 in sizes.values():
-        raise ValueError(text)
+        raise ValueError(f"{text!r} is not of the form x=2,y=4")
     Mesh.of(**sizes)
     return sizes
 
