@@ -73,7 +73,7 @@ def forecast(
     module = partition(module, context)
     if plain:
         final = ScheduleCollectives(memory=Bytes(memory), limits=Limits(lists=()))
-        fastest = Fastest(final=final, pieces=None, past_barriers=None, rotation=None)
+        fastest = Fastest(final=final, pieces=None, past_barriers=None, rotation=None, earlier=None)
         run_pipeline([fastest if isinstance(p, Fastest) else p for p in SCHEDULE], module, context)
     else:
         schedule(module, context, memory)
