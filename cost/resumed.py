@@ -36,7 +36,9 @@ class ResumedOrders:
     """
 
     def __init__(self, computation: Computation, clock: Clock, steps: Steps) -> None:
-        self.steps: Mapping[Instruction, TimedStep] = steps.setdefault(computation, steps_of(computation, clock))
+        if computation not in steps:
+            steps[computation] = steps_of(computation, clock)
+        self.steps: Mapping[Instruction, TimedStep] = steps[computation]
         self.simulation = EngineSimulation(clock, steps, clock.machine.overlap)
         self.order: list[Instruction] = []
         self.marks: list[_Mark] = []

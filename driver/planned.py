@@ -23,7 +23,7 @@ def plan(
     `mesh` gives the sizes of its axes, as a mapping or as text (`8x16`, `data=8,model=16`); `all` tries all meshes of
     two dimensions for this many `devices`. By default it is the mesh of the program, or one axis of all devices. The
     program takes at most `memory` bytes of a device (0: those of the machine). `keep` lists shardings of parameters
-    that must stay: patterns (`w*`) of annotated ones, or settings (`batch=data,`). PlanSearch takes about this many
+    that must stay: patterns (`w*`) of annotated ones, or settings (`batch=data,`). Planning takes about this many
     `seconds`, more if one forecast does.
 
     Raises CompileError if there is no solver (`pip install 'hloom[plan]'`), for constraints that cannot be met, and if
