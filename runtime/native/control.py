@@ -98,14 +98,14 @@ class _Code:
     def results(self, state: Sequence[Array], made: dict[int, Array]) -> list[Array]:
         """Adds the steps of the plan for a state, with the arrays of `made` for its buffers. Returns its results."""
         frame, updated = self.plan.frame(self.run.device, list(state)), _updated(self.plan) or {}
-        changing = Regions(state[n] for n in updated.values())
-        block = self.run.block(self.plan)
+        block, changed = self.run.block(self.plan), [state[n] for n in updated.values()]
+        changing, reused = Regions(changed), Regions([*changed, block.memory])
         for step in self.plan.steps:
             inner = step.acting
             if isinstance(step, TableStep):
                 self._table(step, block, frame, made)
             elif isinstance(inner, WhileStep):
-                self._loop(inner, frame, made, changing)
+                self._loop(inner, frame, made, reused)
             elif isinstance(inner, ConditionalStep):
                 self._choose(inner, frame, made)
             else:
@@ -139,11 +139,11 @@ class _Code:
         self.kept += starts
         frame[step.writes[0]] = whole
 
-    def _loop(self, step: WhileStep, frame: Frame, made: dict[int, Array], changing: Regions) -> None:
-        """Adds a loop. State that it forwards keeps its address, unless that array changes afterwards."""
+    def _loop(self, step: WhileStep, frame: Frame, made: dict[int, Array], reused: Regions) -> None:
+        """Adds a loop. State that it forwards keeps its address, unless that memory changes afterwards."""
         given = [self._dense(frame[buffer]) for buffer in step.reads]
         for x, write, before, after in zip(given, step.writes, step.body.parameters, step.body.results, strict=True):
-            stays = before == after and not changing.has_part_of(x)
+            stays = before == after and not reused.has_part_of(x)
             frame[write] = x if stays else made.setdefault(write, np.empty(x.shape, x.dtype))
         if not self.is_real:
             return

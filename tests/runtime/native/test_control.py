@@ -72,12 +72,21 @@ AFTER = {
   row = f32[1,4,6] reshape(d)
   u = f32[5,4,6] dynamic-update-slice(o1, row, n, zero, zero)
   ROOT r = {OUTER} tuple(next, m1, y1, x1, u)""",
+    "after others that take memory": f"""a1 = f32[4,6] sine(x1)
+  a2 = f32[4,6] opt-barrier(a1)
+  a3 = f32[4,6] tanh(a2)
+  a4 = f32[4,6] opt-barrier(a3)
+  d = f32[4,6] add(a4, y1)
+  ROOT r = {OUTER} tuple(next, m1, d, y, o1)""",
 }
 
 
 def nested(body: str, after: str, inner: int = 3, outer: int = 4, condition: str = "counted") -> hloom.Module:
     text = HEAD.replace("TRIPS", str(inner)) + BODIES[body] + BEGIN.replace("OUTER_TRIPS", str(outer))
-    return hloom.parse(text + INNER.replace("CONDITION", condition) + AFTER[after] + END)
+    loop = INNER.replace("CONDITION", condition)
+    if after == "after others that take memory":  # forwarded state is then made by the trip
+        loop = "  y2 = f32[4,6] cosine(y)\n  y3 = f32[4,6] opt-barrier(y2)\n" + loop.replace("x, y, o", "x, y3, o")
+    return hloom.parse(text + loop + AFTER[after] + END)
 
 
 def inputs_of(seed: int = 0) -> list[Array]:
