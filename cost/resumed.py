@@ -54,19 +54,19 @@ class ResumedOrders:
         self.marks = self.marks[: kept + 1] if self.marks else [_Mark(0.0, {}, (), ())]
         kept = len(self.marks) - 1
         self._resume(self.marks[kept])
-        until = self._awaited()
+        until, state = self._awaited(), self.simulation
         for at in range(kept * _EVERY, len(self.order), _EVERY):
-            self.simulation.proceed(self.order[at : at + _EVERY], self.steps, self.ends)
-            flying = tuple(i for i in self.order[: at + _EVERY] if until.get(i, -1) >= at + _EVERY)
-            state = self.simulation
+            after, block = at + _EVERY, self.order[at : at + _EVERY]
+            state.proceed(block, self.steps, self.ends)
+            flying = tuple([i for i in (*self.marks[-1].flying, *block) if until.get(i, -1) >= after])
             self.marks.append(_Mark(state.now, dict(state.free), tuple(state.busy), flying))
-        self.simulation.await_all([i for i in self.order if i in self.ends], self.ends)
-        self.seconds = self.simulation.now
-        self.left = [0.0]
-        for at in reversed(range(0, len(self.order), _EVERY)):
-            found = (self.steps[i] for i in self.order[at : at + _EVERY])
-            self.left.append(self.left[-1] + sum(s.seconds for s in found if s.inner is None))
-        self.left.reverse()
+        state.await_all([i for i in self.order if i in self.ends], self.ends)
+        self.seconds = state.now
+        left = [0.0]  # of the marks from the last one to the first that changes
+        for at in reversed(range(kept * _EVERY, len(self.order), _EVERY)):
+            steps = map(self.steps.__getitem__, self.order[at : at + _EVERY])
+            left.append(left[-1] + sum([s.seconds for s in steps if s.inner is None]))
+        self.left[kept:] = reversed(left)
 
     def tried(self, first: int, changed: Sequence[Instruction]) -> float:
         """Returns the seconds of the order with these instructions in place of as many from a place on; infinite if
