@@ -15,11 +15,12 @@ ends, whose collectives nothing hides. Latency, launches and products that fill 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
+from ...cost.machine import SECOND
 from ...cost.seconds import Clock
 from ...cost.simulation import collective_in
 from ...cost.timeline import EXPOSED, timeline, timeline_seconds
@@ -61,16 +62,16 @@ class InPieces(Rewrite):
         """
         clock = Clock.of(module, context.machine)
         for computation in computations_run(module):
-            finder = RegionFinder(computation)
-            for seed in _exposed(module, clock, computation):
+            finder = self._finder(computation, clock)
+            for seed in self._seeds(module, clock, finder):
                 if self.count or any(may_gain(region, clock) for region in finder.regions_at(seed)):
                     return True
         return False
 
     def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         clock = Clock.of(program.module, program.context.machine)
-        finder = RegionFinder(computation)
-        seeds = _exposed(program.module, clock, computation)
+        finder = self._finder(computation, clock)
+        seeds = self._seeds(program.module, clock, finder)
         trials = _Trials(program.module, clock, self.count)
         taken = set[Instruction]()
         found: list[tuple[CutRegion, Sizes]] = []
@@ -86,6 +87,21 @@ class InPieces(Rewrite):
         for region, sizes in found:
             _replace(program, computation, region, sizes)
         return bool(found)
+
+    def _finder(self, computation: Computation, clock: Clock) -> RegionFinder:
+        """Returns the finder of regions, of those alone that may gain unless pieces are forced."""
+        if self.count:
+            return RegionFinder(computation)
+        return RegionFinder(computation, lambda collectives: may_save(collectives, clock))
+
+    def _seeds(self, module: Module, clock: Clock, finder: RegionFinder) -> list[Instruction]:
+        """Returns the collectives that delay a computation; none unless a region of any may gain, which takes less time
+        to tell.
+        """
+        collectives = [i for i in finder.computation if i.op.is_collective]
+        if not self.count and not any(may_gain(r, clock) for i in collectives for r in finder.regions_at(i)):
+            return []
+        return _exposed(module, clock, finder.computation)
 
 
 def _exposed(module: Module, clock: Clock, computation: Computation) -> list[Instruction]:
@@ -198,6 +214,15 @@ class _Trials:
             times.append(timeline_seconds(module, clock))
         module.release()
         return min(times)
+
+
+def may_save(collectives: Sequence[Instruction], clock: Clock) -> bool:
+    """Whether regions with these collectives may be faster in pieces. Each piece waits for a latency, as the whole
+    does: so pieces save at most the rest of each collective, and at least one launch comes twice.
+    """
+    saved = sum([max(clock.started(c) - clock.latency(c), 0.0) for c in collectives])
+    longest = max(map(clock.started, collectives), default=0.0)
+    return saved - clock.machine.launch / SECOND > (1 - _WORTH) * longest
 
 
 def may_gain(region: CutRegion, clock: Clock) -> bool:

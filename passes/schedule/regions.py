@@ -20,6 +20,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
 from ...ir.ops.collective_groups import groups_of, known_group_size
+from ...ir.reached import reached
 from .cuts import Cut, joined, operand_cuts, piece_shape, result_cut, row_count, sliced
 from .roles import can_repeat
 
@@ -51,16 +52,22 @@ class CutRegion:
 
 
 class RegionFinder:
-    """Finds the regions of a computation, in its order."""
+    """Finds the regions of a computation, in its order, whose collectives are `worth` it."""
 
-    def __init__(self, computation: Computation) -> None:
+    def __init__(
+        self, computation: Computation, worth: Callable[[Sequence[Instruction]], bool] = lambda _: True
+    ) -> None:
+        self.computation = computation
         self.places = {i: place for place, i in enumerate(computation)}
+        self.worth = worth
+        self._worth_at: dict[Instruction, bool] = {}
 
     def regions_at(self, seed: Instruction) -> Iterator[CutRegion]:
         """Yields the regions that begin with a collective, or with the product before it, one per dimension to cut."""
         for dim in range(seed.operands[0].shape.rank) if _can_move(seed) else ():
             for start, cut in _starts(seed, _first_cut(seed, dim)):
-                found = self._grown(start, cut) if operand_cuts(start, cut) is not None else None
+                grows = self._is_worth(start) and operand_cuts(start, cut) is not None
+                found = self._grown(start, cut) if grows else None
                 if found is not None and seed in found.cuts:
                     yield found
 
@@ -85,6 +92,13 @@ class RegionFinder:
                     seen.add(user)
                     heappush(waiting, (self.places[user], user))
         return _trimmed(cuts, start)
+
+    def _is_worth(self, start: Instruction) -> bool:
+        """Whether a region that begins here may have collectives worth it: its first member and those next behind."""
+        if start not in self._worth_at:
+            behind = reached([start], lambda i: i.users if i is start or not i.op.is_collective else ())
+            self._worth_at[start] = self.worth([i for i in behind if i.op.is_collective])
+        return self._worth_at[start]
 
     @cached_property
     def needed(self) -> Mapping[Instruction, int]:

@@ -29,6 +29,7 @@ from ....ir.graph.monoid import reduction_monoid
 from ....ir.ops.collective_groups import CollectiveAttributes, groups_of
 from ....ir.ops.conversion import Convert, Copy
 from ....ir.ops.shaping import Reshape
+from ....ir.sharding.digit import Digits
 from ....ir.sharding.replica_groups import ExplicitGroups, Groups
 from ....ir.tools.control_flow import computations_run
 from ....ir.tools.process_grid import ProcessGrid
@@ -86,7 +87,7 @@ class RewriteProgram:
 
     def time(self, kind: Kind, whole: float, groups: Groups) -> float:
         """Returns the picoseconds of a collective of `whole` bytes, the larger of operand and result."""
-        digits = group_digits(ExplicitGroups(tuple(sorted(tuple(sorted(g)) for g in groups))), self.devices)
+        digits = self.once(("digits", groups), lambda: _digits(groups, self.devices))
         amount = received(kind, whole, max(map(len, groups)))
         return self.context.machine.collective(kind, digits).time(amount)
 
@@ -99,6 +100,11 @@ class RewriteProgram:
     def remark(self, instruction: Instruction, text: str, help: str | None = None) -> None:
         """Reports about an instruction."""
         self.context.diagnostics.remark(f"{instruction.opcode} {instruction.name}: {text}", instruction.location, help)
+
+
+def _digits(groups: Groups, devices: int) -> Digits | None:
+    """Returns the digits in which the members of a group differ, whatever their order; None for irregular groups."""
+    return group_digits(ExplicitGroups(tuple(sorted(tuple(sorted(g)) for g in groups))), devices)
 
 
 M = TypeVar("M")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import hloom
 import pytest
+from hloom.cost.machine import Cluster
 from hloom.cost.presets import parse_machine
 from hloom.cost.seconds import Clock
 from hloom.cost.timeline import timeline
+from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pass
 from hloom.passes.pipelines import partition
@@ -119,6 +122,28 @@ def test_regions_that_latency_fills_are_not_tried(latency: str, is_tried: bool) 
     assert regions
     assert any(may_gain(region, clock) for region in regions) is is_tried
     assert InPieces().may_change(local, context) is is_tried
+
+
+class _OfAnyRegion(InPieces):
+    """Tries regions whatever their collectives take beside latency."""
+
+    def _finder(self, computation: Computation, clock: Clock) -> RegionFinder:
+        return RegionFinder(computation)
+
+
+@pytest.mark.parametrize(("latency", "launch", "gain"), [("800ns", 0.0, (True, True)), ("1600ns", 0.0, (True, False)),
+                                                         ("800ns", 1e-6, (False, False))])
+def test_what_latency_fills_would_not_gain(latency: str, launch: float, gain: tuple[bool, bool]) -> None:
+    """The regions that are left out by the times of their collectives alone are none that pieces make faster."""
+    machine = parse_machine("work=f32:1T,bf16:1T;memory=1TB", f"{latency}/20GB")
+    assert isinstance(machine, Cluster)
+    machine = replace(machine, launch_seconds=launch)
+    for text, gains in zip((feed_forward(256, 128, 256), experts(4, 32, 64, 128)), gain, strict=True):
+        local = partition(hloom.parse(text), context := PassContext(machine=machine))
+        every = clone_module(local)
+        changed = run_pass(_OfAnyRegion(), every, context), run_pass(InPieces(), local, context)
+        assert changed == (gains, gains)
+        assert local.to_text() == every.to_text()
 
 
 TABLE = [("h100", 0.85), ("tpu-v4", 0.75)]
