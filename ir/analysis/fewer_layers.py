@@ -10,9 +10,9 @@ parameters and results of the layers in the gap go, and so does their part of th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from ..brief import brief
 from ..graph.attributes import ParameterAttributes
@@ -26,21 +26,29 @@ from ..types.shape import tuple_shape
 from .layers import Layers, find_layers
 
 T = TypeVar("T")
+S = TypeVar("S")
 
 
 @brief
-@dataclass(frozen=True)
-class LayerSeam:
+@dataclass(frozen=True, slots=True)
+class LayerSeam(Generic[T]):
     """Tells how copies of a `layer` follow one another. To its next copy, values of the layer stand for those that it
     takes from `before` it, and to the copy before for those from `after` it. What comes after all copies reads values
-    `beyond` of the last one; the users `near` the layer, each with the value, read those of the first one.
+    `beyond` of the last one; the users `near` the layer, each with the value, read those of the first one. A T is an
+    instruction or its number.
     """
 
-    layer: Sequence[Instruction]
-    before: Mapping[Instruction, Instruction]
-    after: Mapping[Instruction, Instruction]
-    beyond: Set[Instruction]
-    near: Set[tuple[Instruction, Instruction]]
+    layer: Set[T]
+    before: Mapping[T, T]
+    after: Mapping[T, T]
+    beyond: Set[T]
+    near: Set[tuple[T, T]]
+
+    def mapped(self, to: Callable[[T], S]) -> LayerSeam[S]:
+        """Returns the seam with each member replaced by `to` of it."""
+        before, after = ({to(o): to(i) for o, i in one.items()} for one in (self.before, self.after))
+        near = frozenset((to(user), to(i)) for user, i in self.near)
+        return LayerSeam(frozenset(map(to, self.layer)), before, after, frozenset(map(to, self.beyond)), near)
 
 
 @brief
@@ -54,7 +62,7 @@ class ShortProgram:
     module: Module
     copies: Mapping[Instruction, Instruction]
     results: Sequence[int]
-    seam: LayerSeam
+    seam: LayerSeam[Instruction]
 
 
 def equal_layers(module: Module, least: int = 6) -> Layers:
@@ -134,12 +142,11 @@ class _Joined:
             pairs = _paired(users, far, [u for u in i.users if u in like], i)
             self.after |= {user: like[u] for user, u in pairs.items()}
 
-    def seam(self, copies: Mapping[Instruction, Instruction]) -> LayerSeam:
+    def seam(self, copies: Mapping[Instruction, Instruction]) -> LayerSeam[Instruction]:
         """Returns the seam of the copies."""
-        before, after = ({copies[o]: copies[i] for o, i in one.items()} for one in (self.before, self.after))
-        beyond = frozenset(copies[i] for i in self.beyond)
-        near = frozenset((copies[user], copies[i]) for user, i in self.near if user in copies)
-        return LayerSeam([copies[i] for i in self.kept], before, after, beyond, near)
+        near = frozenset((user, i) for user, i in self.near if user in copies)
+        seam = LayerSeam(frozenset(self.kept), self.before, self.after, frozenset(self.beyond), near)
+        return seam.mapped(copies.__getitem__)
 
 
 def _paired(

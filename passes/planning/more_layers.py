@@ -9,11 +9,10 @@ each other as the seam of the layer says (`ir.analysis.fewer_layers`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from ...ir.analysis.fewer_layers import ShortProgram
-from ...ir.brief import brief
+from ...ir.analysis.fewer_layers import LayerSeam, ShortProgram
 from ...ir.graph.attributes import ParameterAttributes
 from ...ir.graph.instruction import Instruction, Metadata
 from ...ir.graph.module import EntryLayout, Module
@@ -26,36 +25,22 @@ from ...ir.types.shape import tuple_shape
 _EXCHANGES = 5  # instructions at most that an exchange takes
 
 
-@brief
-@dataclass(frozen=True, slots=True)
-class NumberedSeam:
-    """A seam by the numbers that the metadata of a program tells."""
-
-    layer: Set[int]
-    before: Mapping[int, int]
-    after: Mapping[int, int]
-    beyond: Set[int]
-    near: Set[tuple[int, int]]
-
-    @staticmethod
-    def of(short: ShortProgram) -> NumberedSeam:
-        """Numbers the instructions of a short program in their metadata, and returns its seam."""
-        numbers: dict[Instruction, int] = {}
-        for number, i in enumerate(short.copies.values()):
-            i.metadata, numbers[i] = Metadata(str(number)), number
-        short.module.entry.root.metadata = None
-        seam, of = short.seam, numbers.__getitem__
-        before, after = ({of(o): of(i) for o, i in one.items()} for one in (seam.before, seam.after))
-        near = frozenset((of(user), of(i)) for user, i in seam.near)
-        return NumberedSeam(frozenset(map(of, seam.layer)), before, after, frozenset(map(of, seam.beyond)), near)
-
-    def is_even(self, module: Module) -> bool:
-        """Whether the values of a SHARDED program that stand for each other at the seam have equal shardings."""
-        found = {int(i.metadata.text): i.sharding for i in module.entry if i.metadata is not None}
-        return all(found.get(a) == found.get(b) for a, b in (*self.before.items(), *self.after.items()))
+def numbered(short: ShortProgram) -> LayerSeam[int]:
+    """Numbers the instructions of a short program in their metadata, and returns its seam by these numbers."""
+    numbers: dict[Instruction, int] = {}
+    for number, i in enumerate(short.copies.values()):
+        i.metadata, numbers[i] = Metadata(str(number)), number
+    short.module.entry.root.metadata = None
+    return short.seam.mapped(numbers.__getitem__)
 
 
-def add_layers(module: Module, seam: NumberedSeam, count: int) -> dict[Instruction, Instruction] | None:
+def is_even(seam: LayerSeam[int], module: Module) -> bool:
+    """Whether the values of a SHARDED program that stand for each other at the seam have equal shardings."""
+    found = {int(i.metadata.text): i.sharding for i in module.entry if i.metadata is not None}
+    return all(found.get(a) == found.get(b) for a, b in (*seam.before.items(), *seam.after.items()))
+
+
+def add_layers(module: Module, seam: LayerSeam[int], count: int) -> dict[Instruction, Instruction] | None:
     """Lets so many copies of the layer of a LOCAL program follow it, in place. Returns the instruction that each new
     one is a copy of; None if they do not fit together, and then the program is of no use.
     """
@@ -68,7 +53,7 @@ def add_layers(module: Module, seam: NumberedSeam, count: int) -> dict[Instructi
 class _MoreLayers:
     """The edit of a program: `copies` maps the instructions of the layer to those of each copy, itself the first."""
 
-    def __init__(self, module: Module, seam: NumberedSeam, count: int) -> None:
+    def __init__(self, module: Module, seam: LayerSeam[int], count: int) -> None:
         self.module, self.entry, self.seam, self.count = module, module.entry, seam, count
         self.numbers = {i: int(i.metadata.text) for i in self.entry if i.metadata is not None}
         self.root = self.entry.root

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...cost.seconds import Clock
-from ...ir.analysis.fewer_layers import ShortProgram, equal_layers, without_layers
+from ...ir.analysis.fewer_layers import LayerSeam, ShortProgram, equal_layers, without_layers
 from ...ir.analysis.layers import Layers
 from ...ir.brief import brief
 from ...ir.diagnostics import CompileError, Diagnostics
@@ -31,7 +31,7 @@ from ..schedule.sizes import sized
 from ..scheduling import SCHEDULE
 from .judge import Judged
 from .listed import LISTED, ListedForecast, ListedProgram, gathers_of
-from .more_layers import NumberedSeam, add_layers
+from .more_layers import add_layers, is_even, numbered
 
 _MORE = 2  # layers that are added to a short program
 _LEAST = 12  # equal layers from which on a program is judged by a short one
@@ -49,7 +49,7 @@ class RepeatableLayer:
     """
 
     program: ShortProgram
-    seam: NumberedSeam
+    seam: LayerSeam[int]
     left: int
     layer: Sequence[Instruction]
     others: Layers
@@ -61,7 +61,7 @@ class RepeatableLayer:
         if short is None:
             return None
         others = [layers[n] for n in gap]
-        return RepeatableLayer(short, NumberedSeam.of(short), len(layers) - len(gap), layers[gap[0] - 1], others)
+        return RepeatableLayer(short, numbered(short), len(layers) - len(gap), layers[gap[0] - 1], others)
 
     @property
     def missing(self) -> int:
@@ -74,7 +74,7 @@ class RepeatableLayer:
         own = replace(context, num_devices=module.num_partitions, diagnostics=Diagnostics(), records=[], reshardings=[])
         try:
             run_pipeline((_PROPAGATE,), module, own)
-            if not self.seam.is_even(module):
+            if not is_even(self.seam, module):
                 return None
             run_pipeline(PARTITION, module, own)
             exchange_in_types(module, own)
