@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from ..driver.kept import key_of, load, store
-from ..driver.on_all import on_all
 from ..driver.program import Program
 from ..ir.diagnostics import Diagnostics, fail
 from ..ir.tools.spmd import is_per_device
@@ -28,7 +27,7 @@ from ..ir.types.literal import Array
 from ..report.progress import timed
 from ..runtime.inputs.inputs import inputs_for_module
 from ..runtime.outputs import check_outputs
-from ..runtime.ranks.failed import on_all_ranks
+from ..runtime.ranks.failed import broadcast, on_all_ranks
 from ..runtime.ranks.launch import inside_launcher, left_for_ranks, started_by_hloom
 from ..runtime.trace import check_trace
 from .messages import tell_found
@@ -105,18 +104,27 @@ def prepare_on_ranks(
     left: Callable[[], bytes] = left_for_ranks, unpacked: Callable[[bytes], Program] = Program.unpacked,
 ) -> Program:  # fmt: skip
     """Returns the program of a run for a mesh (None: its own) and all ranks of a communicator, or the first `active`
-    ones. The first rank prepares it where the launcher has `left` none. Raises errors of `prepare` on one rank,
-    RankFailed on others.
+    ones. The first rank prepares it where the launcher has `left` none, and sends it to the others. If it cannot be
+    packed, each rank prepares it, which gives the same: partitioning is deterministic. The ranks agree about its
+    backend. Raises errors of `prepare` on the lowest rank that has them, RankFailed on others.
     """
     args, ranks, diagnostics = with_mesh(args, mesh), active or everyone.size, Diagnostics()
+    where = "the partitioned program"
 
     def first() -> bytes:
+        if everyone.rank:
+            return b""
         found = left()
         if not found and args.file == "-" and started_by_hloom():
             fail(f"standard input does not come to host {socket.gethostname()}", help="give a file that all hosts see")
         return found or prepare(args, ranks, quiet=started_by_hloom()).packed()
 
-    program = on_all(everyone, first, lambda: prepare(args, ranks, quiet=True), diagnostics, args.timeout, unpacked)
+    def given() -> Program:
+        return unpacked(data) if data else prepare(args, ranks, quiet=True)
+
+    data = broadcast(everyone, on_all_ranks(everyone, first, where, args.timeout), where, args.timeout)
+    program = on_all_ranks(everyone, given, where, args.timeout)
+    program.backend = program.backend.common(everyone, diagnostics, args.timeout)
     tell_found(args, diagnostics.found)
     return program
 
