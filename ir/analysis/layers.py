@@ -81,7 +81,13 @@ class _Graph:
         operands, end = cast(list[int], self.operands.items.tolist()), 0
         for count in cast(list[int], self.operands.counts.tolist()):
             start, end = end, end + count
-            found.append(1 + max([found[o] for o in operands[start:end]]) if count else 1)
+            if count == 1:
+                found.append(1 + found[operands[start]])
+            elif count == 2:
+                one, other = found[operands[start]], found[operands[start + 1]]
+                found.append(1 + (one if one > other else other))
+            else:
+                found.append(1 + max([found[o] for o in operands[start:end]], default=0))
         return found
 
     def seeds(self) -> Iterator[tuple[_Ints, _Ints]]:
@@ -132,10 +138,10 @@ def _kinds(nodes: Sequence[Instruction], marks: Mapping[Instruction, Hashable]) 
     for n, x in enumerate(nodes):
         own = None if x.op.role is Role.PARAMETER else x.attributes
         config, mark, said = x.backend_config, marks.get(x), x.frontend_attributes
-        rest = (len(x.operands),)
+        rest: Hashable = len(x.operands)
         if config is not None or mark is not None or said:
-            rest = (*rest, None if config is None else str(config), mark, tuple(said.items()))
-        key = x.op, id(own), id(x.shape), id(x.annotation), rest
+            rest = rest, None if config is None else str(config), mark, tuple(said.items())
+        key = x.op, id(own), id(x.shape), id(x.shardy), id(x.sharding), rest
         kind = same.get(key)
         if kind is None:
             kind = same[key] = equal.setdefault((x.op, own, x.shape, x.annotation, rest), n)

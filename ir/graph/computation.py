@@ -95,10 +95,13 @@ class Computation(Callee, InNotebooks):
         """Returns the root, and `others`, with everything they depend on through operands and control predecessors."""
         return set(reached((self.root, *others), lambda instruction: instruction.needs))
 
+    def calling(self) -> list[Instruction]:
+        """Returns the instructions whose attributes may refer to computations."""
+        return [i for i in self._settled() if called_fields(type(i.attributes))]
+
     def called(self) -> Iterator[Computation]:
         """Yields the computations that its instructions call."""
-        calling = (i for i in self if called_fields(type(i.attributes)))
-        return (callee for instruction in calling for callee in instruction.called())
+        return (callee for instruction in self.calling() for callee in instruction.called())
 
     # -- building
 

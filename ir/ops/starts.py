@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..diagnostics import InternalError
@@ -91,6 +92,12 @@ class Starts:
         form = self.form_of(call.shape)
         in_place = form is GATHERED and getattr(call.attributes, "slice_sizes", ())
         return form.arrange(operands[:1] if in_place else operands, result, contexts, join)
+
+
+@cache
+def is_start(op: AnyOp) -> bool:
+    """Whether an op begins another one."""
+    return op.interface(Starts) is not None
 
 
 def starts(start: Instruction) -> Starts:

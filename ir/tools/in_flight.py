@@ -7,15 +7,16 @@ A value that control flow or a tuple forwards cannot be followed, so it is not c
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from ..diagnostics import Diagnostic, Location, Severity
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.module import Module
-from ..graph.op import Role
+from ..graph.op import AnyOp, Role
 from ..ops.collective_groups import channel_of
-from ..ops.starts import Starts, run_by
+from ..ops.starts import Starts, is_start, run_by
 from ..ops.structure import element_index
 from ..ops.transfers import Recv, Send
 
@@ -27,7 +28,7 @@ def in_flight_problems(module: Module) -> list[Diagnostic]:
 
 def transfer_problems(module: Module) -> list[Diagnostic]:
     """Returns an error for each send or receive of a program at any stage that is not awaited once."""
-    return [d for computation in module for i in computation if _is_transfer(i) for d in _start(i)]
+    return [d for computation in module for i in computation if _is_transfer(i.op) for d in _start(i)]
 
 
 def note(message: str, where: Location | None) -> Diagnostic:
@@ -45,12 +46,13 @@ def _error(instruction: Instruction, message: str, *notes: Diagnostic, help: str
 
 def _awaited(computation: Computation) -> Iterator[Diagnostic]:
     for instruction in computation:
-        if instruction.op.interface(Starts) or _is_transfer(instruction):
+        if is_start(instruction.op) or _is_transfer(instruction.op):
             yield from _start(instruction)
 
 
-def _is_transfer(instruction: Instruction) -> bool:
-    return isinstance(instruction.op, Send | Recv)
+@cache
+def _is_transfer(op: AnyOp) -> bool:
+    return isinstance(op, Send | Recv)
 
 
 def _start(start: Instruction) -> Iterator[Diagnostic]:

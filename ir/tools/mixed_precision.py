@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from ..graph.attributes import called_fields
 from ..graph.dynamic_sizes import result_shape, same_bounds
 from ..graph.instruction import Instruction
 from ..graph.interfaces import floats_of
@@ -49,7 +50,7 @@ def computed(instruction: Instruction) -> tuple[tuple[Shape, ...], Shape] | None
     invalid ones.
     """
     op, declared = instruction.op, instruction.shape
-    if op.is_control or floats_of(op).keeps_types or _has_one_float(instruction):
+    if _has_one_float(instruction) or op.is_control or floats_of(op).keeps_types:
         return None
     floats = _floats(instruction)
     if len(floats) < 2 and not floats_of(op).converts_result:
@@ -119,7 +120,10 @@ def _conversion(source: Shape, target: Shape, convert: Conversion) -> Kernel:
 def _has_one_float(instruction: Instruction) -> bool:
     """Whether operands and result are floats of one type: a fast check of the usual case."""
     first = instruction.shape.element
-    return first.is_float and not instruction.called() and all(o.shape.element is first for o in instruction.operands)
+    for operand in instruction.operands:
+        if operand.shape.element is not first:
+            return False
+    return first.is_float and not (called_fields(type(instruction.attributes)) and instruction.called())
 
 
 def _floats(instruction: Instruction) -> list[ElementType]:

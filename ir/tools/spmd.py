@@ -17,7 +17,7 @@ from ..graph.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Inst
 from ..graph.interfaces import DeviceNumber
 from ..graph.module import Module, Stage
 from ..ops.calls.behaviour import CustomCallAttributes
-from ..ops.calls.custom_call import behaviour, behaviour_of
+from ..ops.calls.custom_call import behaviour, behaviour_of, custom_calls
 from ..ops.collective_groups import channel_of, groups_of
 from ..ops.collectives import AllToAllAttributes, pairs_of
 from ..sharding.digit import Digits, merge, split
@@ -67,11 +67,12 @@ def main_order(instructions: Iterable[Instruction]) -> Order:
     """
     orders, manual, counts = Counter[Order](), set[Order](), Counter[Sharding]()
     instructions = list(instructions)
-    annotations = [a for i in instructions if (a := i.annotation) is not None]
-    for annotation, count in Counter(annotations).items():
-        for sharding in parts(annotation):
+    said = [a for i in instructions if (a := i.annotation) is not None]
+    by_identity = {id(annotation): annotation for annotation in said}  # readers make one object of equal ones
+    for number, count in Counter(map(id, said)).items():
+        for sharding in parts(by_identity[number]):
             counts[sharding] += count
-    for instruction in filter(is_region_boundary, instructions):
+    for instruction in filter(is_region_boundary, custom_calls(instructions)):
         ends = (s for i in (*instruction.operands, instruction) for s in parts(i.annotation))
         manual |= {s.mesh.order_key for s in ends if s.mesh and not s.is_replicated}
     for sharding, count in counts.items():
@@ -83,7 +84,7 @@ def main_order(instructions: Iterable[Instruction]) -> Order:
 
 def has_regions(module: Module) -> bool:
     """Whether a module has boundaries of manual regions."""
-    return any(is_region_boundary(i) for computation in module for i in computation)
+    return any(is_region_boundary(i) for computation in module for i in custom_calls(computation))
 
 
 def is_per_device(module: Module) -> bool:

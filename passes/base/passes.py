@@ -18,7 +18,7 @@ from ...ir import origin
 from ...ir.diagnostics import CompileError, InternalError, fail
 from ...ir.gc_pause import paused_collector
 from ...ir.graph.module import Module, Stage, clone_module
-from ...ir.ops.starts import Starts
+from ...ir.ops.starts import is_start
 from ...ir.time_limit import check_time
 from ...ir.tools.spmd import is_per_device
 from .context import PassContext, PassRecord
@@ -148,7 +148,7 @@ def refuse_starts(module: Module, by: str) -> None:
     """Raises CompileError at the first start of an op, for the pass `by`."""
     for computation in module:
         for instruction in computation:
-            if instruction.op.interface(Starts):
+            if is_start(instruction.op):
                 fail(f"pass {by} cannot look into {instruction.opcode} {instruction.name}", instruction.location,
                      help="run pass synchronous before it")
 

@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...ir.graph.attributes import Attributes, called_fields
+from ...ir.graph.attributes import Attributes
 from ...ir.graph.clone import map_called
 from ...ir.graph.computation import Computation
 from ...ir.graph.interfaces import Applies
@@ -36,7 +36,7 @@ class EqualComputations(Pass):
         one_of: dict[Attributes, Attributes] = {}  # equal ones are one object, so that they are found by identity
         kept, changed = {module.entry}, False
         for computation in module.callees_first():
-            for instruction in [i for i in computation if called_fields(type(i.attributes))]:
+            for instruction in computation.calling():
                 called = instruction.called()
                 if called and instruction.op.interface(Applies):
                     for callee in called:

@@ -28,13 +28,11 @@ class IndexVectors(Pass):
     name: ClassVar[str] = "index-vectors"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        return rewrite(module, _split)
+        return rewrite(module, _split, lambda op: isinstance(op, DynamicSlice | DynamicUpdateSlice))
 
 
 def _split(computation: Computation, instruction: Instruction) -> Instruction | None:
     op = instruction.op
-    if not isinstance(op, DynamicSlice | DynamicUpdateSlice):
-        return None
     start, _ = op.arity  # the number of operands before the start indices
     if not is_index_vector([o.shape for o in instruction.operands[start:]]):
         return None

@@ -66,7 +66,7 @@ def _is_flat(module: Module) -> bool:
     callers: Counter[Computation] = Counter()
     alone: set[Computation] = set()
     for computation in module:
-        for instruction in computation:
+        for instruction in computation.calling():
             if instruction.op.role in _INLINED:
                 return False
             callers.update(instruction.called())
@@ -104,7 +104,7 @@ class _Inliner:
         """Does in place what `copy` does, for an entry without control predecessors."""
         gone: list[Instruction] = []
         started: dict[Computation, Computation] = {}
-        for instruction in [i for i in entry if called_fields(type(i.attributes))]:
+        for instruction in entry.calling():
             if instruction.op.role in _INLINED:
                 callee = instruction.called()[0]
                 with entry.at(before=instruction):

@@ -17,7 +17,7 @@ from ...ir.types.shape import Shape, tuple_shape
 def shared_computations(module: Module) -> set[Computation]:
     """Returns the computations that several instructions call, so that an edit for one would change the others."""
     calls: dict[Computation, int] = {}
-    for called in (c for computation in module for i in computation for c in i.called()):
+    for called in (c for computation in module for c in computation.called()):
         calls[called] = calls.get(called, 0) + 1
     return {computation for computation, count in calls.items() if count > 1}
 

@@ -14,18 +14,21 @@ values stay.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import ClassVar
 
 from ...ir.graph.attributes import Attributes, Dims
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.graph.op import AnyOp
 from ...ir.ops.dot import DotAttributes
 from ...ir.ops.reduce import ReduceAttributes
 from ...ir.ops.reshape_factors import reshape_groups
 from ...ir.ops.shaping import BroadcastAttributes, Reshape
+from ...ir.reached import reached
 from ..base import Pass, PassContext
 from .rewriting import rewrite
 
@@ -40,9 +43,32 @@ class ReshapedSums(Pass):
 
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
-        while rewrite(module, _unmerge):  # each rewrite removes one reshape before a sum
+        # Each rewrite removes one reshape before a sum.
+        while (merged := _from_merges(module)) and rewrite(module, partial(_unmerge, merged=merged), _may_sum):
             changed = True
         return changed
+
+
+@cache
+def _is_reshape(op: AnyOp) -> bool:
+    return isinstance(op, Reshape)
+
+
+def _may_sum(op: AnyOp) -> bool:
+    return issubclass(op.attributes, ReduceAttributes | DotAttributes)
+
+
+def _from_merges(module: Module) -> Collection[Instruction]:
+    """Returns the reshapes that merge dimensions, and what element-wise ops compute from them."""
+    merges = cache(_merges)
+    reshapes = [i for computation in module for i in computation if _is_reshape(i.op)]
+    start = [i for i in reshapes if merges(i.operands[0].shape.dims, i.shape.dims)]
+    return reached(start, lambda v: [u for u in v.users if u.op.is_elementwise and u.shape.dims == v.shape.dims])
+
+
+def _merges(source: Dims, target: Dims) -> bool:
+    """Whether a reshape merges dimensions of an array that has elements."""
+    return 0 not in target and any(len(before) > 1 for before, _ in reshape_groups(source, target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +97,12 @@ class _Part:
         return tuple(found)
 
 
-def _unmerge(computation: Computation, instruction: Instruction) -> Instruction | None:
+def _unmerge(
+    computation: Computation, instruction: Instruction, merged: Collection[Instruction]
+) -> Instruction | None:
     summed = _summed(instruction)
-    count = len(summed)
-    arrays = instruction.operands[:count]
-    if not count or any(a.shape.is_dynamic for a in arrays):
+    arrays = instruction.operands[: len(summed)]
+    if not any(a in merged for a in arrays) or any(a.shape.is_dynamic for a in arrays):
         return None
     for array, dims in zip(arrays, summed, strict=True):
         for source in _reshapes(array):
@@ -85,10 +112,6 @@ def _unmerge(computation: Computation, instruction: Instruction) -> Instruction 
                 if all(p is not None and _is_seen(a, p, instruction) for a, p in zip(arrays, parts, strict=True)):
                     return _rebuilt(computation, instruction, [p for p in parts if p is not None])
     return None
-
-
-def _is_reshape(value: Instruction) -> bool:
-    return isinstance(value.op, Reshape)
 
 
 def _summed(instruction: Instruction) -> list[Dims]:
@@ -103,7 +126,7 @@ def _summed(instruction: Instruction) -> list[Dims]:
 
 def _reshapes(value: Instruction, depth: int = _DEEPEST) -> list[Instruction]:
     """Returns the reshapes from which element-wise ops compute this value."""
-    if _is_reshape(value):
+    if _is_reshape(value.op):
         return [value]
     if not depth or not _may_move(value):
         return []
@@ -135,7 +158,7 @@ def _is_seen(value: Instruction, part: _Part, user: Instruction, depth: int = _D
     """Whether a value is available in the new dimensions, or can be computed there instead of `value`."""
     if value.annotation is not None or value.shape.is_dynamic:
         return False
-    if _is_reshape(value):
+    if _is_reshape(value.op):
         (source,) = value.operands
         dims = part.applied(value.shape.dims)
         groups = reshape_groups(source.shape.dims, dims)
@@ -163,7 +186,7 @@ def _rebuilt(computation: Computation, old: Instruction, parts: Sequence[_Part])
 def _seen(computation: Computation, value: Instruction, part: _Part) -> Instruction:
     """Returns a value in the new dimensions."""
     shape = replace(value.shape, dims=part.applied(value.shape.dims), layout=None)
-    if _is_reshape(value):
+    if _is_reshape(value.op):
         (source,) = value.operands
         if source.shape.dims == shape.dims:
             return source

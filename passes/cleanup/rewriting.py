@@ -7,28 +7,33 @@ changed, whatever the number of rewritten instructions.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.graph.op import AnyOp
 
 Expand = Callable[[Computation, Instruction], Instruction | None]
 
 
-def rewrite(module: Module, expand: Expand) -> bool:
-    """Calls `expand` for each instruction; the instructions that it appends replace that instruction.
+def rewrite(module: Module, expand: Expand, concerns: Callable[[AnyOp], bool] = lambda _: True) -> bool:
+    """Calls `expand` for each instruction whose op it `concerns`; the instructions that it appends replace that
+    instruction.
 
     `expand` returns the new instruction of the same value, or None (and appends nothing). The new one takes over uses,
     name, shardings and frontend attributes; control dependencies go to all new ones. Returns whether anything changed.
     """
-    return sum(_rewrite(computation, expand) for computation in module) > 0
+    concerns = cache(concerns)
+    found = [(c, olds) for c in module if (olds := [i for i in c if concerns(i.op)])]
+    return sum(_rewrite(computation, olds, expand) for computation, olds in found) > 0
 
 
-def _rewrite(computation: Computation, expand: Expand) -> int:
+def _rewrite(computation: Computation, olds: list[Instruction], expand: Expand) -> int:
     made: dict[Instruction, tuple[Instruction, list[Instruction]]] = {}
     start = 0
     with computation.at() as appended:
-        for old in list(computation):
+        for old in olds:
             new = expand(computation, old)
             if new is not None:
                 computation.replace_all_uses(old, new)

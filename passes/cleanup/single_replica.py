@@ -24,7 +24,7 @@ class SingleReplica(Pass):
     name: ClassVar[str] = "single-replica"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        return module.replica_count == 1 and rewrite(module, _as_operands)
+        return module.replica_count == 1 and rewrite(module, _as_operands, lambda op: op.is_collective)
 
 
 def _as_operands(computation: Computation, instruction: Instruction) -> Instruction | None:

@@ -15,13 +15,14 @@ between the two are skipped as well.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import ClassVar
 
 from ...ir.graph.attributes import PadDim, PaddingConfig, SliceDim
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
+from ...ir.graph.op import AnyOp
 from ...ir.ops.calls.custom_call import is_annotation
 from ...ir.ops.conversion import Copy
 from ...ir.ops.slicing import Pad, PadAttributes, Slice, SliceAttributes
@@ -38,13 +39,23 @@ class SliceOfPad(Pass):
 
     def is_idle(self, module: Module) -> bool:
         placed = module.stage is Stage.SHARDED
-        every = (i for computation in module for i in computation)
-        return all(_merged(i, placed) is None and _kept(i) is None for i in every)
+        found = [i for computation in module for i in computation if _is_slice(i.op) or _is_pad(i.op)]
+        return all((_merged(i, placed) if _is_slice(i.op) else _kept(i)) is None for i in found)
 
     def run(self, module: Module, context: PassContext) -> bool:
         placed = module.stage is Stage.SHARDED
-        merged = rewrite(module, partial(_merge, placed=placed))
-        return rewrite(module, _cut) or merged
+        merged = rewrite(module, partial(_merge, placed=placed), _is_slice)
+        return rewrite(module, _cut, _is_pad) or merged
+
+
+@cache
+def _is_slice(op: AnyOp) -> bool:
+    return isinstance(op, Slice)
+
+
+@cache
+def _is_pad(op: AnyOp) -> bool:
+    return isinstance(op, Pad)
 
 
 def _merge(computation: Computation, instruction: Instruction, *, placed: bool) -> Instruction | None:
@@ -57,12 +68,10 @@ def _merge(computation: Computation, instruction: Instruction, *, placed: bool) 
 
 def _merged(instruction: Instruction, placed: bool) -> tuple[Instruction, tuple[PadDim, ...]] | None:
     """Returns the pad that a slice reads, and the padding of both together; None if they stay apart."""
-    if not isinstance(instruction.op, Slice):
-        return None
     pad = instruction.operands[0]
     while placed and (isinstance(pad.op, Copy) or is_annotation(pad)):
         pad = pad.operands[0]
-    if not isinstance(pad.op, Pad) or (not placed and (instruction.annotation or pad.annotation)):
+    if not _is_pad(pad.op) or (not placed and (instruction.annotation or pad.annotation)):
         return None
     padding = _padding(instruction, pad)
     if padding is None or any(find_roll(u) for u in instruction.users):
@@ -77,9 +86,7 @@ def _cut(computation: Computation, instruction: Instruction) -> Instruction | No
 
 
 def _kept(instruction: Instruction) -> tuple[SliceDim, ...] | None:
-    """Returns the part of its operand that a pad keeps if it adds nothing; None for others."""
-    if not isinstance(instruction.op, Pad):
-        return None
+    """Returns the part of its operand that a pad keeps; None if it adds something."""
     amounts = instruction.attributes_as(PadAttributes).padding.dims
     if any(a.low > 0 or a.high > 0 or a.interior for a in amounts):
         return None

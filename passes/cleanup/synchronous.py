@@ -25,7 +25,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
-from ...ir.ops.starts import Starts, run_by, starts
+from ...ir.ops.starts import is_start, run_by, starts
 from ...ir.ops.structure import GetTupleElementAttributes
 from ...ir.ops.transfers import Recv, Send
 from ...ir.tools.in_flight import transfer_problems
@@ -116,11 +116,11 @@ def _work(start: Instruction, places: dict[Instruction, int]) -> _Work:
 
 
 def _computation(computation: Computation) -> int:
-    before = list(computation)
-    places = {instruction: place for place, instruction in enumerate(before)}
-    works = [_work(i, places) for i in before if i.op.interface(Starts)]
-    if not works:
+    begun = [i for i in computation if is_start(i.op)]
+    if not begun:
         return 0
+    places = {instruction: place for place, instruction in enumerate(computation)}
+    works = [_work(i, places) for i in begun]
     gone = {i for work in works for i in (work.start, *work.updates, *work.dones)}
     made: dict[Instruction, Instruction] = {}
     for work in works:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...ir.diagnostics import Diagnostics, fail
 from ...ir.factors.sharding_rule import Monoid, elementwise_rule
@@ -23,14 +23,14 @@ from ...ir.graph.monoid import choice_monoid
 from ...ir.ops.calls.custom_call import target_of
 from ...ir.sharding.digit import Digit, Digits, merge
 from ...ir.sharding.mesh import AxisRef, Mesh
-from ...ir.sharding.sharding import Sharding, ShardingKind, TupleSharding, leaf_shardings
+from ...ir.sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ...ir.sharding.tiling import Tiling
 from ...ir.tools.sharding_checks import device_problem
 from ...ir.tools.spmd import Order, main_order, parts, without_shardy
 from ..base import PassContext
 from .devices import anonymous_mesh, main_mesh, num_devices
 from .regions import mark_regions
-from .values import Gain, Leaf, PropagationDirection, RuleRelation, ValueGraph
+from .values import Gain, Leaf, Pending, PropagationDirection, RuleRelation, ValueGraph
 
 
 @dataclass
@@ -46,12 +46,17 @@ class Annotations:
         used = (digits for leaf in leaves for digits in (*leaf.dims, leaf.unreduced, leaf.manual))
         mesh = self.mesh if self.mesh.named else anonymous_mesh(self.mesh.size, self.order, used)
         known: dict[Hashable, Sharding] = {}
+        written: dict[int, AnySharding] = {}  # by the identities of lists, which equal layers share
         for instruction, leaves in graph.leaves.items():
-            shardings = [leaf.fixed_sharding or self._sharding(leaf, mesh, known) for leaf in leaves]
-            if leaves or not (alone := [s for s in parts(instruction.annotation) if s.kind is ShardingKind.MAXIMAL]):
-                instruction.sharding = TupleSharding(tuple(shardings)) if instruction.shape.is_tuple else shardings[0]
-            else:  # a call for its side effect alone may be placed on a device, too
-                instruction.sharding = alone[0]
+            sharding = written.get(id(leaves))
+            if sharding is None:
+                shardings = [leaf.fixed_sharding or self._sharding(leaf, mesh, known) for leaf in leaves]
+                sharding = TupleSharding(tuple(shardings)) if instruction.shape.is_tuple else shardings[0]
+                if leaves:
+                    written[id(leaves)] = sharding
+                elif alone := [s for s in parts(instruction.annotation) if s.kind is ShardingKind.MAXIMAL]:
+                    sharding = alone[0]  # a call for its side effect alone may be placed on a device, too
+            instruction.sharding = sharding
             if instruction.shardy is not None:
                 instruction.shardy = None
             if instruction.frontend_attributes:
@@ -119,21 +124,49 @@ def _goes_first(leaf: Leaf, sharding: Sharding, instruction: Instruction, other:
 
 
 @dataclass(frozen=True, slots=True)
+class _Meaning:
+    """The digits that a sharding gives to an array of some rank; `closed` and `pending` are those of `Leaf`."""
+
+    tiling: Tiling
+    replicated: Digits
+    dims: tuple[Digits, ...]
+    closed: tuple[bool, ...]
+    pending: dict[int, list[Pending]]
+
+    @staticmethod
+    def of(sharding: Sharding, rank: int, opened: frozenset[int]) -> _Meaning:
+        """Returns the meaning of a sharding, with more `opened` dimensions. Raises KeyError and ValueError."""
+        tiling, said = sharding.tiling(rank), dict(enumerate(sharding.dims))
+        # `manual` without a mesh does not determine the dimensions.
+        free = sharding.kind is ShardingKind.MANUAL
+        closed = [not (free or d in opened or (d in said and said[d].is_open)) for d in range(rank)]
+        dims, pending = list(tiling.dims), dict[int, list[Pending]]()
+        if len(dims) == rank:
+            for dim, priority in ((d, s.priority) for d, s in said.items() if s.priority):
+                pending.setdefault(priority, []).append((dim, dims[dim], closed[dim]))
+                dims[dim], closed[dim] = (), True
+        return _Meaning(tiling, _digits(sharding.mesh, sharding.replicated), tuple(dims), tuple(closed), pending)
+
+
+@dataclass(frozen=True, slots=True)
 class _Reader:
     """Puts one sharding on one leaf."""
 
     devices: int
     order: Order
     diagnostics: Diagnostics
+    known: dict[Hashable, _Meaning] = field(default_factory=dict[Hashable, _Meaning])
 
     def read(self, leaf: Leaf, sharding: Sharding, instruction: Instruction) -> None:
         rank = leaf.shape.rank
         try:
-            tiling = sharding.tiling(rank)
-            replicated = _digits(sharding.mesh, sharding.replicated)
+            key = sharding, rank, _unspecified_dims(instruction)
+            if (meaning := self.known.get(key)) is None:
+                meaning = self.known[key] = _Meaning.of(*key)
         except (KeyError, ValueError) as error:
             self.diagnostics.error(f"bad sharding: {error}", instruction.location)
             return
+        tiling = meaning.tiling
         if len(tiling.dims) != rank:
             self.diagnostics.error(
                 f"sharding has {len(tiling.dims)} dimensions, {leaf.shape} has {rank}", instruction.location)
@@ -152,21 +185,9 @@ class _Reader:
         whole = (Digit(self.devices, 1),) if self.devices > 1 else ()
         leaf.manual = whole if sharding.kind is ShardingKind.MANUAL else tiling.manual
         leaf.unreduced = whole if sharding.kind is ShardingKind.UNREDUCED else tiling.unreduced
-        leaf.replicated = replicated
-        self._dims(leaf, sharding, tiling, _unspecified_dims(instruction))
-
-    def _dims(self, leaf: Leaf, sharding: Sharding, tiling: Tiling, opened: frozenset[int]) -> None:
-        """Sets the digits of the dimensions; those with a priority stay pending."""
-        said = dict(enumerate(sharding.dims))
-        # `manual` without a mesh does not determine the dimensions.
-        free = sharding.kind is ShardingKind.MANUAL
-        closed = [not (free or d in opened or (d in said and said[d].is_open)) for d in range(leaf.shape.rank)]
-        dims = list(tiling.dims)
-        for dim, priority in ((d, s.priority) for d, s in said.items() if s.priority):
-            leaf.pending.setdefault(priority, []).append((dim, dims[dim], closed[dim]))
-            dims[dim], closed[dim] = (), True
-        leaf.dims, leaf.closed = tuple(dims), tuple(closed)
-        leaf.causes = [[Gain(digits, None)] if digits else [] for digits in dims]
+        leaf.replicated, leaf.dims, leaf.closed = meaning.replicated, meaning.dims, meaning.closed
+        leaf.pending.update({priority: list(pending) for priority, pending in meaning.pending.items()})
+        leaf.causes = [[Gain(digits, None)] if digits else [] for digits in meaning.dims]
 
 
 def _digits(mesh: Mesh | None, refs: tuple[AxisRef, ...]) -> Digits:
@@ -175,7 +196,9 @@ def _digits(mesh: Mesh | None, refs: tuple[AxisRef, ...]) -> Digits:
 
 def _unspecified_dims(instruction: Instruction) -> frozenset[int]:
     """Returns the dimensions that a `Sharding` custom-call leaves open: `backend_config="unspecified_dims=[1,2]"`."""
-    text = str(instruction.backend_config or "")
+    if (config := instruction.backend_config) is None:
+        return frozenset()
+    text = str(config)
     match = re.search(r"unspecified_dims=\[([\d,\s]*)\]", text)
     return frozenset(int(n) for n in match[1].split(",") if n.strip()) if match else frozenset()
 
@@ -228,13 +251,13 @@ def apply_constraints(graph: ValueGraph, diagnostics: Diagnostics) -> None:
 
 def _members(graph: ValueGraph) -> Iterator[tuple[Group, Leaf, Instruction]]:
     for instruction, leaves in graph.leaves.items():
-        if "xla.sdy.sharding_group_id" in instruction.frontend_attributes:
+        if (said := instruction.frontend_attributes) and "xla.sdy.sharding_group_id" in said:
             number = _number(instruction, "xla.sdy.sharding_group_id", "")
             for operand in instruction.operands:
                 yield from ((("sharding group", number), leaf, instruction) for leaf in graph.leaves[operand])
-        if instruction.annotation is None:
+        if (annotation := instruction.annotation) is None:
             continue
-        for place, sharding in enumerate(parts(instruction.annotation)):
+        for place, sharding in enumerate(parts(annotation)):
             if sharding.group is not None:
                 yield from (((sharding.group.kind, sharding.group.number), leaf, instruction)
                             for leaf in leaves[place : place + 1])

@@ -41,7 +41,8 @@ class DeviceOrders(Pass):
         return self._join_lists(module) or by_places
 
     def _join_lists(self, module: Module) -> bool:
-        used = Counter(s for c in module for i in c for s in parts(i.sharding) if _is_list(s))
+        said = [i.sharding for c in module for i in c if i.sharding is not None]
+        used = Counter(s for sharding in said for s in parts(sharding) if _is_list(s))
         if len({s.mesh.order_key for s in used if s.mesh is not None}) < 2:
             return False
         tilings = Counter[Tiling]()
@@ -56,7 +57,8 @@ class DeviceOrders(Pass):
 
 def _by_places(module: Module) -> dict[Sharding, Sharding]:
     """Makes a mesh that counts places for one sharding do so for all; returns the replaced shardings."""
-    every = {s for c in module for i in c for annotation in (i.sharding, i.shardy) for s in parts(annotation)}
+    said = {id(a): a for c in module for i in c for a in (i.sharding, i.shardy) if a is not None}
+    every = {s for annotation in said.values() for s in parts(annotation)}
     found = {s.mesh for s in every if s.mesh is not None and s.mesh.by_places}
     pairs = [(s, replace(s.mesh, by_places=True)) for s in every if s.mesh is not None and found]
     return {s: s.with_mesh(mesh) for s, mesh in pairs if mesh in found and mesh != s.mesh}

@@ -13,6 +13,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digits, refine
 from ...ir.sharding.mesh import LARGEST_MESH, Mesh
+from ...ir.sharding.sharding import AnySharding
 from ...ir.tools.spmd import Order, parts
 from ..base import PassContext
 
@@ -32,14 +33,18 @@ def num_devices(module: Module, context: PassContext) -> int:
 def _agreed_number(module: Module, context: PassContext) -> int:
     sizes: dict[int, Instruction] = {}
     unused: set[int] = set()
+    said: dict[int, tuple[AnySharding, Instruction]] = {}  # by the identities of annotations
     for computation in module:
         for instruction in computation:
-            for sharding in parts(annotation) if (annotation := instruction.annotation) is not None else ():
-                if sharding.mesh is not None and sharding.mesh.axes:
-                    if sharding.fits_any_mesh:
-                        unused.add(sharding.mesh.size)
-                    else:
-                        sizes.setdefault(sharding.mesh.size, instruction)
+            if (annotation := instruction.annotation) is not None and id(annotation) not in said:
+                said[id(annotation)] = annotation, instruction
+    for annotation, instruction in said.values():
+        for sharding in parts(annotation):
+            if sharding.mesh is not None and sharding.mesh.axes:
+                if sharding.fits_any_mesh:
+                    unused.add(sharding.mesh.size)
+                else:
+                    sizes.setdefault(sharding.mesh.size, instruction)
     if len(sizes) > 1:
         first, second = list(sizes.items())[:2]
         fail(f"shardings are over {first[0]} and over {second[0]} devices", second[1].location,

@@ -18,7 +18,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
-from ...ir.ops.calls.custom_call import target_of
+from ...ir.ops.calls.custom_call import custom_calls, target_of
 from ...ir.sharding.digit import Digits, cut, disjoint, merge, product, refine
 from .shardy_regions import INTO, OUT_OF, SHARDY_INTO, SHARDY_OUT_OF, check_sides
 from .values import RuleRelation, ValueGraph
@@ -28,7 +28,7 @@ Stack = tuple[Digits, ...]  # the manual digits of the regions around a value, o
 
 def mark_regions(module: Module, graph: ValueGraph, diagnostics: Diagnostics) -> None:
     """Sets the manual digits of leaves inside manual regions, and relates both sides of the borders."""
-    targets = {i: target for i in graph.leaves if (target := target_of(i)) is not None}
+    targets = {i: target for i in custom_calls(graph.leaves) if (target := target_of(i)) is not None}
     for instruction, target in targets.items():
         if target in (SHARDY_INTO, SHARDY_OUT_OF):
             diagnostics.error(f"{instruction.name} is the border of a manual region in Shardy's form",

@@ -211,11 +211,13 @@ class ValueGraph:
     def _visit(
         self, computation: Computation, parameters: Sequence[list[Leaf]] | None, around: tuple[int, ...]
     ) -> list[Leaf]:
+        depths = self.depths
         for instruction in computation:
             above = 0
             for operand in instruction.operands:
-                above = max(above, self.depths[operand][-1])
-            self.depths[instruction] = (*around, above + 1)
+                if (depth := depths[operand][-1]) > above:
+                    above = depth
+            depths[instruction] = (*around, above + 1)
             if (stand := self._stands.get(instruction)) is not None:
                 self.leaves[instruction] = self.leaves[stand]
             elif instruction.op.role is Role.PARAMETER and parameters is not None:

@@ -6,7 +6,7 @@ declared shape is trusted, no dimension may be sharded, and there is no kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,11 @@ def behaviour_of(instruction: Instruction) -> Behaviour | None:
     """Returns the behaviour of a custom-call's target; None for other ops."""
     attributes = instruction.attributes
     return behaviour(attributes) if isinstance(attributes, CustomCallAttributes) else None
+
+
+def custom_calls(instructions: Iterable[Instruction]) -> list[Instruction]:
+    """Returns the custom-calls among instructions."""
+    return [i for i in instructions if isinstance(i.attributes, CustomCallAttributes)]
 
 
 def is_foreign(attributes: CustomCallAttributes) -> bool:

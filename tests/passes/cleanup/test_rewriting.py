@@ -7,6 +7,7 @@ from hloom.frontends import parse
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.insertion import Insertions
 from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.op import AnyOp
 from hloom.passes.base import PassContext
 from hloom.passes.cleanup.rewriting import rewrite
 from hloom.passes.cleanup.single_replica import SingleReplica
@@ -46,6 +47,20 @@ def test_takes_the_place() -> None:
     with calls(Insertions.settled) as made:
         assert not rewrite(module, _doubled)
     assert all(call["return"] is call["order"] for call in made)
+
+
+def test_only_ops_that_it_concerns_are_tried() -> None:
+    asked: list[str] = []
+
+    def concerns(op: AnyOp) -> bool:
+        asked.append(op.opcode)
+        return op.opcode == "multiply"
+
+    module = parse(PROGRAM)
+    assert not rewrite(module, _doubled, concerns)
+    assert sorted(asked) == ["add", "multiply", "negate", "parameter"]
+    assert rewrite(module, _doubled, lambda op: op.is_elementwise)
+    assert [i.opcode for i in module.entry].count("subtract") == 2
 
 
 @pytest.mark.parametrize("line", [

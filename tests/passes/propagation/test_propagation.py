@@ -66,6 +66,7 @@ def test_priorities() -> None:
     assert found("[{'x'}p1, {?}]", "[{?}p1, {'x'}]") == ("[x, -]", "[-, x]", "[-, x]")
     assert found("[{'x'}, {?}]", "[{?}, {'x'}p2]") == ("[x, -]", "[-, x]", "[x, -]")
     assert found("[{'x'}p1, {?}]", "[{?}, {'y'}]") == ("[x, y]", "[x, y]", "[x, y]")
+    assert found("[{'x'}p1, {'y'}p2]", "[{'x'}p1, {'y'}p2]") == ("[x, y]",) * 3  # equal annotations wait on their own
 
 
 def test_explicitly_replicated_axes_are_not_used() -> None:
