@@ -278,8 +278,18 @@ def applied(instruction: Instruction) -> Any:
 
 def additive(instruction: Instruction) -> tuple[frozenset[int], ...]:
     """Returns the groups of operands in which an instruction is additive."""
-    op = instruction.op.interface(Additive)
-    return () if op is None else op.additive(instruction.call)
+    fixed = _additive_groups(instruction.op)
+    op = instruction.op.interface(Additive) if fixed is None else None
+    return fixed or () if op is None else op.additive(instruction.call)
+
+
+@cache
+def _additive_groups(op: AnyOp) -> tuple[frozenset[int], ...] | None:
+    """Returns the groups of operands in which all uses of an op are additive; None if they depend on the use."""
+    own = op.interface(Additive)
+    if own is None:
+        return ()
+    return own.additive_groups if type(own).additive is Additive.additive else None
 
 
 def takes_arrays(op: AnyOp, call: Call) -> bool:

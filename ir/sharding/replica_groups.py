@@ -57,6 +57,7 @@ class MeshGroups:
 ReplicaGroups = ExplicitGroups | IotaGroups | MeshGroups
 
 
+@lru_cache(maxsize=1024)
 def over_digits(devices: int, digits: Digits, order: tuple[int, ...] | None = None) -> ReplicaGroups:
     """Returns groups of the devices that differ only in these digits, ordered by them, major to minor.
 

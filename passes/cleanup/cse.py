@@ -42,15 +42,20 @@ def merge_equal(computation: Computation) -> int:
     seen: dict[Hashable, Instruction] = {}  # the first of equal ones, where several have the same operands
     duplicates: dict[Instruction, Instruction] = {}  # unmerged instruction to its equal
     dead: list[Instruction] = []
+    compared: set[Instruction] = set()  # those of `near` that are in `seen`
     for instruction in list(computation):
         if instruction.op.role is Role.PARAMETER:
             continue
-        values = [duplicates.get(o, o) for o in instruction.operands] if duplicates else instruction.operands
+        values = instruction.operands
+        if duplicates and not duplicates.keys().isdisjoint(values):
+            values = [duplicates.get(o, o) for o in values]
         operands = tuple(map(id, values))
         other = near.setdefault((instruction.op, operands), instruction)
         if other is instruction or instruction.has_effect():  # equal instructions have equal effects
             continue
-        seen.setdefault((operands, *_rest(other)), other)
+        if other not in compared:
+            compared.add(other)
+            seen.setdefault((operands, *_rest(other)), other)
         first = seen.setdefault((operands, *_rest(instruction)), instruction)
         if first is instruction or instruction.control_predecessors:
             continue

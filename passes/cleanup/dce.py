@@ -56,8 +56,10 @@ def _dead(computation: Computation) -> set[Instruction]:
     """Returns the instructions that contribute to nothing."""
     root, dead, earlier = computation.root, set[Instruction](), set[Instruction]()
     for i in reversed(computation):  # users come first
-        if not dead.issuperset(i.users) or i in earlier or i is root or i.op.role is Role.PARAMETER or i.has_effect():
-            earlier.update(i.control_predecessors)
+        is_used = i.users and not (dead and dead.issuperset(i.users))
+        if is_used or i in earlier or i is root or i.op.role is Role.PARAMETER or i.has_effect():
+            if i.control_predecessors:
+                earlier.update(i.control_predecessors)
         else:
             dead.add(i)
     return dead

@@ -10,14 +10,17 @@ gains nothing. The look-ahead follows the shardings found by propagation. It aff
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...ir.factors.factor_digits import value_digits
-from ...ir.factors.sharding_rule import FactorKind, Monoid
+from ...ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import additive
+from ...ir.graph.op import AnyOp, OpCall
 from ...ir.sharding.tiling import Tiling
 
 Tilings = Callable[[Instruction], Sequence[Tiling]]
+RuleOf = Callable[[AnyOp, OpCall[Any]], ShardingRule]
 _LOOK_AHEAD = 12  # users followed down and operands followed up
 
 
@@ -32,8 +35,10 @@ def additive_group(user: Instruction, value: Instruction) -> frozenset[int]:
     return frozenset()
 
 
-def may_stay_partial(value: Instruction, tilings: Tilings) -> bool:
-    """Whether running the users of a partial result on its parts saves communication."""
+def may_stay_partial(value: Instruction, tilings: Tilings, rule_of: RuleOf) -> bool:
+    """Whether running the users of a partial result on its parts saves communication. `rule_of` gives an op's own rule
+    for a call.
+    """
     for _ in range(_LOOK_AHEAD):
         if len(value.users) != 1 or value.parent is None or value is value.parent.root:
             return False
@@ -42,22 +47,23 @@ def may_stay_partial(value: Instruction, tilings: Tilings) -> bool:
         if not group or user.shape.byte_size > value.shape.byte_size:
             return False
         others = (user.operands[n] for n in group if user.operands[n] is not value)
-        if user.shape.byte_size < value.shape.byte_size or any(_is_partial(o, tilings, _LOOK_AHEAD) for o in others):
+        shrinks = user.shape.byte_size < value.shape.byte_size
+        if shrinks or any(_is_partial(o, tilings, rule_of, _LOOK_AHEAD) for o in others):
             return True
         value = user
     return False
 
 
-def _is_partial(value: Instruction, tilings: Tilings, depth: int) -> bool:
+def _is_partial(value: Instruction, tilings: Tilings, rule_of: RuleOf, depth: int) -> bool:
     """Whether a value appears to be a sum of parts: a divided contraction, or additive ops on one."""
     if not depth or len(value.users) != 1 or not value.shape.is_array or value.op.is_control or not value.operands:
         return False
     if any(not o.shape.is_array for o in value.operands):
         return False
     for group in additive(value):
-        if any(_is_partial(value.operands[n], tilings, depth - 1) for n in group):
+        if any(_is_partial(value.operands[n], tilings, rule_of, depth - 1) for n in group):
             return True
-    rule = value.op.sharding_rule(value.call)
+    rule = rule_of(value.op, value.call)
     if rule.monoid is not Monoid.ADD:
         return False
     found = (value_digits(tilings(o)[0].dims, f, rule) for o, f in zip(value.operands, rule.operands, strict=True))

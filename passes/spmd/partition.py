@@ -12,18 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...ir.brief import brief
 from ...ir.diagnostics import Diagnostics, InternalError, fail
-from ...ir.factors.sharding_rule import Monoid
+from ...ir.factors.sharding_rule import Monoid, ShardingRule
 from ...ir.graph.clone import MapComputation, clone_computation, map_called
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import DeviceNumber, additive
 from ...ir.graph.module import EntryLayout, Module, Stage, shell_of
+from ...ir.graph.op import AnyOp, OpCall
 from ...ir.ops.calls.custom_call import is_annotation
 from ...ir.ops.collective_groups import groups_of
 from ...ir.ops.collectives import pairs_of
@@ -112,6 +113,7 @@ class _ModuleState:
         self.work = RepeatedWork()
         self.fallbacks = Fallbacks(self.context.diagnostics)
         self.decider = self.context.decider(self.channels.devices)
+        self.rule_of = cache(_own_rule)
 
     def copy(self, computation: Computation) -> Computation:
         """Copies a computation that is not partitioned (a reducer, a comparator) into the new module, once."""
@@ -125,6 +127,10 @@ class _ModuleState:
                     copy.remove(instruction)
             self.copies[computation] = self.module.add_computation(copy)
         return self.copies[computation]
+
+
+def _own_rule(op: AnyOp, call: OpCall[Any]) -> ShardingRule:
+    return op.sharding_rule(call)
 
 
 class Partitioner:
@@ -299,7 +305,7 @@ class Partitioner:
         return self.reshard([value], stamp.wanted, f"result of {_cause_name(instruction)}")
 
     def _stays_partial(self, instruction: Instruction) -> bool:
-        return may_stay_partial(instruction, self.tilings)
+        return may_stay_partial(instruction, self.tilings, self.state.rule_of)
 
     def _local(self, instruction: Instruction, choice: Choice, placed: Leaves) -> LocalOp:
         view, why = self.calling(instruction), _cause_name(instruction)

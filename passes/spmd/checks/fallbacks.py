@@ -135,10 +135,13 @@ def report_padding(module: Module, fraction: float, least: int, diagnostics: Dia
     """Reports each kind of array of a SHARDED module whose tiles waste more than `fraction` of a tile and `least`
     bytes.
     """
-    kinds: dict[tuple[Shape, AnySharding | None], list[Instruction]] = {}
+    same: dict[tuple[int, int], list[Instruction]] = {}  # by the identities of shapes and shardings
     for computation in module:
         for instruction in computation:
-            kinds.setdefault((instruction.shape, instruction.sharding), []).append(instruction)
+            same.setdefault((id(instruction.shape), id(instruction.sharding)), []).append(instruction)
+    kinds: dict[tuple[Shape, AnySharding | None], list[Instruction]] = {}
+    for instructions in same.values():
+        kinds.setdefault((instructions[0].shape, instructions[0].sharding), []).extend(instructions)
     found: dict[tuple[Shape, Tiling], list[Instruction]] = {}
     for (whole, annotation), instructions in kinds.items():
         shapes = list(whole.leaves())

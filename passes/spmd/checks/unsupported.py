@@ -8,11 +8,14 @@ only if every device has the state: such state is replicated, with a remark.
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any, cast
+
 from ....ir.diagnostics import Diagnostics, fail
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.interfaces import Draws
 from ....ir.graph.module import Module
-from ....ir.graph.op import Role
+from ....ir.graph.op import AnyOp, Op, Role
 from ....ir.ops.calls.custom_call import behaviour_of, target_of
 from ....ir.sharding.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
 from ....ir.tools.spmd import parts
@@ -26,6 +29,8 @@ def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
         return
     for computation in module:
         for instruction in computation:
+            if not (instruction.shape.is_dynamic or _may_act(instruction.op)):
+                continue
             # Report origins only: users of dynamic values, dones and parameters of callees follow from them.
             inner = instruction.op.role is Role.PARAMETER and computation is not module.entry
             if instruction.shape.is_dynamic:
@@ -47,8 +52,9 @@ def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
 
 def refuse_uncountable(local: Module) -> None:
     """Raises CompileError if padding made a value of a divided program larger than 64 bits count."""
-    found = [i for computation in local for i in computation if not countable(i.shape)]
-    if found:
+    shapes = {id(i.shape): i.shape for computation in local for i in computation}
+    if not all(map(countable, shapes.values())):
+        found = [i for computation in local for i in computation if not countable(i.shape)]
         first = next((i for i in found if i.location is not None), found[0])
         fail(f"{first.shape.without_layout()}, padded for {local.num_partitions} devices, has too many elements for 64 "
              "bits", first.location)  # fmt: skip
@@ -65,6 +71,13 @@ def sole_device(instruction: Instruction) -> int | None:
         return None
     found = {s.device if s.kind is ShardingKind.MAXIMAL else None for s in parts(instruction.sharding)}
     return found.pop() if len(found) == 1 else None
+
+
+@cache
+def _may_act(op: AnyOp) -> bool:
+    """Whether some use of an op may have a side effect."""
+    own, base = cast(Any, type(op)), cast(Any, Op)
+    return op.side_effect or own.has_side_effect is not base.has_side_effect
 
 
 def _acts_outside(instruction: Instruction) -> bool:
