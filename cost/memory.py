@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ..ir.analysis.buffers import body_of
-from ..ir.analysis.liveness import Buffer, Kernels, Lives, Pairs, lives_of, state_pairs
+from ..ir.analysis.contents import Contents, Kernels
+from ..ir.analysis.liveness import Buffer, Lives, Pairs, lives_in_order, lives_of, state_pairs
 from ..ir.brief import brief
 from ..ir.checked_call import checked
 from ..ir.graph.computation import Computation
@@ -93,8 +94,41 @@ def arranged_memory(module: Module, kernels: Kernels | None, arrange: Arrange) -
 
 def peak_memory(module: Module, kernels: Kernels | None = None) -> int:
     """Returns the `peak` of a program's live memory alone, sooner."""
-    reached, lives, _ = _analysed(module, kernels)
-    return _resident(module, reached) + lives.peak
+    return PeakMemory(module, kernels).peak()
+
+
+class PeakMemory:
+    """The memory peaks of one program in several orders of its instructions, which must not change otherwise."""
+
+    def __init__(self, module: Module, kernels: Kernels | None = None) -> None:
+        self.module, self.kernels = module, kernels
+        reached, self._loops = _reached(module)
+        self._resident, self._donated = _resident(module, reached), _donated(module)
+        self._order = [c for c in module.callees_first() if c in reached] if len(reached) > 1 else [module.entry]
+        self._contents: dict[Computation, Contents] = {}
+        self._lives: dict[Computation, tuple[list[Instruction], list[int], Lives]] = {}
+
+    def peak(self) -> int:
+        """Returns the peak of the program in its present order."""
+        lives: dict[Computation, Lives] = {}
+        for computation in self._order:
+            lives[computation] = self._of(computation, lives)
+        return self._resident + lives[self.module.entry].peak
+
+    def _of(self, computation: Computation, called: dict[Computation, Lives]) -> Lives:
+        """Returns the buffers of a computation: the last ones, if its order and the peaks of its callees stay."""
+        order, inner = list(computation), [called[c].peak for i in computation if i.op.is_control for c in i.called()]
+        known = self._lives.get(computation)
+        if known is not None and known[:2] == (order, inner):
+            return known[2]
+        if computation not in self._contents:
+            results = {c: lives.results for c, lives in called.items()}
+            self._contents[computation] = Contents(computation, results, self.kernels)
+        loop = self._loops.get(computation)
+        pairs = self._donated if computation is self.module.entry else state_pairs(loop) if loop else ()
+        found = lives_in_order(self._contents[computation], called, pairs)
+        self._lives[computation] = order, inner, found
+        return found
 
 
 def at_peak(module: Module, kernels: Kernels | None = None) -> tuple[int, list[Instruction]]:

@@ -35,7 +35,7 @@ def allocate(lives: Lives, kernels: XlaKernels, pairs: Pairs, is_entry: bool) ->
     made, times = lives.buffers.made, lives.buffers.times
     lives.buffers = type(lives.buffers)(made, list(work.counted), {**times, **dict.fromkeys(work.resident, 0)},
                                         work.ends, work.results, [*inner, *copies(times)])  # fmt: skip
-    lives.bytes, lives.temporary = lives.buffers.sums()
+    lives.bytes = lives.buffers.sums()
 
 
 class _Allocation:

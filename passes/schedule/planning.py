@@ -13,8 +13,6 @@ from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
 from ...cost.memory import peak_memory
 from ...cost.seconds import Clock
-from ...cost.simulation import Steps
-from ...cost.timeline import timeline_seconds
 from ...ir.analysis.lifetimes import live_bytes
 from ...ir.brief import brief
 from ...ir.graph.computation import Computation
@@ -23,6 +21,7 @@ from ...ir.graph.module import Module, clone_module
 from .combining import CombinedForm
 from .extract import Extract, extract
 from .neighbours import combine_neighbours, neighbours
+from .order_forecasts import OrderForecasts
 from .orders import Order, set_orders, soon
 from .roles import Roles, roles_of
 from .search.arrange import Buckets, saved_latencies
@@ -73,8 +72,7 @@ Planner = Callable[[Extract], tuple[Extract, Outcome]]
 class Candidate:
     """A program with its forecast and its memory peak. `buckets` are the sizes of its new collectives, `again` is the
     number of repeated gathers, `repeats` says that values are computed again or lie on the host, `exposed` is the
-    largest share by which the planned collectives of a computation prolong it, `steps` what its timeline does in any
-    order.
+    largest share by which the planned collectives of a computation prolong it, `orders` forecasts it in any order.
     """
 
     module: Module
@@ -85,7 +83,7 @@ class Candidate:
     again: int = 0
     repeats: bool = False
     exposed: float = math.inf
-    steps: Steps = field(default_factory=Steps)
+    orders: OrderForecasts | None = None
 
     def rank(self, limit: float) -> tuple[bool, float, float]:
         """Returns a program's key for comparison under a memory limit; less is better."""
@@ -95,9 +93,8 @@ class Candidate:
 
 def forecast(module: Module, machine: Machine, done: str = "") -> Candidate:
     """Returns a program with its forecast."""
-    peak = peak_memory(module, OutsideOfAttention.on(machine))
-    steps = Steps()
-    return Candidate(module, timeline_seconds(module, Clock.of(module, machine), steps), peak, done=done, steps=steps)
+    orders = OrderForecasts(module, machine)
+    return Candidate(module, orders.seconds(), orders.peak(), done=done, orders=orders)
 
 
 @brief
@@ -183,10 +180,12 @@ class Prepared:
     sizes: list[int] = field(default_factory=list[int])
     parts: list[_Part] = field(default_factory=list["_Part"])
 
-    def plan(self, limit: float) -> Candidate | None:
-        """Returns a copy of the program with the plan for a limit; None if nothing in it can move."""
+    def plan(self, limit: float, is_draft: bool = False) -> Candidate | None:
+        """Returns a copy of the program with the plan for a limit; None if nothing in it can move. A draft gets other
+        orders: its peak is not forecast, and 0.
+        """
         copies: dict[Instruction, Instruction] = {}
-        return replace(self, module=clone_module(self.module, copies)).written(limit, copies)
+        return replace(self, module=clone_module(self.module, copies)).written(limit, copies, is_draft)
 
     def key(self, limit: float) -> Hashable:
         """Returns a key of the plan for a limit: plans with equal keys are the same."""
@@ -220,9 +219,11 @@ class Prepared:
             return math.inf
         return sum(saved_latencies(p := next(part.problems()).problem, buckets(p)) for part in self.parts)
 
-    def written(self, limit: float, copies: Mapping[Instruction, Instruction]) -> Candidate | None:
-        """Writes the plan for a limit into the program. `copies` maps instructions of the problems to it, if it is a
-        copy.
+    def written(
+        self, limit: float, copies: Mapping[Instruction, Instruction], is_draft: bool = False
+    ) -> Candidate | None:
+        """Writes the plan for a limit into the program, as a draft if asked. `copies` maps instructions of the problems
+        to it, if it is a copy.
         """
         if not self.parts and not self.sizes:
             return None
@@ -233,25 +234,24 @@ class Prepared:
             work = problem.problem.work[-1]
             exposed = max(exposed, outcome.seconds / work - 1 if work else math.inf)
             written.append(Written(problem.of_copy(copies) if copies else problem, outcome.plan))
-        best = self._ordered(written, limit)
+        best = self._ordered(written, limit, is_draft)
         best.buckets = self.sizes + [size for w in written for size in w.sizes]
         best.exposed = exposed
         return best
 
-    def _ordered(self, written: Sequence[Written], limit: float) -> Candidate:
+    def _ordered(self, written: Sequence[Written], limit: float, is_draft: bool) -> Candidate:
         """Gives the planned computations their faster order, or the one with less memory if that does not fit."""
-        clock, chosen, steps = Clock.of(self.module, self.planning.machine), list[Order](), Steps()
+        forecasts, chosen = OrderForecasts(self.module, self.planning.machine), list[Order]()
         found: list[tuple[float, list[Order]]] = []
         planned = [w.computation for w in written]
         for tail_last in (False, True) if written else (False,):
             orders = [w.order(tail_last) for w in written]
             set_orders(planned, orders)
-            found.append((timeline_seconds(self.module, clock, steps), orders))
+            found.append((forecasts.seconds(), orders))
         best: Candidate | None = None
-        kernels = OutsideOfAttention.on(self.planning.machine)  # the same in any order
         for seconds, orders in sorted(found, key=lambda f: f[0]):
             set_orders(planned, orders)
-            new = Candidate(self.module, seconds, peak_memory(self.module, kernels), steps=steps)
+            new = Candidate(self.module, seconds, 0 if is_draft else forecasts.peak(), orders=forecasts)
             if best is None or new.peak < best.peak:
                 best, chosen = new, orders
             if best.peak <= limit:

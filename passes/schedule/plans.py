@@ -54,14 +54,14 @@ class Plans:
         return found[0].expected(limit) if found is not None else None
 
     def saturated(self, limit: float, least: float = 0.0) -> Candidate | None:
-        """Returns the plan whose buckets are just so large that latency does not matter; None if there is nothing to
-        plan, or if that saves the entry less than so many seconds.
+        """Returns the draft of the plan whose buckets are just so large that latency does not matter; None if there is
+        nothing to plan, or if that saves the entry less than so many seconds.
         """
         found = self._prepared(0.0)
         if found is not None and least and found[0].saves_at_most(saturated) < least:
             return None
         by = found[0].by(lambda e: (e, arrange(e.problem, saturated(e.problem)))) if found else None
-        return self._plan(by, limit) if by is not None else None
+        return self._plan(by, limit, is_draft=True) if by is not None else None
 
     def release(self, other: Module, best: Candidate) -> None:
         """Frees the memory of a candidate that is no longer needed, unless it is the program itself, or the last plan.
@@ -79,13 +79,13 @@ class Plans:
         if last is not None:
             self.release(last.module, best)
 
-    def _plan(self, prepared: Prepared, limit: float) -> Candidate | None:
+    def _plan(self, prepared: Prepared, limit: float, is_draft: bool = False) -> Candidate | None:
         """Returns the plan for a limit: the last one, if it is the same."""
         key = prepared.key(limit)
         if self.last is None or key != self.last_key:
             if self.last is not None and not self.uses:
                 self.last.module.release()
-            self.last, self.last_key, self.uses = prepared.plan(limit), key, 0
+            self.last, self.last_key, self.uses = prepared.plan(limit, is_draft), key, 0
         self.uses += 1
         return self.last
 

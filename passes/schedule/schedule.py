@@ -16,18 +16,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from ...cost.attention import OutsideOfAttention
-from ...cost.machine import Machine
-from ...cost.memory import live_memory, peak_memory
+from ...cost.memory import live_memory
 from ...cost.seconds import Clock
-from ...cost.timeline import timeline_seconds
 from ...ir.brief import brief
 from ...ir.diagnostics import Diagnostic, Severity, fail
+from ...ir.graph.computation import Computation
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, refuse_starts
 from .bound import program_bound
@@ -38,6 +36,7 @@ from .labels import labels_of
 from .listing import RULES, ListRule, ListScheduler
 from .memory_order import memory_orders
 from .on_host import moves_to_host, spread_moves
+from .order_forecasts import OrderForecasts
 from .orders import Order, set_orders
 from .planning import Candidate, Planning, forecast
 from .plans import Plans
@@ -273,11 +272,24 @@ class _Choice:
         return best
 
     def _list_schedule(self, base: Candidate, best: Candidate, usual: float, limit: float) -> Candidate | None:
-        """Returns a copy of a program in its fastest list schedule that is better than the best; None without one."""
-        below = best.seconds * self.limits.better
-        with closing(_list_schedules(base, self.planning.machine, self.limits.lists, below)) as schedules:
-            new = next((s for s in schedules if self._is_better(s, best, usual, limit)), None)
-            return new and replace(new, module=clone_module(new.module))
+        """Gives a program, or a copy of the program itself, its fastest list schedule that is better than the best;
+        None without one.
+        """
+        module, machine = base.module, self.planning.machine
+        forecasts = base.orders or OrderForecasts(module, machine)
+        busy = [c for c in module if any(i.op.is_collective for i in c)]
+        given = [list(c) for c in busy]
+        done = ", ".join(filter(None, (base.done, "all ops in a new order")))
+        found: Candidate | None = None
+        for seconds, orders in _list_orders(busy, forecasts, self.limits.lists, best.seconds * self.limits.better):
+            set_orders(busy, orders)
+            new = replace(base, seconds=seconds, peak=forecasts.peak(), done=done, orders=forecasts)
+            if self._is_better(new, best, usual, limit):
+                found = new if module is not self.module else replace(new, module=clone_module(module), orders=None)
+                break
+        if found is None or found.module is not module:
+            set_orders(busy, given)
+        return found
 
     def _is_better(self, listed: Candidate, best: Candidate, usual: float, limit: float) -> bool:
         share = self.limits.better if listed.peak <= usual else self.limits.worth
@@ -368,28 +380,18 @@ class _Choice:
         raise DoesNotFit(Diagnostic(Severity.ERROR, text, help=f"the largest buffers there: {largest}"), state.peak)
 
 
-def _list_schedules(
-    base: Candidate, machine: Machine, rules: Iterable[ListRule], below: float
-) -> Generator[Candidate, None, None]:
-    """Yields a program in the list schedules that take less than so many seconds, the fastest first: itself, which has
-    its own order again when the generator goes on or closes.
+def _list_orders(
+    computations: Sequence[Computation], forecasts: OrderForecasts, rules: Iterable[ListRule], below: float
+) -> list[tuple[float, list[Order]]]:
+    """Returns the list schedules of computations with which their program takes less than so many seconds, the fastest
+    first. The program has one of these orders then.
     """
-    module = base.module
-    clock, kernels = Clock.of(module, machine), OutsideOfAttention.on(machine)
-    busy = [c for c in module if any(i.op.is_collective for i in c)]
-    given = [list(c) for c in busy]
-    schedulers = [ListScheduler(c, clock, roles_of(c, clock).gathers) for c in busy]
+    clock = forecasts.clock
+    schedulers = [ListScheduler(c, clock, roles_of(c, clock).gathers) for c in computations]
     found: list[tuple[float, list[Order]]] = []
     has_parts = any(scheduler.has_parts for scheduler in schedulers)
     for rule in (r for r in rules if has_parts or not r.by_part):
         orders = [scheduler.order(rule) for scheduler in schedulers]
-        set_orders(busy, orders)
-        found.append((timeline_seconds(module, clock, base.steps), orders))
-    done = ", ".join(filter(None, (base.done, "all ops in a new order")))
-    try:
-        for seconds, orders in sorted(found, key=lambda f: f[0]):
-            if seconds < below:
-                set_orders(busy, orders)
-                yield replace(base, seconds=seconds, peak=peak_memory(module, kernels), done=done)
-    finally:
-        set_orders(busy, given)
+        set_orders(computations, orders)
+        found.append((forecasts.seconds(), orders))
+    return sorted((f for f in found if f[0] < below), key=lambda f: f[0])

@@ -17,12 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...cost.attention import OutsideOfAttention
-from ...cost.memory import peak_memory
+from ...cost.machine import Machine
 from ...cost.resumed import ResumedOrders
-from ...cost.seconds import Clock
-from ...cost.simulation import Steps
-from ...cost.timeline import timeline_seconds
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
@@ -30,6 +26,7 @@ from ...ir.tools.control_flow import computations_run
 from ...ir.tools.trip_count import runs_of_computations
 from ..base import Pass, PassContext
 from .critical_chain import critical_chain
+from .order_forecasts import OrderForecasts
 from .orders import Emission, Needs, Order, dependences
 from .recorded import record, recorded_bound, recorded_forecast
 from .sizes import Bytes, timed
@@ -61,7 +58,7 @@ class StartEarlier(Pass):
         is_large = sum(map(len, module)) > self.instructions
         if is_large or seconds * self.worth <= (recorded_bound(module) or 0.0):
             return False
-        search = _OrderSearch(module, Clock.of(module, context.machine), max(self.memory, peak), self.tries)
+        search = _OrderSearch(module, context.machine, max(self.memory, peak), self.tries)
         search.run((1 - self.worth) * seconds)
         if not search.moved:
             return False
@@ -77,18 +74,18 @@ class _OrderSearch:
     peak is `used`.
     """
 
-    def __init__(self, module: Module, clock: Clock, peak: float, tries: int) -> None:
-        self.module, self.clock, self.peak, self.tries = module, clock, peak, tries
-        self.kernels, self.steps, self.moved, self.used = OutsideOfAttention.on(clock.machine), Steps(), 0, 0
-        self.seconds = timeline_seconds(module, clock, self.steps)
+    def __init__(self, module: Module, machine: Machine, peak: float, tries: int) -> None:
+        self.module, self.forecasts, self.peak, self.tries = module, OrderForecasts(module, machine), peak, tries
+        self.moved, self.used = 0, 0
+        self.seconds = self.forecasts.seconds()
 
     def run(self, least: float) -> None:
         """Searches the computations that collectives delay by so many seconds in all their runs, callees first."""
         runs = runs_of_computations(self.module)
         for computation in reversed(computations_run(self.module)):
-            if not any(step.inner is not None for step in self.steps.get(computation, {}).values()):
+            if not any(step.inner is not None for step in self.forecasts.steps.get(computation, {}).values()):
                 continue
-            orders = ResumedOrders(computation, self.clock, self.steps)
+            orders = ResumedOrders(computation, self.forecasts.clock, self.forecasts.steps)
             if (orders.seconds - orders.left[0]) * runs.get(computation, 1) > least:
                 self._search(computation, orders)
 
@@ -103,7 +100,7 @@ class _OrderSearch:
             emission.emit(order)
             emission.emit(given)
             computation.reorder(emission.order)
-            return peak_memory(self.module, self.kernels)
+            return self.forecasts.peak()
 
         changes = _Changes(orders, needs, self.tries)
         changes.run()
@@ -114,7 +111,7 @@ class _OrderSearch:
             changes.run()
             kept, used = self._fitting(changes.found, peak_of)
         self.tries = changes.tries
-        seconds = timeline_seconds(self.module, self.clock, self.steps) if kept else self.seconds
+        seconds = self.forecasts.seconds() if kept else self.seconds
         if seconds < self.seconds * (1 - _GAIN):
             self.moved, self.seconds, self.used = self.moved + kept, seconds, used
         else:

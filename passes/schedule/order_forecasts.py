@@ -1,0 +1,33 @@
+"""Forecasts one program in several orders: what does not depend on the order is found once."""
+
+from __future__ import annotations
+
+from ...cost.attention import OutsideOfAttention
+from ...cost.machine import Machine
+from ...cost.memory import PeakMemory
+from ...cost.seconds import Clock
+from ...cost.simulation import Steps
+from ...cost.timeline import timeline_seconds
+from ...ir.brief import brief
+from ...ir.graph.module import Module
+
+
+@brief
+class OrderForecasts:
+    """The forecasts of a program in its present order, of which nothing else may change between two calls."""
+
+    def __init__(self, module: Module, machine: Machine) -> None:
+        self.module, self.clock = module, Clock.of(module, machine)
+        self.steps = Steps()
+        self._kernels = OutsideOfAttention.on(machine)
+        self._memory: PeakMemory | None = None
+
+    def seconds(self) -> float:
+        """Returns the seconds of the program."""
+        return timeline_seconds(self.module, self.clock, self.steps)
+
+    def peak(self) -> int:
+        """Returns the bytes of the program's memory peak on a device."""
+        if self._memory is None:
+            self._memory = PeakMemory(self.module, self._kernels)
+        return self._memory.peak()
