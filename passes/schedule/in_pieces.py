@@ -31,6 +31,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
 from ...ir.ops.collective_groups import CollectiveAttributes
 from ...ir.tools.control_flow import computations_run
+from ...ir.tools.trip_count import runs_of_computations
 from ..base import PassContext
 from .listing import ListRule, ListScheduler
 from .orders import set_orders
@@ -62,7 +63,7 @@ class InPieces(Rewrite):
         """
         clock = Clock.of(module, context.machine)
         for computation in computations_run(module):
-            finder = self._finder(computation, clock)
+            finder = self._finder(module, computation, clock)
             for seed in self._seeds(module, clock, finder):
                 if self.count or any(may_gain(region, clock) for region in finder.regions_at(seed)):
                     return True
@@ -70,7 +71,7 @@ class InPieces(Rewrite):
 
     def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         clock = Clock.of(program.module, program.context.machine)
-        finder = self._finder(computation, clock)
+        finder = self._finder(program.module, computation, clock)
         seeds = self._seeds(program.module, clock, finder)
         trials = _Trials(program.module, clock, self.count)
         taken = set[Instruction]()
@@ -88,11 +89,14 @@ class InPieces(Rewrite):
             _replace(program, computation, region, sizes)
         return bool(found)
 
-    def _finder(self, computation: Computation, clock: Clock) -> RegionFinder:
-        """Returns the finder of regions, of those alone that may gain unless pieces are forced."""
+    def _finder(self, module: Module, computation: Computation, clock: Clock) -> RegionFinder:
+        """Returns the finder of regions, unless pieces are forced of those alone that may gain as much of the program's
+        time as collectives must delay it.
+        """
         if self.count:
             return RegionFinder(computation)
-        return RegionFinder(computation, lambda collectives: may_save(collectives, clock))
+        least = _LEAST * clock.serial(module.entry).compute / runs_of_computations(module).get(computation, 1)
+        return RegionFinder(computation, lambda collectives: may_save(collectives, clock, least))
 
     def _seeds(self, module: Module, clock: Clock, finder: RegionFinder) -> list[Instruction]:
         """Returns the collectives that delay a computation; none unless a region of any may gain, which takes less time
@@ -216,13 +220,14 @@ class _Trials:
         return min(times)
 
 
-def may_save(collectives: Sequence[Instruction], clock: Clock) -> bool:
-    """Whether regions with these collectives may be faster in pieces. Each piece waits for a latency, as the whole
-    does: so pieces save at most the rest of each collective, and at least one launch comes twice.
+def may_save(collectives: Sequence[Instruction], clock: Clock, least: float = 0.0) -> bool:
+    """Whether regions with these collectives may be faster in pieces, by at least so many seconds. Each piece waits for
+    a latency, as the whole does: so pieces save at most the rest of each collective, and at least one launch comes
+    twice.
     """
     saved = sum([max(clock.started(c) - clock.latency(c), 0.0) for c in collectives])
     longest = max(map(clock.started, collectives), default=0.0)
-    return saved - clock.machine.launch / SECOND > (1 - _WORTH) * longest
+    return saved - clock.machine.launch / SECOND > max((1 - _WORTH) * longest, least)
 
 
 def may_gain(region: CutRegion, clock: Clock) -> bool:

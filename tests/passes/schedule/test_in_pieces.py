@@ -127,7 +127,7 @@ def test_regions_that_latency_fills_are_not_tried(latency: str, is_tried: bool) 
 class _OfAnyRegion(InPieces):
     """Tries regions whatever their collectives take beside latency."""
 
-    def _finder(self, computation: Computation, clock: Clock) -> RegionFinder:
+    def _finder(self, module: Module, computation: Computation, clock: Clock) -> RegionFinder:
         return RegionFinder(computation)
 
 
