@@ -18,6 +18,15 @@ class UpdatingKernel:
         self.update = update
 
     def __call__(self, x: Array, *rest: Array) -> Array:
-        result = np.array(x)  # converts numpy scalars, too
+        result = _copied(np.asarray(x))  # converts numpy scalars, too
         self.update(result, *rest)
         return result
+
+
+def _copied(x: Array) -> Array:
+    """Returns a copy. Elements of types that numpy does not know, such as bf16, are copied as integers of their size:
+    numpy copies broadcast ones one by one, which takes ten times as long.
+    """
+    if x.dtype.kind != "V":
+        return np.array(x)
+    return np.array(x.view(f"u{x.dtype.itemsize}")).view(x.dtype)

@@ -7,6 +7,7 @@ access arrays of the frame, as in every plan.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -15,6 +16,7 @@ import numpy as np
 
 from ...codegen.native.lowerings import Lowerings
 from ...codegen.native.native_steps import Parts, native_parts, product_in
+from ...codegen.native.put import put_step, start_indices
 from ...codegen.native.step import StridedLayout
 from ...codegen.native.views import layout_before, view_of
 from ...ir.brief import brief
@@ -42,7 +44,9 @@ class _Segment:
 @dataclass(slots=True)
 class _Arranged:
     """A plan while it is arranged. Native results are roots, named by their buffers, and so are scratch arrays, by
-    negative numbers.
+    negative numbers. `last` has the last step that reads each buffer, `until` that of each root and its views. Other
+    steps have seen the `shared` roots, of which they may have made views. `taken` are the buffers of arrays that roots
+    begin with, to be updated.
     """
 
     plan: StepPlan
@@ -53,22 +57,26 @@ class _Arranged:
     parts: list[_Segment | Step] = field(default_factory=list["_Segment | Step"])
     made: set[int] = field(default_factory=set[int])
     readers: dict[int, list[Step]] = field(default_factory=dict[int, list[Step]])
+    last: dict[int, float] = field(default_factory=dict[int, float])
+    until: dict[int, float] = field(default_factory=dict[int, float])
+    shared: set[int] = field(default_factory=set[int])
+    taken: dict[int, int] = field(default_factory=dict[int, int])
     scratch: int = 0
 
     def arrange(self) -> None:
         """Partitions the steps into native ones and others."""
-        for step in self.plan.steps:
+        held = _held(self.plan)
+        for time, step in enumerate(self.plan.steps):
             for buffer in set(step.reads):
                 self.readers.setdefault(buffer, []).append(step)
-        waited: dict[int, tuple[int, ...]] = {}  # the operands of a collective that has started
+            self.last |= dict.fromkeys((*step.reads, *held.get(step, ())), time)
+        self.last |= dict.fromkeys(self.plan.results, math.inf)
         for time, step in enumerate(self.plan.steps):
             if not self._is_native(step, time):
                 self.parts.append(step)
-                held = waited.pop(step.reads[0], ()) if isinstance(step, WaitStep) else ()
-                for buffer in (*step.reads, *held):
+                for buffer in (*step.reads, *held.get(step, ())):
                     self._use(buffer, time)
-                if isinstance(step, StartStep):
-                    waited[step.writes[0]] = step.reads
+                self.shared.update(self.places[b].root for b in step.reads if b in self.places)
         for buffer in self.plan.results:
             if buffer in self.places:
                 self.lives.pop(self.places[buffer].root, None)  # results are their reader's, not the arena's
@@ -80,7 +88,7 @@ class _Arranged:
             return False
         shapes = [leaf for o in instruction.operands for leaf in o.shape.leaves()]
         operands = [self._place(b, shape) for b, shape in zip(step.reads, shapes, strict=True)]
-        return self._view(step, operands, time) or self._compute(step, operands, time)
+        return any(add(step, operands, time) for add in (self._view, self._update, self._compute))
 
     def _place(self, buffer: int, shape: Shape) -> ArrayPlace:
         """Returns the place of an operand; an array from outside of tables is its own root, and dense."""
@@ -99,8 +107,13 @@ class _Arranged:
         dtype = shape.element.numpy
         assert dtype is not None  # see _is_static
         self.roots[buffer] = Outside(buffer, shape.dims, dtype)
-        self.places[buffer] = ArrayPlace(buffer, 0, layout or StridedLayout.dense(shape.dims), dtype)
-        return self.places[buffer]
+        return self._lies(buffer, ArrayPlace(buffer, 0, layout or StridedLayout.dense(shape.dims), dtype))
+
+    def _lies(self, buffer: int, place: ArrayPlace) -> ArrayPlace:
+        """Records the place of a value, and how long its root is read."""
+        self.places[buffer] = place
+        self.until[place.root] = max(self.until.get(place.root, -1), self.last.get(buffer, -1))
+        return place
 
     def _view(self, step: Step, operands: Sequence[ArrayPlace], time: int) -> bool:
         if len(operands) != 1:
@@ -111,9 +124,45 @@ class _Arranged:
             return False
         segment = self._segment(step.instruction)
         segment.found.append(step.writes[0])
-        self.places[step.writes[0]] = ArrayPlace(operand.root, operand.offset + found[0], found[1], operand.dtype)
+        self._lies(step.writes[0], ArrayPlace(operand.root, operand.offset + found[0], found[1], operand.dtype))
         self._use(step.reads[0], time)
         return True
+
+    def _update(self, step: Step, operands: Sequence[ArrayPlace], time: int) -> bool:
+        """Adds an update of a slice: of the array itself if nothing reads that later, else of a copy."""
+        starts = start_indices(step.instruction)
+        if starts is None:
+            return False
+        segment, part = self._segment(step.instruction), operands[1]
+        for buffer in step.reads:
+            self._use(buffer, time)
+        whole = self._updated(step, operands, time)
+        if whole is None:
+            whole = self._result(step.writes[0], step.instruction.shape, time)
+            copy = put_step(operands[0].layout, whole.layout, whole.dtype.itemsize)
+            segment.entries.append(Entry(copy, (operands[0], whole)))
+        segment.found += step.writes
+        window = replace(whole, layout=StridedLayout(part.layout.dims, whole.layout.strides))
+        places = [operands[start.operand].element(start.element) for start in starts]
+        put = put_step(part.layout, window.layout, whole.dtype.itemsize, starts)
+        segment.entries.append(Entry(put, (part, window, *places)))
+        return True
+
+    def _updated(self, step: Step, operands: Sequence[ArrayPlace], time: int) -> ArrayPlace | None:
+        """Returns the place of an array that an update changes itself, as that of its result; None if the array or a
+        view of it is read later. One from outside of tables becomes the result if it belongs to its buffer alone.
+        """
+        (whole, *others), (buffer, *_), result = operands, step.reads, step.writes[0]
+        if self.until[whole.root] > time or any(other.root == whole.root for other in others):
+            return None
+        if whole.root in self.made:
+            is_free = whole.layout.is_dense and whole.root not in self.shared
+            return self._lies(result, whole) if is_free else None
+        if whole.root != buffer:
+            return None
+        self.made.add(result)
+        self.taken[result] = buffer
+        return self._add_root(result, step.instruction.shape)
 
     def _compute(self, step: ComputeStep | TupleComputeStep, operands: Sequence[ArrayPlace], time: int) -> bool:
         layouts = [o.layout for o in operands]
@@ -132,16 +181,20 @@ class _Arranged:
         for buffer in step.reads:
             self._use(buffer, time)
         leaves = step.instruction.shape.leaves()
-        results = [self._add_root(b, leaf, wanted) for b, leaf in zip(step.writes, leaves, strict=True)]
-        for place in results:
-            self.made.add(place.root)
-            self.lives[place.root] = Life(place.byte_size, time, time)
+        results = [self._result(b, leaf, time, wanted) for b, leaf in zip(step.writes, leaves, strict=True)]
         segment.found += step.writes
         arrays = [*operands, *results, *(self._temporary(shape, time) for shape in native.temporaries)]
         for part, numbers in native.steps:
             scratch = [self._scratch(size, time) for size in part.scratch]
             segment.entries.append(Entry(part, (*(arrays[n] for n in numbers), *scratch)))
         return True
+
+    def _result(self, buffer: int, shape: Shape, time: int, layout: StridedLayout | None = None) -> ArrayPlace:
+        """Returns the place of a new array that a native step makes."""
+        place = self._add_root(buffer, shape, layout)
+        self.made.add(buffer)
+        self.lives[buffer] = Life(place.byte_size, time, time)
+        return place
 
     def _temporary(self, shape: Shape, time: int) -> ArrayPlace:
         dtype = shape.element.numpy
@@ -167,6 +220,12 @@ class _Arranged:
         life = None if place is None else self.lives.get(place.root)
         if place is not None and life is not None:
             self.lives[place.root] = Life(life.size, life.first, time)
+
+
+def _held(plan: StepPlan) -> dict[Step, tuple[int, ...]]:
+    """Returns the operands that each wait for a collective still reads."""
+    started = {step.writes[0]: step.reads for step in plan.steps if isinstance(step, StartStep)}
+    return {step: started.get(step.reads[0], ()) for step in plan.steps if isinstance(step, WaitStep)}
 
 
 def arranged(plan: StepPlan, lowerings: Lowerings) -> StepPlan:
@@ -199,7 +258,8 @@ def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: 
         exports = [(b, placed(work.places[b])) for b in part.found if b in wanted and b not in made]
         places = [*(p for e in entries for p in e.places), *(p for _, p in exports)]
         roots = dict.fromkeys([*(p.root for p in places if p.root != ARENA), *made])
-        outside = [replace(work.roots[b], is_made=b in made) for b in roots]
+        outside = [replace(work.roots[b], is_made=b in made, taken=work.taken.get(b) if b in made else None)
+                   for b in roots]  # fmt: skip
         yield TableStep(part.instruction, entries, outside, exports, memory)
 
 

@@ -7,20 +7,20 @@ have arrays for their results, which every trip overwrites.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from ...codegen.native.compile_llvm import Loaded
+from ...codegen.native.put import put_code, put_words
 from ...codegen.native.run_control import LONG, PRED, SIGNED
-from ...codegen.native.run_loop import INDICES, code, put_words
+from ...codegen.native.run_loop import code
 from ...cost.host import HOST
-from ...ir.ops.slicing import DynamicUpdateSlice
 from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
 from ..plan.steps import ConditionalStep, WhileStep
-from ..plan.updates import UpdateStep
 from .addresses import Regions, address, copy_into, is_dense
 from .table import DeviceArena, TableStep
 
@@ -33,8 +33,8 @@ class NotNative(Exception):
 
 
 def is_native(step: WhileStep) -> bool:
-    """Whether a loop consists of tables, of native control flow, and of in-place updates of its state."""
-    return all(map(_runs, step.condition.steps)) and _updated(step.body) is not None
+    """Whether a loop consists of tables and of native control flow."""
+    return all(map(_runs, (*step.condition.steps, *step.body.steps)))
 
 
 def steps_of(plan: StepPlan) -> int:
@@ -49,24 +49,19 @@ def _runs(step: Step) -> bool:
     return isinstance(step, TableStep) or (isinstance(inner, WhileStep) and is_native(inner))
 
 
-def _updated(plan: StepPlan) -> dict[int, int] | None:
-    """Maps each buffer that is updated in place to the loop-state index it aliases; None if some step has no machine
-    code.
-
-    An update also needs to return its buffer as the next state of the same index.
+def _updated(body: StepPlan) -> dict[int, int]:
+    """Maps each buffer that takes over an array of a loop's state, to be updated, to the index of that array. A trip
+    returns it as the next state of the same index.
     """
-    numbers = {buffer: n for n, buffer in enumerate(plan.parameters)}
+    numbers = {buffer: n for n, buffer in enumerate(body.parameters)}
     found: dict[int, int] = {}
-    for step in (s for s in plan.steps if not _runs(s)):
-        inner = step.acting
-        if not isinstance(inner, UpdateStep) or not isinstance(inner.instruction.op, DynamicUpdateSlice):
-            return None
-        (first, *others), (result,) = inner.reads, inner.writes
-        number = found.get(first, numbers.get(first))
-        if number is None or first not in step.dead or first in others:
-            return None
-        found[result] = number
-    return found if all(found.get(plan.results[n]) == n for n in found.values()) else None
+    for step in body.steps:
+        if isinstance(step, TableStep):
+            for o in step.outside:
+                if o.taken in numbers and o.taken in step.dead:
+                    found[o.buffer] = numbers[o.taken]
+            found |= {buffer: found[root] for buffer, root in step.wholes.items() if root in found}
+    return {buffer: n for buffer, n in found.items() if found.get(body.results[n]) == n}
 
 
 @dataclass(slots=True)
@@ -85,73 +80,66 @@ class DeviceRun:
 
 @dataclass(slots=True)
 class _Code:
-    """The steps of a plan as table entries: code and blocks, and the arrays that must stay alive. Unless it `is_real`,
-    only the addresses of results are found.
+    """The steps of a plan as table entries: code and blocks, and the arrays that must stay alive. `updated` are the
+    buffers that take over arrays of the state. Unless it `is_real`, only the addresses of results are found.
     """
 
     run: DeviceRun
     plan: StepPlan
+    updated: Mapping[int, int] = field(default_factory=dict[int, int])
     is_real: bool = True
     entries: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
     kept: list[Any] = field(default_factory=list[Any])
 
     def results(self, state: Sequence[Array], made: dict[int, Array]) -> list[Array]:
         """Adds the steps of the plan for a state, with the arrays of `made` for its buffers. Returns its results."""
-        frame, updated = self.plan.frame(self.run.device, list(state)), _updated(self.plan) or {}
-        block, changed = self.run.block(self.plan), [state[n] for n in updated.values()]
-        changing, reused = Regions(changed), Regions([*changed, block.memory])
+        frame, block = self.plan.frame(self.run.device, list(state)), self.run.block(self.plan)
+        changing = [state[n] for n in self.updated.values()]
+        reused = Regions([*changing, block.memory])
         for step in self.plan.steps:
             inner = step.acting
             if isinstance(step, TableStep):
                 self._table(step, block, frame, made)
             elif isinstance(inner, WhileStep):
                 self._loop(inner, frame, made, reused)
-            elif isinstance(inner, ConditionalStep):
-                self._choose(inner, frame, made)
             else:
-                self._put(step, frame, changing)
-        _refuse_views(changing, [frame[buffer] for buffer in self.plan.results if buffer not in updated])
+                assert isinstance(inner, ConditionalStep)
+                self._choose(inner, frame, made)
+        _refuse_views(Regions(changing), [frame[buffer] for buffer in self.plan.results if buffer not in self.updated])
         return [self._dense(frame[buffer]) for buffer in self.plan.results]
 
     def _table(self, step: TableStep, block: DeviceArena, frame: Frame, made: dict[int, Array]) -> None:
         held: dict[int, Array] = {}
         for o in step.outside:
-            if o.is_made:
+            if o.buffer in self.updated:
+                frame[o.buffer] = frame[o.taken or 0]
+            elif o.is_made:
                 frame[o.buffer] = made.setdefault(o.buffer, np.empty(o.dims, o.dtype))
+                if o.taken is not None:
+                    self.copy(array_of(frame[o.taken]), frame[o.buffer])
             held[o.buffer] = x = self._dense(frame[o.buffer])
             if x.shape != o.dims or x.dtype != o.dtype:
                 raise NotNative
         if self.is_real:
             self.kept += held.values()
-            self.add("run", step.table(block, held))
+            self.add(code("run"), step.table(block, held))
         step.export(frame, block, held)
-
-    def _put(self, step: Step, frame: Frame, changing: Regions) -> None:
-        first, *others = step.acting.reads
-        whole = array_of(frame[first])
-        part, *starts = (self._dense(frame[buffer]) for buffer in others)
-        _refuse_views(changing, (part, *starts))
-        if not is_dense(whole) or any(start.ndim or start.dtype not in INDICES for start in starts):
-            raise NotNative
-        most = [n - m for n, m in zip(whole.shape, part.shape, strict=True)]
-        kinds = [INDICES[start.dtype] for start in starts]
-        self._put_into(whole, part, list(zip(map(address, starts), kinds, most, whole.strides, strict=True)))
-        self.kept += starts
-        frame[step.writes[0]] = whole
 
     def _loop(self, step: WhileStep, frame: Frame, made: dict[int, Array], reused: Regions) -> None:
         """Adds a loop. State that it forwards keeps its address, unless that memory changes afterwards."""
-        given = [self._dense(frame[buffer]) for buffer in step.reads]
-        for x, write, before, after in zip(given, step.writes, step.body.parameters, step.body.results, strict=True):
-            stays = before == after and not reused.has_part_of(x)
-            frame[write] = x if stays else made.setdefault(write, np.empty(x.shape, x.dtype))
+        given = [array_of(frame[buffer]) for buffer in step.reads]
+        for n, write in enumerate(step.writes):
+            if step.body.parameters[n] == step.body.results[n]:
+                given[n] = frame[write] = self._dense(given[n])
+            if frame[write] is None or reused.has_part_of(frame[write]):
+                frame[write] = made.setdefault(write, np.empty(given[n].shape, given[n].dtype))
         if not self.is_real:
             return
-        loop = Loop.of(step, given, self.run)
+        loop = Loop.of(step, given, self.run, [frame[write] for write in step.writes])
         for x, first in zip(given, loop.states[0], strict=True):
             self.copy(x, first)
         self.copy(np.zeros(1, np.int64), loop.block[1:2])
-        self.add("loop", loop.block, may_pause=True)
+        self.add(code("loop"), loop.block, may_pause=True)
         ends: list[_Code] = []
         for state in loop.states:
             ends.append(_Code(self.run, self.plan))
@@ -186,7 +174,7 @@ class _Code:
         sequences = [c.sequence() for c in codes]
         self.kept += [selector, *codes, *sequences]
         words = [0, -1, address(selector), kind, len(codes), *map(address, sequences)]
-        self.add("choose", words, may_pause=True)
+        self.add(code("choose"), words, may_pause=True)
 
     def _dense(self, value: Any) -> Array:
         """Returns a value without gaps: itself, or a copy that the code makes at this point."""
@@ -194,32 +182,26 @@ class _Code:
         if is_dense(x):
             return x
         found = np.empty(x.shape, x.dtype)
-        self._put_into(found, x)
+        self.copy(x, found)
         return found
-
-    def _put_into(self, whole: Array, part: Array, indices: Sequence[tuple[int, int, int, int]] = ()) -> None:
-        if not self.is_real:
-            return
-        words = put_words(part.shape, part.itemsize, (part.strides, whole.strides), indices)
-        self.kept += [whole, part]
-        self.add("put", [address(part), address(whole), *words])
 
     def copy(self, source: Array, target: Array) -> None:
         """Adds a copy of an array, unless source and target are the same."""
-        if address(source) != address(target):
+        if self.is_real and address(source) != address(target):
             self.kept += [source, target]
-            self.add("copy", [address(source), address(target), source.nbytes])
+            words = put_words(source.shape, source.itemsize, (source.strides, target.strides))
+            self.add(put_code(0), [address(source), address(target), *words])
 
-    def add(self, name: str, words: Sequence[int] | Array, may_pause: bool = False) -> None:
-        """Adds a step by its name. One that may pause says in its first word whether it has ended."""
+    def add(self, function: Loaded, words: Sequence[int] | Array, may_pause: bool = False) -> None:
+        """Adds a step of machine code. One that may pause says in its first word whether it has ended."""
         block = words if isinstance(words, np.ndarray) else np.array(words, np.int64)
         self.kept.append(block)
-        self.entries.append((code(name).address, address(block), address(block if may_pause else _ALWAYS)))
+        self.entries.append((function.address, address(block), address(block if may_pause else _ALWAYS)))
 
     def sequence(self) -> Array:
         """Returns the words of the sequence of all steps."""
         if not self.entries:
-            self.add("run", [0])
+            self.add(code("run"), [0])
         found = np.array([0, 0, len(self.entries), *(word for entry in self.entries for word in entry)], np.int64)
         self.kept.append(found)
         return found
@@ -227,18 +209,23 @@ class _Code:
 
 @dataclass(slots=True)
 class Loop:
-    """The loop of one device: its words, both states, and the arrays that must stay alive. `is_kept` ones run again."""
+    """The loop of one device: its words, both states, the arrays that must stay alive, and in a run the first state as
+    given. `is_kept` ones run again.
+    """
 
     run: DeviceRun
     block: Array
     states: tuple[list[Array], list[Array]]
     kept: list[Any]
+    given: Sequence[Array] = ()
     is_kept: bool = False
 
     def begin(self, given: Sequence[Array]) -> None:
         """Restarts the loop with another state."""
+        self.given = given
         for place, x in zip(self.states[0], given, strict=True):
-            copy_into(place, x)
+            if place is not x:
+                copy_into(place, x)
         self.block[:3] = 0
 
     @property
@@ -247,15 +234,20 @@ class Loop:
         return self.states[int(self.block[1])]
 
     @staticmethod
-    def of(step: WhileStep, given: Sequence[Array], run: DeviceRun) -> Loop:
-        """Returns the loop before its first trip. Raises NotNative."""
-        states, made = _states(step.body, given, run)
+    def of(
+        step: WhileStep, given: Sequence[Array], run: DeviceRun, results: Sequence[Array | None] | None = None
+    ) -> Loop:
+        """Returns a loop that has to begin with state like the given one; what trips forward is that array itself.
+        State that is updated in place lies in its array of `results`. Raises NotNative.
+        """
+        updated = _updated(step.body)
+        states, made = _states(step.body, given, run, updated, results or [None] * len(given))
         codes: list[_Code] = []
         heads: list[list[int]] = []
         for number in range(2):
             test = _Code(run, step.condition)
             (found,) = test.results(states[number], {})
-            trip = _Code(run, step.body)
+            trip = _Code(run, step.body, updated)
             for x, y in zip(trip.results(states[number], made[number]), states[1 - number], strict=True):
                 trip.copy(x, y)
             heads.append([address(test.sequence()), address(found), address(trip.sequence())])
@@ -267,33 +259,32 @@ class Loop:
 
 
 def _states(
-    plan: StepPlan, given: Sequence[Array], run: DeviceRun
-) -> tuple[tuple[list[Array], list[Array]], list[dict[int, Array]]]:
-    """Returns both states, the first one as given, and the results of a trip from each of them.
+    plan: StepPlan, given: Sequence[Array], run: DeviceRun, updated: Mapping[int, int],
+    wanted: Sequence[Array | None],
+) -> tuple[tuple[list[Array], list[Array]], list[dict[int, Array]]]:  # fmt: skip
+    """Returns both states, and the results of a trip from each of them.
 
     Both states share an array that a trip forwards or updates. An array that it makes belongs to the other state; other
     results are copied.
     """
     like = [np.empty(x.shape, x.dtype) for x in given]
     made: list[dict[int, Array]] = [{}, {}]
-    results = [_Code(run, plan, is_real=False).results(like, m) for m in made]
-    updated = set((_updated(plan) or {}).values())
+    results = [_Code(run, plan, updated, is_real=False).results(like, m) for m in made]
     owned = [{address(x) for x in m.values()} for m in made]
     first, second = list[Array](), list[Array]()
     seen: set[int] = set()
     for n, (x, old) in enumerate(zip(given, like, strict=True)):
         after = results[0][n], results[1][n]
-        if n in updated:
-            pair = (old, old)
+        if n in updated.values():
+            whole = wanted[n]
+            pair = (old if whole is None else whole,) * 2
         elif address(after[0]) == address(old):
-            pair = (x if is_dense(x) else x.copy(order="C"),) * 2
+            pair = (x if is_dense(x) else old,) * 2
         elif all(address(a) in own for a, own in zip(after, owned, strict=True)) and address(after[0]) not in seen:
             seen.add(address(after[0]))
             pair = (after[1], after[0])
         else:
             pair = (old, np.empty_like(old))
-        if pair[0] is not x:
-            copy_into(pair[0], x)
         first.append(pair[0])
         second.append(pair[1])
     return (first, second), made

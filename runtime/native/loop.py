@@ -1,7 +1,7 @@
 """Runs loops that consist of native steps, and of loops and branches of such, in machine code, trip after trip.
 
-The code of a loop is kept for its next run, which copies the state in and out, if that takes less time than making the
-code again.
+The code of a loop is kept for its next run, which copies the state in, and out what trips do not forward, if that takes
+less time than making the code again.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class LoopStep(WhileStep):
         """Returns the loop of a device before its first trip. Raises NotNative."""
         given, run = [array_of(frame[buffer]) for buffer in self.reads], DeviceRun(interpreter, frame[0])
         if sum(x.nbytes for x in given) > HOST.copied_state * sum(map(steps_of, self.plans())):
-            return Loop.of(self, given, run)
-        # One that does not come to its end, as at a limit of time, is not there for the next run.
-        loop = self._kept(interpreter).pop(frame[0], None)
-        if loop is None:
-            loop = Loop.of(self, [np.empty(x.shape, x.dtype) for x in given], run)
+            loop = Loop.of(self, given, run)
+        else:
+            # One that does not come to its end, as at a limit of time, is not there for the next run.
+            kept = self._kept(interpreter).pop(frame[0], None)
+            loop = kept or Loop.of(self, [np.empty(x.shape, x.dtype) for x in given], run)
             loop.is_kept = True
         loop.begin(given)
         return loop
@@ -65,7 +65,9 @@ class LoopStep(WhileStep):
         if not loop.is_kept:
             return loop.state
         self._kept(interpreter)[loop.run.device] = loop
-        return [x.copy() for x in loop.state]  # which later runs leave alone
+        given, loop.given = loop.given, ()
+        ends = zip(loop.state, given, self.body.parameters, self.body.results, strict=True)
+        return [old if first == last else x.copy() for x, old, first, last in ends]  # later runs overwrite the state
 
     def _kept(self, interpreter: Interpreter) -> dict[int, Loop]:
         return interpreter.kept.setdefault(self, {})

@@ -26,6 +26,7 @@ from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
 from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
+from ..plan.updates import is_owned
 from .addresses import address, copy_into, is_dense
 from .arena import ALIGNMENT, Arena
 from .workers import run_all
@@ -50,6 +51,12 @@ class ArrayPlace:
     def byte_size(self) -> int:
         return math.prod(self.layout.dims) * self.dtype.itemsize
 
+    def element(self, number: int) -> ArrayPlace:
+        """Returns the place of an element of a scalar or a vector."""
+        strides = self.layout.strides
+        offset = self.offset + (number * strides[0] if strides else 0)
+        return ArrayPlace(self.root, offset, StridedLayout((), ()), self.dtype)
+
     def array(self, memory: Any, start: int = 0) -> Array:
         """Returns the array, in memory whose byte `start` is that of the root."""
         strides = tuple(s * self.dtype.itemsize for s in self.layout.strides)
@@ -66,12 +73,19 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """A dense array in a buffer of the frame, with its size and type. The step itself allocates `is_made` ones."""
+    """A dense array in a buffer of the frame, with its size and type. The step itself allocates `is_made` ones. Those
+    with a buffer `taken` begin with the array there, or are that array itself if it belongs to that buffer alone.
+    """
 
     buffer: int
     dims: tuple[int, ...]
     dtype: np.dtype[Any]
     is_made: bool = False
+    taken: int | None = None
+
+    def is_all(self, place: ArrayPlace) -> bool:
+        """Whether a place is that of the whole array."""
+        return place.root == self.buffer and place.layout.dims == self.dims and place.layout.is_dense
 
 
 @dataclass(slots=True)
@@ -120,20 +134,22 @@ class TableStep(Step):
     """Runs native steps, then puts the arrays that other steps read into their buffers (`exports`)."""
 
     __slots__ = (
-        "_fixed", "_indices", "_offsets", "_pieces", "_places", "_starts", "entries", "exports", "memory", "outside",
-        "touched",
+        "_begun", "_fixed", "_indices", "_offsets", "_pieces", "_places", "_starts", "entries", "exports", "memory",
+        "outside", "touched", "wholes",
     )  # fmt: skip
 
     def __init__(
         self, instruction: Instruction, entries: Sequence[Entry], outside: Sequence[Outside],
         exports: Sequence[tuple[int, ArrayPlace]], memory: PlanMemory,
     ) -> None:  # fmt: skip
-        reads = [o.buffer for o in outside if not o.is_made]
+        reads = [o.buffer if o.taken is None else o.taken for o in outside if o.taken is not None or not o.is_made]
         made = [o.buffer for o in outside if o.is_made]
         super().__init__(instruction, reads, [*made, *(buffer for buffer, _ in exports)])
         self.entries = tuple(entries)
         self.outside = tuple(outside)
         self.exports = tuple(exports)
+        self._begun = [o for o in self.outside if o.taken is not None]
+        self.wholes = {buffer: o.buffer for buffer, place in exports for o in self.outside if o.is_all(place)}
         self.memory = memory
         touched = [sum(place.byte_size for place in entry.places) for entry in self.entries]
         self.touched = sum(touched)  # bytes that the native steps read and write
@@ -192,23 +208,31 @@ class TableStep(Step):
     def _arrays(self, frame: Frame) -> dict[int, Array]:
         """Returns the arrays outside of the arena, dense."""
         held: dict[int, Array] = {}
+        for o in self._begun:
+            assert o.taken is not None
+            frame[o.buffer] = frame[o.taken] if self._may_take(o.taken, frame) else _copied(frame[o.taken], o)
         for o in self.outside:
-            if o.is_made:
+            if o.is_made and o.taken is None:
                 frame[o.buffer] = np.empty(o.dims, o.dtype)
             x = np.asarray(frame[o.buffer])  # numpy's kernels may return scalars, which are no arrays
             if x.shape != o.dims or x.dtype != o.dtype:
                 raise InternalError(f"native code for {o.dtype}{list(o.dims)} got {x.dtype}{list(x.shape)}")
             held[o.buffer] = x
             if not is_dense(x):
-                held[o.buffer] = np.empty(o.dims, o.dtype)
-                copy_into(held[o.buffer], x)
+                held[o.buffer] = _copied(x, o)
         return held
+
+    def _may_take(self, buffer: int, frame: Frame) -> bool:
+        """Whether an array may be changed: no later step reads it, and nobody else."""
+        return buffer in self.dead and is_owned(frame, buffer) and is_dense(frame[buffer])
 
     def export(self, frame: Frame, block: DeviceArena, held: dict[int, Array]) -> None:
         """Puts the arrays that other steps read into their buffers."""
         for buffer, place in self.exports:
             if place.root == ARENA:
                 frame[buffer] = place.array(block.memory, block.start)
+            elif buffer in self.wholes:
+                frame[buffer] = held[place.root]
             else:
                 frame[buffer] = place.array(held[place.root])
 
@@ -242,6 +266,13 @@ class TableStep(Step):
         bases = [address(block.memory) + block.start, *(address(held[o.buffer]) for o in self.outside)]
         words[len(words) - len(self._fixed) + self._places] = np.array(bases, np.int64)[self._indices] + self._offsets
         return words
+
+
+def _copied(x: Any, o: Outside) -> Array:
+    """Returns a dense copy of an array."""
+    found = np.empty(o.dims, o.dtype)
+    copy_into(found, np.asarray(x))
+    return found
 
 
 class GuardedStep(Step):

@@ -126,7 +126,7 @@ def test_which_are_native() -> None:
 
     assert all(is_native(ready(body, "as they are")) for body in BODIES if "read later" not in body)
     assert is_native(ready("a slice written", "a slice written before"))
-    assert not is_native(ready("a slice written", "a slice written after")), "puts are into parameters alone by now"
+    assert is_native(ready("a slice written", "a slice written after"))
 
 
 def test_trips_of_inner_loops_that_depend_on_data() -> None:
