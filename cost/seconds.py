@@ -207,13 +207,17 @@ class Clock:
         """
         found = self._touched.get(instruction)
         if found is None:
-            kernels = self._around(instruction)
-            inside = (instruction, *kernels.members.get(instruction, ()))
-            found = 0 if instruction in kernels.hosts else sum(
-                [touched(one, self.is_stored, self._read_before(one)) for one in inside]
-            )
+            found = 0
+            if not self.is_joined(instruction):
+                own = touched(instruction, self.is_stored, self._read_before(instruction))
+                found = own + sum([size for _, size in self.joined(instruction)])
             self._touched[instruction] = found
         return found
+
+    def joined(self, product: Instruction) -> list[tuple[Instruction, int]]:
+        """Returns the ops that run in the kernel of a product, each with the bytes that it reads and writes there."""
+        inside = self._around(product).members.get(product, ())
+        return [(one, touched(one, self.is_stored, self._read_before(one))) for one in inside]
 
     def _work(self, instruction: Instruction) -> float:
         """Returns the machine's time of the contractions that an instruction is or fuses."""

@@ -1,7 +1,8 @@
 """Times of a cluster's ops under each of its divisions, as the timeline has them: `launch + max(work, memory)` per op.
 
 Values that a compiler fuses lie in no memory, and attention is one kernel where the machine has one (`cost.seconds`).
-What joins the kernel of a product is taken to be hidden beneath its work. Where a kernel ends at a sum over a divided
+What joins the kernel of a product moves its bytes there: a slice as the operand that it is, other ops as the result is
+divided. Where a kernel ends at a sum over a divided
 factor, it moves more (`crossings`).
 """
 
@@ -115,6 +116,9 @@ class Times:
         if self._clock.is_stored(instruction):
             others = [n for n in range(count) if n not in kept]
             total = total + (np.minimum(written, sum(map(held, others), none)) if len(others) < count else written)
+        for one, size in self._clock.joined(instruction):
+            number = next((n for n, o in enumerate(instruction.operands) if _shown(o) is one), count)
+            total = total + size * tiles.share(factors_of(member.dims(number)))
         return total
 
     def _is_made_for(self, leaf: Leaf) -> bool:
@@ -136,3 +140,10 @@ class Times:
         if share is not None:
             return share * self._machine.attention_work(found, element)
         return self._machine.product(found, element)
+
+
+def _shown(value: Instruction) -> Instruction:
+    """Returns the value that views show."""
+    while memory(value.op).is_view and value.operands:
+        value = value.operands[0]
+    return value

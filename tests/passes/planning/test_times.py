@@ -11,7 +11,7 @@ from hloom.passes.base import PassContext
 from hloom.passes.op_sharding.divisions import Divisions
 from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
-from hloom.passes.planning.judge import judge
+from hloom.passes.planning.judge import Effort, judge
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.written import annotated
@@ -53,6 +53,34 @@ def test_kernels_end_at_sums_over_what_is_divided(machine: str) -> None:
         choice = {n: next(row for row, division in enumerate(c.divisions) if division == (dim,))
                   for n, c in enumerate(model.classes)}  # fmt: skip
         told.append(sum(float(c.computing[choice[n]]) for n, c in enumerate(model.classes)))
-        found.append(judge(annotated(model, choice, mesh), context, 8, is_quick=True).computing)
+        found.append(judge(annotated(model, choice, mesh), context, 8, effort=Effort.QUICK).computing)
     assert told[1] > 1.2 * told[0]
     np.testing.assert_allclose(told, found, rtol=0.15)
+
+
+SLICED = """HloModule m
+ENTRY e {
+  w = f32[4,2048,2048] parameter(0)
+  layer = s32[] parameter(1)
+  x = f32[8,2048] parameter(2)
+  o = s32[] constant(0)
+  s = f32[1,2048,2048] dynamic-slice(w, layer, o, o), dynamic_slice_sizes={1,2048,2048}
+  r = f32[2048,2048] reshape(s)
+  y = f32[8,2048] dot(x, r), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT z = f32[8,2048] tanh(y)
+}
+"""
+
+
+def test_a_product_reads_the_slice_that_joins_its_kernel() -> None:
+    """The weights are nearly all that is read: 16 MB, or an eighth of it if their columns are divided."""
+    mesh = hloom.Mesh.of(d=8)
+    context = PassContext(machine=PRESETS["tpu-v5p"].of_devices(8))
+    clusters = Clusters(prepared(hloom.parse(SLICED)), context.forms)
+    model = Model(Classes(clusters, context.machine), Divisions(context.decider(8), [mesh.digits(AxisRef("d"))]))
+    whole = {n: c.row_of[(-1,)] for n, c in enumerate(model.classes)}
+    told = sum(float(c.computing[whole[n]]) for n, c in enumerate(model.classes))
+    found = judge(annotated(model, whole, mesh), context, 8, effort=Effort.QUICK).computing
+    assert told == pytest.approx(found, rel=0.02)
+    (product,) = (c for c in model.classes if any(m.relation.instruction.opcode == "dot" for m in c.example.members))
+    assert min(product.computing) == pytest.approx(product.computing[product.row_of[(-1,)]] / 8, rel=0.05)
