@@ -1,8 +1,9 @@
 """Judges annotated programs: partitions them, schedules them within memory, and takes the forecast.
 
 A quick judgement schedules without most of the rewrites that the scheduler tries, and without divided optimizer states,
-in a fraction of the time: a program takes at most as long as it says. Its collectives start earlier where that pays, as
-in the final schedule: that takes little time, and tells apart plans whose first schedules are alike.
+in a fraction of the time: a program takes at most as long as it says. A listed one takes the best list schedule without
+a search for buckets and orders, in a part of that time again. In both collectives start earlier where that pays, as in
+the final schedule: that takes little time, and tells apart plans whose first schedules are alike.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from ...cost.attention import OutsideOfAttention
 from ...cost.memory import LiveBuffer, live_memory
@@ -19,13 +21,22 @@ from ...ir.graph.module import Module, clone_module
 from ..base import PassContext
 from ..schedule.does_not_fit import DoesNotFit
 from ..schedule.fastest import REWRITES, Fastest
-from ..schedule.schedule import ScheduleCollectives
+from ..schedule.schedule import Limits, ScheduleCollectives
 from ..schedule.sizes import sized
 from ..stages import divided_states, to_local, to_scheduled
 from .time_left import WITHOUT_END, TimeLeft
 
 _WHOLE = Fastest()
 _QUICK = Fastest(rewrites=REWRITES[-1:], pieces=None, past_barriers=None, rotation=None, levels=None)
+_LISTS_ALONE = Limits(attempts=0)  # no plan is searched
+
+
+class Effort(Enum):
+    """How far a judgement searches schedules."""
+
+    LISTED = "listed"
+    QUICK = "quick"
+    WHOLE = "whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +73,15 @@ class Judged:
 
 
 def judge(
-    module: Module, context: PassContext, devices: int, limit: int = 0, is_quick: bool = False, parts: int = 0,
-    left: TimeLeft = WITHOUT_END,
+    module: Module, context: PassContext, devices: int, limit: int = 0, effort: Effort = Effort.WHOLE,
+    parts: int = 0, left: TimeLeft = WITHOUT_END,
 ) -> Judged:
     """Returns the forecast of a GLOBAL program, which stays as it is, on this many devices in `limit` bytes (0: those
     of the machine). Its batch may be computed in this many `parts`. The scheduler tries rewrites, and less memory, in
     the time that is `left`; the times of its result are those of the program as the machine runs it, if the context
-    tells. If `is_quick`, it does not try to fit a program whose parameters alone are too large.
+    tells. With less `effort` it does not try to fit a program whose parameters alone are too large.
     """
-    local, divided = clone_module(module), None
+    local, divided, is_quick = clone_module(module), None, effort is not Effort.WHOLE
     own = replace(context, num_devices=devices, default_devices=None, diagnostics=Diagnostics(), records=[])
     own.reshardings = []
     try:
@@ -83,7 +94,8 @@ def judge(
         peak = live_memory(local, kernels).peak
         return Judged(math.inf, 0.0, peak, f"the parameters alone take {sized(given)} on a device", given=given)
     try:
-        final = ScheduleCollectives(until=left.deadline)
+        limits = _LISTS_ALONE if effort is Effort.LISTED else Limits()
+        final = ScheduleCollectives(limits=limits, until=left.deadline)
         fastest = replace(_QUICK if is_quick else _WHOLE, until=left.until, final=final)
         divided = divided if time.monotonic() < left.until else None
         to_scheduled(local, own, limit, split=parts, divided=divided, fastest=fastest)

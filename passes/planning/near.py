@@ -1,7 +1,7 @@
 """Looks for better plans next to the best one by their forecasts.
 
 Neighbours of a choice differ from it in one class, or in two of which one reads the other's values. Those that the
-model prices least are forecast first, by a quick schedule, or by that of a short program with a few of its layers. From
+model prices least are forecast first, by a list schedule, or by that of a short program with a few of its layers. From
 the first one that is faster the search goes on. It finds what the partitioner and the scheduler do and the model does
 not know, such as to compute a value again from whole parameters rather than to exchange it.
 """
@@ -14,6 +14,7 @@ import numpy as np
 
 from ..base import PassContext
 from .descent import prices_of
+from .judge import Effort
 from .model import Choice
 from .on_mesh import MeshPlan, PlanCandidate
 from .short_programs import ShortPrograms
@@ -42,7 +43,7 @@ def near(
     known = {_key(c.choice) for c in own if c.choice is not None}
     choice, judged = best.choice, None if short is None else on.by_few_layers(best.choice, context, short)
     short = short if judged is not None else None
-    judged = judged or on.quick(choice, context, limit, half)
+    judged = judged or on.quick(choice, context, limit, half, Effort.LISTED)
     queue, count = list(neighbours(on, choice)), _MOST
     while queue and count and half.allows():
         other = queue.pop(0)
@@ -50,11 +51,15 @@ def near(
             continue
         known.add(_key(other))
         count -= 1
-        found = on.quick(other, context, limit, half) if short is None else on.by_few_layers(other, context, short)
+        if short is None:
+            found = on.quick(other, context, limit, half, Effort.LISTED)
+        else:
+            found = on.by_few_layers(other, context, short)
         if found is not None and found.rank < judged.rank and found.seconds < judged.seconds * (1 - _GAIN):
             choice, judged, queue = other, found, list(neighbours(on, other))
     if choice is not best.choice and left.allows():
-        yield on.candidate(f"near {best.name}", choice, context, limit, left=left)
+        known = judged if short is None else None
+        yield on.candidate(f"near {best.name}", choice, context, limit, left=left, known=known)
 
 
 def _key(choice: Choice) -> tuple[int, ...]:

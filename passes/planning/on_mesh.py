@@ -18,7 +18,7 @@ from ..resharding.table import Division, ReshardTable
 from .choice_costs import ChoiceCosts, PlanValue
 from .classes import Classes
 from .descent import alternatives, axes_of, descend
-from .judge import Judged, judge
+from .judge import Effort, Judged, judge
 from .model import Choice, Model
 from .moves import QuickTable
 from .program import solve
@@ -31,6 +31,7 @@ from .written import AnnotationWriter
 _EXACT = 2  # axes, up to which each reshard is searched; on three there are thousands, of 15 ms each
 _SECONDS = 10.0  # of an integer program
 _SHARES = (1.0, 0.7, 0.4, 0.0)  # of the memory, for which choices are proposed if no program fits
+QUICK_SCHEDULE = ", quick schedule"  # ends the names of candidates whose forecast is that of one
 _LONGER = 1.5  # times the best proposal, from which on they are not
 
 
@@ -123,11 +124,13 @@ class MeshPlan:
             self._writers[short] = AnnotationWriter(self.model.of, short)
         return self._writers[short].write(self.model, choice, self.mesh, inner)
 
-    def quick(self, choice: Choice, context: PassContext, limit: int, left: TimeLeft) -> Judged:
-        """Returns the forecast of a choice by a quick schedule in `limit` bytes (0: those of the machine), in the time
-        that is `left`.
+    def quick(
+        self, choice: Choice, context: PassContext, limit: int, left: TimeLeft, effort: Effort = Effort.QUICK
+    ) -> Judged:
+        """Returns the forecast of a choice by a schedule of little `effort` in `limit` bytes (0: those of the machine),
+        in the time that is `left`.
         """
-        return judge(self.annotated(choice), context, self.mesh.size, limit, is_quick=True, left=left)
+        return judge(self.annotated(choice), context, self.mesh.size, limit, effort, left=left)
 
     def by_few_layers(self, choice: Choice, context: PassContext, short: ShortPrograms) -> Judged | None:
         """Returns the forecast of a choice by short programs; None if they do not tell it."""
@@ -145,13 +148,16 @@ class MeshPlan:
 
     def candidate(
         self, name: str, choice: Choice, context: PassContext, limit: int, inner: bool = True,
-        left: TimeLeft = WITHOUT_END,
+        left: TimeLeft = WITHOUT_END, known: Judged | None = None,
     ) -> PlanCandidate:
         """Returns a choice with the forecast of its program in `limit` bytes (0: those of the machine); unless `inner`,
-        of parameters and results alone. Rewrites are tried in the time that is `left`.
+        of parameters and results alone. Rewrites are tried in the time that is `left`. A `known` forecast, that of a
+        quick schedule, counts if it is better, since rewrites are chosen before collectives start earlier.
         """
         module = self.annotated(choice, inner)
         judged = judge(module, context, self.mesh.size, limit, left=left)
+        if known is not None and known.rank < judged.rank:
+            name, judged = f"{name}{QUICK_SCHEDULE}", known
         return PlanCandidate(name, self.mesh, module, judged, self.costs.value(choice), choice)
 
     def presets(self) -> list[Named]:

@@ -1,9 +1,10 @@
-"""Decides which proposals get a forecast while there is time: the best of each kind first, by a quick schedule of each.
+"""Decides which proposals get a forecast while there is time: the best of each kind first, by a list schedule of each.
 
-The scheduler tries rewrites, so that a forecast takes seconds. A schedule of the program as it is takes a fraction of
-that and screens the proposals. It cannot see what computing in pieces will hide. But proposals that compute, wait and
+The scheduler tries rewrites, so that a forecast takes seconds. A list schedule of the program as it is takes a small
+part of that and screens the proposals; those that are best by it get a quick schedule, too. Neither can see what
+computing in pieces will hide. But proposals that compute, wait and
 hide alike in the model gain alike by the rewrites: they are of one kind. So those of a kind that has some already are
-screened later, and the best of each kind is judged before a second one of any kind: the others as their quick schedules
+screened later, and the best of each kind is judged before a second one of any kind: the others as their screening
 and the gain of the first let expect. A kind that computes longer than the best plan takes is left out. If no quick
 schedule fits into memory, proposals for less of it are screened as well.
 """
@@ -17,9 +18,9 @@ from dataclasses import dataclass, field
 
 from ...ir.brief import brief
 from ..base import PassContext
-from .judge import Judged
+from .judge import Effort, Judged
 from .model import Choice
-from .on_mesh import MeshPlan, Named, PlanCandidate
+from .on_mesh import QUICK_SCHEDULE, MeshPlan, Named, PlanCandidate
 from .short_programs import ShortPrograms
 from .time_left import TimeLeft
 from .usual import ALWAYS
@@ -27,10 +28,12 @@ from .usual import ALWAYS
 _ALIKE = 0.05  # difference of all parts of the model's time, relative, below which proposals are of one kind
 _FURTHER = 0.05  # share that each proposal before it of its kind adds to the price of one
 _SCREENED = 24  # proposals at most
-_SCREENING = 0.4  # share of the time left
+_SCREENING = 0.3  # share of the time left
+_CLOSER = 0.3  # share of what is left then, for quick schedules of the best
 _FEW = 2  # proposals that are screened first, and that get a forecast if there is time
 _FREE = 2  # plans that are tried without annotations inside
 _LONGER = 8.0  # times a quick forecast: what propagation decides may be far larger than the plan
+_CLOSELY = 2.0  # times a screening: a quick schedule takes longer
 _NONE = (True, math.inf, 1 << 62)  # the rank of no forecast
 
 Proposed = tuple[MeshPlan, Named]
@@ -40,7 +43,7 @@ Smaller = Callable[[float], Iterator[Proposed]]
 
 @dataclass(eq=False, slots=True)
 class PlanTrial:
-    """A proposal (`named`) on a mesh, with its quick forecast."""
+    """A proposal (`named`) on a mesh, with its forecast by a list schedule or a quick one."""
 
     on: MeshPlan
     named: Named
@@ -93,6 +96,8 @@ class PlanTrials:
             beyond = least.screened.peak / max(least.named[2].memory, 1.0)
             known = [trial.named[1] for kind in kinds for trial in kind]
             kinds = _ranked([*kinds, *self._shrunk(smaller(max(beyond, 1.0)), known)])
+        self._look_closer(kinds)
+        kinds = _ranked(kinds)
         judged = [(self._judge(kind[0]), kind) for kind in kinds if self._may_win(kind[0])]
         judged.sort(key=lambda one: one[0].rank)
         for trial in others_of(judged):
@@ -105,7 +110,7 @@ class PlanTrials:
         self._add_screened([trial for kind in kinds for trial in kind])
 
     def _add_screened(self, trials: Sequence[PlanTrial]) -> None:
-        """Adds trials with the forecast of their quick schedule: usual ones, and those for which there was no time for
+        """Adds trials with the forecast of their screening: usual ones, and those for which there was no time for
         a better schedule.
         """
         done = [candidate.choice for candidate in self.made]
@@ -114,7 +119,7 @@ class PlanTrials:
             on, (name, choice, value), judged = trial.on, trial.named, trial.screened
             if choice in done or not (name in ALWAYS or judged.rank < best):
                 continue
-            label = f"{name}, quick schedule"
+            label = f"{name}{QUICK_SCHEDULE}"
             if trial.is_short and judged.fits and judged.rank < best:  # it may become the plan
                 if not self.left.allows():
                     continue
@@ -125,7 +130,7 @@ class PlanTrials:
             self.made.append(PlanCandidate(label, on.mesh, on.annotated(choice), judged, value, choice))
 
     def _screened(self, kinds: Sequence[Sequence[Proposed]]) -> list[list[PlanTrial]]:
-        """Returns the kinds and their proposals, the best by a quick schedule first: of each kind one, then others."""
+        """Returns the kinds and their proposals, the best by a list schedule first: of each kind one, then others."""
         part, found = self.left.share(_SCREENING), list[list[PlanTrial]](([]) for _ in kinds)
         for count, (number, one) in enumerate(turns_of(kinds)[:_SCREENED]):
             if count and not (self.left.allows_first() if count < _FEW else part.allows()):
@@ -134,6 +139,22 @@ class PlanTrials:
             found[number].append(self._screen(one, part))
             part = part.after(time.monotonic() - begun)
         return _ranked(found)
+
+    def _look_closer(self, kinds: Sequence[Sequence[PlanTrial]]) -> None:
+        """Gives the best of each kind a quick schedule, and then others, in a part of the time."""
+        part, best = self.left.share(_CLOSER), math.inf
+        firsts, others = [kind[0] for kind in kinds], [trial for kind in kinds for trial in kind[1:]]
+        for trial in [*firsts, *sorted(others, key=lambda trial: trial.screened.rank)]:
+            if not part.allows(_CLOSELY):
+                return
+            if trial.is_short or not trial.screened.fits or trial.screened.computing >= best:
+                continue
+            begun = time.monotonic()
+            judged = trial.on.quick(trial.named[1], self.context, self.limit, part)
+            trial.screened = min(trial.screened, judged, key=lambda judged: judged.rank)
+            best = min(best, trial.screened.seconds)
+            part = part.after(spent := time.monotonic() - begun)
+            self.left = self.left.after(spent)
 
     def _shrunk(self, smaller: Iterable[Proposed], known: list[Choice]) -> Iterator[list[PlanTrial]]:
         """Yields trials of proposals for ever less memory, but for `known` ones, until one fits.
@@ -150,14 +171,16 @@ class PlanTrials:
                 return
 
     def _screen(self, proposed: Proposed, left: TimeLeft) -> PlanTrial:
-        """Returns a proposal with its quick forecast in the time that is left, by short programs if they tell it."""
+        """Returns a proposal with its forecast by a list schedule in the time that is left, by short programs if they
+        tell it.
+        """
         on, named = proposed
         begun = time.monotonic()
         judged = self._of_few_layers(on, named[1])
         is_short = judged is not None
         if judged is None:
             begun = time.monotonic()
-            judged = on.quick(named[1], self.context, self.limit, left)
+            judged = on.quick(named[1], self.context, self.limit, left, Effort.LISTED)
         spent = time.monotonic() - begun
         whole = spent * self.short.scale if is_short and self.short else spent
         self.left = self.left.after(whole)
@@ -178,8 +201,9 @@ class PlanTrials:
 
     def _judge(self, trial: PlanTrial, inner: bool = True) -> PlanCandidate:
         name, choice, _ = trial.named
-        label = name if inner else f"{name}, inside free"
-        self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inner, self.left))
+        label, known = (name, trial.screened) if inner else (f"{name}, inside free", None)
+        known = None if trial.is_short else known
+        self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inner, self.left, known))
         return self.made[-1]
 
 
@@ -205,7 +229,7 @@ def others_of(judged: Sequence[tuple[PlanCandidate, Sequence[PlanTrial]]]) -> li
 
 
 def _ranked(kinds: Iterable[list[PlanTrial]]) -> list[list[PlanTrial]]:
-    """Returns the kinds that have trials, all with the best by their quick schedule first."""
+    """Returns the kinds that have trials, all with the best by their screening first."""
     for kind in (found := [kind for kind in kinds if kind]):
         kind.sort(key=lambda trial: trial.screened.rank)
     return sorted(found, key=lambda kind: kind[0].screened.rank)

@@ -17,7 +17,7 @@ from hloom.passes.op_sharding.divisions import Divisions
 from hloom.passes.planning.choice_costs import ChoiceCosts
 from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
-from hloom.passes.planning.judge import Judged, judge
+from hloom.passes.planning.judge import Effort, Judged, judge
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import solve
@@ -249,7 +249,7 @@ def test_without_time_one_proposal_is_scheduled_and_the_usual_ones_are_known() -
 
 def test_parameters_beyond_the_memory_are_not_tried_to_fit_quickly() -> None:
     module, context = hloom.parse(STEP), PassContext(machine=SLOW)
-    quick = judge(module, context, 4, limit=1000, is_quick=True)
+    quick = judge(module, context, 4, limit=1000, effort=Effort.QUICK)
     whole = judge(module, context, 4, limit=1000)
     assert not quick.fits
     assert not whole.fits

@@ -20,7 +20,7 @@ from hloom.ir.tools.verifier import check
 from hloom.passes.base import PassContext
 from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
-from hloom.passes.planning.judge import Judged, judge
+from hloom.passes.planning.judge import Effort, Judged, judge
 from hloom.passes.planning.listed import EngineSeconds, ListedForecast
 from hloom.passes.planning.model import Choice
 from hloom.passes.planning.more_layers import add_layers
@@ -51,7 +51,7 @@ def short_of(on: MeshPlan) -> ShortPrograms:
 
 
 def quick(on: MeshPlan, choice: Choice, limit: int = int(LIMIT)) -> Judged:
-    return judge(on.annotated(choice), PassContext(machine=SLOW), DEVICES, limit, is_quick=True)
+    return judge(on.annotated(choice), PassContext(machine=SLOW), DEVICES, limit, effort=Effort.QUICK)
 
 
 def short(on: MeshPlan, choice: Choice, limit: float = LIMIT) -> Judged | None:
@@ -170,9 +170,11 @@ def test_choices_next_to_the_best_are_forecast_by_a_short_program_and_the_best_o
     judged: list[Choice] = []
 
     class Counted(MeshPlan):
-        def quick(self, choice: Choice, context: PassContext, limit: int, left: TimeLeft) -> Judged:
+        def quick(
+            self, choice: Choice, context: PassContext, limit: int, left: TimeLeft, effort: Effort = Effort.QUICK
+        ) -> Judged:
             judged.append(choice)
-            return super().quick(choice, context, limit, left)
+            return super().quick(choice, context, limit, left, effort)
 
     counted = Counted(on.model.of, context, on.mesh, LIMIT)
     (found,) = near(counted, [first], context, int(LIMIT), TimeLeft(time.monotonic() + 60), short_of(on))

@@ -9,7 +9,7 @@ import hloom
 from hloom.cost.links import parse_links
 from hloom.cost.machine import Cluster
 from hloom.passes.base import PassContext
-from hloom.passes.planning.judge import judge
+from hloom.passes.planning.judge import Effort, judge
 from hloom.passes.planning.time_left import TimeLeft
 from support.training_steps import clipped_adam
 
@@ -45,9 +45,9 @@ ENTRY e {
   ROOT d = f32[64,64] add(a, c)
 }"""
     module, context = hloom.parse(text), PassContext(machine=SLOW_MEMORY)
-    whole = judge(module, context, 1, is_quick=True)
+    whole = judge(module, context, 1, effort=Effort.QUICK)
     limit = whole.peak - 1000
-    soon, late = (judge(module, context, 1, limit, is_quick=True, left=TimeLeft(end)) for end in (math.inf, 0.0))
+    soon, late = (judge(module, context, 1, limit, effort=Effort.QUICK, left=TimeLeft(end)) for end in (math.inf, 0.0))
     assert soon.fits
     assert soon.peak <= limit
     assert not late.fits
