@@ -16,10 +16,9 @@ _MANY = 20_000  # objects: fewer are searched in a millisecond or two
 def paused_collector() -> Generator[None]:
     """Disables cyclic garbage collection inside the context and restores its previous state afterwards.
 
-    Objects made inside count as old then, if they are many: otherwise the next allocations would search all of them for
-    garbage, and those of several pauses again. Where the process has frozen objects, which thawing would mix with them,
-    they are searched once instead. Few are left to the collector, since whether objects are frozen is only known by
-    counting them.
+    Many objects made inside move to the oldest generation, so that the next allocations do not search all of them for
+    garbage. Freezing and thawing moves them, which would also thaw objects that the process has frozen itself: then
+    they are searched once instead. Few objects stay where they are, since looking for frozen objects counts them all.
     """
     was_on = gc.isenabled()
     gc.disable()

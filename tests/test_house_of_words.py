@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import builtins
+import pickle
 import re
 from collections import Counter
 
@@ -36,6 +39,27 @@ def test_docstrings_are_plain() -> None:
 def test_clauses_in_docstrings_are_found(text: str) -> None:
     assert _CLAUSE.match(text)
     assert not _CLAUSE.match("Returns the order of its callees, and says what changed.")
+
+
+_RAISED = re.compile(r"\b[Rr]aises (?:\w+\.)?([A-Z]\w+)")
+
+
+def test_docstrings_name_exceptions_that_exist() -> None:
+    """A docstring that says `Raises NAME` names an exception of the package or of Python."""
+    bases = {node.name: [ast.unparse(base).split(".")[-1] for base in node.bases]
+             for path in SOURCES for node in nodes_of(path) if isinstance(node, ast.ClassDef)}  # fmt: skip
+    of_python = {**vars(argparse), **vars(pickle), **vars(builtins)}
+
+    def is_exception(name: str) -> bool:
+        known = of_python.get(name)
+        is_one = isinstance(known, type) and issubclass(known, BaseException)
+        return is_one or any(map(is_exception, bases.get(name, ())))
+
+    texts = [(name_of(path), ast.get_docstring(node) or "") for path in SOURCES for node in nodes_of(path)
+             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)]  # fmt: skip
+    named = [(file, name) for file, text in texts for name in _RAISED.findall(text)]
+    assert len(named) > 300
+    assert [(file, name) for file, name in named if not is_exception(name)] == []
 
 
 def test_names_of_files_are_used_once_in_a_part() -> None:

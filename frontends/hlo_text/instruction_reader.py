@@ -328,8 +328,8 @@ def _holds_literal(op: AnyOp) -> bool:
 
 
 def _of_operands(instruction: Instruction, sharding: TupleSharding) -> AnySharding:
-    """Returns the one sharding of a value whose text lists one per leaf of the operands, with or without the token, if
-    they are equal.
+    """Returns the sharding of one leaf if the text lists one per leaf of the operands, with or without the token, and
+    all are equal; else the tuple as it is.
     """
     given = sum(o.shape.num_leaves for o in instruction.operands)
     lists = len(sharding.elements) > 1 and len(sharding.elements) in (given, given - 1)

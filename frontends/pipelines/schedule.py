@@ -101,8 +101,8 @@ class PipelineSchedule:
         return self._timed(lambda work: of_kind[work.kind] / self.parts)
 
     def source(self, stage: int, work: Work) -> tuple[int, Work] | None:
-        """Returns the pass on another stage, or part, that computes what a pass gets; None if that is an input of the
-        pipeline, the loss or the stage's own.
+        """Returns the stage and the pass that send a pass its input; None if no stage does: it takes an input of the
+        pipeline, the loss, or a value of its own stage.
         """
         group = work.part * self.stages + stage
         other = group + {"F": -1, "B": 1, "W": 0}[work.kind]

@@ -1,9 +1,9 @@
-"""HloModuleProto to a module.
+"""Reads a HloModuleProto as a module.
 
-The messages are written out as HLO text, and the reader of HLO text reads that: so both forms of a program go through
-the same checks, and what is wrong with a serialized program is shown in a text one can read. Values of constants do not
-pass through text; they wait in a list that the text refers to by number (`constant(@3)`). What has no text at all is
-kept with the instruction or the module (`proto_extras`) for the way back.
+The messages are written as HLO text, which the reader of HLO text reads. So both forms of a program go through the same
+checks, and errors in a serialized program show readable text. Values of constants do not pass through text: it refers
+to a list of them by number (`constant(@3)`). Fields without a text are kept with the instruction or the module
+(`proto_extras`), to be written again.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ class ProtoText:
 
 
 def _base(op: AnyOp) -> AnyOp:
-    """Returns the op whose attributes a derived start has."""
+    """Returns the op that a derived start wraps, whose attributes are its own too; other ops as they are."""
     start = op.interface(Starts)
     return op if start is None or starts_computation(op) else start.wrapped
 

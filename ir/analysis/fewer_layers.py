@@ -45,7 +45,7 @@ class LayerSeam(Generic[T]):
     near: Set[tuple[T, T]]
 
     def mapped(self, to: Callable[[T], S]) -> LayerSeam[S]:
-        """Returns the seam with each member replaced by `to` of it."""
+        """Returns the seam with `to` applied to each member."""
         before, after = ({to(o): to(i) for o, i in one.items()} for one in (self.before, self.after))
         near = frozenset((to(user), to(i)) for user, i in self.near)
         return LayerSeam(frozenset(map(to, self.layer)), before, after, frozenset(map(to, self.beyond)), near)

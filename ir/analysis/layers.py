@@ -131,7 +131,7 @@ class _Lists:
 
 
 def _kinds(nodes: Sequence[Instruction], marks: Mapping[Instruction, Hashable]) -> list[int]:
-    """Returns a number for each instruction that only those share which are alike but for their operands."""
+    """Returns a number per instruction, equal for those that differ in their operands alone."""
     same: dict[Hashable, int] = {}  # by the identities of what instructions of equal layers mostly share
     equal: dict[Hashable, int] = {}
     found: list[int] = []

@@ -151,8 +151,8 @@ class _Judge:
                     break
 
     def _chosen(self, choice: DeviceChoice, meeting: Instruction, groups: Sequence[Sequence[int]]) -> dict[int, int]:
-        """Returns which devices of the groups, of those that come to the choice, come to a collective inside of it: for
-        a loop how often, for a conditional 1 or 0. Raises Unknown.
+        """Counts, for each device of the groups that reaches the branch or loop, the times that it executes a
+        collective inside: the trips of a loop, 1 or 0 for a branch. Raises UnknownValue.
         """
         instruction, chosen = choice.instruction, dict[int, int]()
         around = [n for n, c in enumerate(instruction.called()) if meeting in self._meetings[c]]

@@ -59,13 +59,13 @@ class Known:
         return frame
 
     def selector(self, instruction: Instruction, frame: CallFrame) -> int:
-        """Returns the branch that a conditional takes, or the number of trips of a loop. Raises Unknown."""
+        """Returns the branch that a conditional takes, or the number of trips of a loop. Raises UnknownValue."""
         if instruction.op.role is Role.LOOP:
             return len(self._runs(instruction, frame)) - 1
         return self._branch(instruction, frame)
 
     def value(self, instruction: Instruction, frame: CallFrame, path: Path = ()) -> Value:
-        """Returns the part of a value at an index into its tuples. Raises Unknown."""
+        """Returns the part of a value at an index into its tuples. Raises UnknownValue."""
         key = instruction, path
         if key not in frame.made:
             try:
@@ -114,7 +114,7 @@ class Known:
         return self._frames[key]
 
     def _runs(self, loop: Instruction, frame: CallFrame) -> list[CallFrame]:
-        """Returns the frames of all runs of a loop's condition; the last is that which ends it. Raises Unknown."""
+        """Returns the frames of all runs of a loop's condition; the last is that which ends it. Raises UnknownValue."""
         key = loop, frame
         if key in self._loops:
             return self._loops[key]

@@ -34,7 +34,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class FlatMember:
-    """Where a parameter or result of the program before is: the array of this number, or a member of it."""
+    """The place of a parameter or result of the original program: the array of this number, or a member of that."""
 
     number: int
     member: Member | None = None
@@ -42,7 +42,7 @@ class FlatMember:
 
 @dataclass(frozen=True, slots=True)
 class FlatLayout:
-    """The places of the parameters and results of a program before some of them were joined."""
+    """Maps the parameters and results of the original program, in order, to the arrays that joining has left."""
 
     parameters: tuple[FlatMember, ...]
     results: tuple[FlatMember, ...]

@@ -170,8 +170,8 @@ def _operation(node: Node, columns: int) -> tuple[str, float]:
 
 
 def _excess(lines: int, stride: int) -> float:
-    """Returns by which part of them lines that lie so many bytes apart are more than their places in the first cache;
-    0 where it holds all.
+    """Returns the cache lines at a stride in bytes for which the first cache has no place, relative to its places for
+    them; 0 if all fit.
     """
     if abs(stride) < HOST.cache_line:
         return 0.0
@@ -180,7 +180,9 @@ def _excess(lines: int, stride: int) -> float:
 
 
 def _lost(lines: int, stride: int, loops: Sequence[int]) -> float:
-    """Returns the share of lines, so many words apart, that a loop which does not move them finds no longer there."""
+    """Returns the share of cache lines at a stride in words that have left the first cache when a loop reads them
+    again: one with stride 0 among `loops`.
+    """
     return min(_excess(lines, stride * _WORD), 1.0) if 0 in loops else 0.0
 
 
@@ -243,8 +245,8 @@ def _stages(stages: Sequence[Stage]) -> KernelWork:
 
 
 def _tile_sums(rows: int, vectors: int) -> int:
-    """Returns the time of a step of all tiles, in sums that a processor with enough of them at once adds to. One of few
-    rows and vectors waits for its own sums of the step before.
+    """Returns the time of one step of all tiles, in additions at full throughput. A tile with few sums takes as long as
+    one with `HOST.sums_at_once`: each addition waits for that of the step before.
     """
     highest, *rest = heights(WIDEST)
     high = [(highest, rows // highest), *((h, rows % highest // h % 2) for h in rest)]

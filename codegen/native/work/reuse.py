@@ -58,9 +58,9 @@ class LastUses:
 
 
 class Reuse:
-    """The bytes of each op that only the last cache holds, and those that no cache holds (`of`). `before` has the bytes
-    that a run has touched before each instruction, and `total` those of the whole run. Of a loop that Python starts,
-    and whose code `is_kept`, they are those of copying its state in and out.
+    """Counts the bytes that ops read from memory. `of` maps each op to its bytes that only the last cache holds, and
+    its bytes that no cache holds; a loop that Python starts, and whose code `is_kept`, has those of copying its state
+    in and out. `before` maps each instruction to the bytes that a run has touched until then, `total` is all of them.
     """
 
     def __init__(self, module: Module, view: _View, is_kept: _IsKept = lambda _: False) -> None:
