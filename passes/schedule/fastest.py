@@ -19,7 +19,7 @@ from ...ir.tools.trip_count import uncounted_loops
 from ..base import Pass, PassContext, run_pass
 from .does_not_fit import DoesNotFit
 from .in_pieces import InPieces
-from .recorded import recorded_forecast
+from .recorded import recorded_bound, recorded_forecast
 from .rewrites.carry_reduce_scatters import CarryReduceScatters
 from .rewrites.hierarchical import HierarchicalCollectives
 from .rewrites.prefetch_gathers import PrefetchGathers
@@ -29,6 +29,7 @@ from .schedule import ScheduleCollectives
 from .sizes import timed
 from .start_earlier import StartEarlier
 
+_EARLIER = 0.94  # the least share of a schedule's time that earlier starts left in ten sizes (`bench/overlap.py`)
 _PREFETCH = PrefetchGathers(barriers=False)
 REWRITES: tuple[tuple[Pass, ...], ...] = (
     (SinkAllReduces(),),
@@ -46,7 +47,8 @@ class Fastest(Pass):
     after both, then after the best of these with gathers that start `past_barriers`, and after the best of all and a
     `rotation` of loops; keeps the fastest result. If it is faster with collectives by `levels` of links, all of these
     have them. With a pass that divides the `batch`, all of these are tried of the divided program, too. The collectives
-    of the result then start `earlier`. From the moment `until` on (of `time.monotonic`) no further one is scheduled.
+    of the best, and of others that are hardly slower, then start `earlier`, before the last choice. From the moment
+    `until` on (of `time.monotonic`) no further one is scheduled.
 
     Raises the CompileError of `final` if no result fits into memory, of the one that needs least.
     """
@@ -71,6 +73,7 @@ class Fastest(Pass):
         if not tries:
             changed = run_pass(self.final, module, replace(context, records=[]))
             return self._with_earlier_starts(module, context) or changed
+        self._start_earlier(tries, context)
         best = min(tries, key=lambda t: t.rank)
         if not self.final.memory:  # unasked, nothing takes more memory for next to nothing
             near = [t for t in tries if t.seconds * self.final.limits.worth < best.seconds]
@@ -86,8 +89,17 @@ class Fastest(Pass):
             if one is not best:
                 one.module.release()
         module.take(best.module)
-        self._with_earlier_starts(module, context)
         return True
+
+    def _start_earlier(self, tries: list[_Try], context: PassContext) -> None:
+        """Lets the collectives of the best alternative start earlier, and of all others that may then be faster."""
+        least = math.inf
+        for one in sorted(tries, key=lambda t: t.rank):
+            below = recorded_bound(one.module) if one.error is None else None
+            if one.error is None and one.seconds * _EARLIER < least and (below or 0.0) < least:
+                self._with_earlier_starts(one.module, replace(context, diagnostics=one.diagnostics))
+                one.seconds, one.peak = recorded_forecast(one.module)
+                least = min(least, one.seconds)
 
     def _with_earlier_starts(self, module: Module, context: PassContext) -> bool:
         if self.earlier is None or time.monotonic() >= self.until:
@@ -121,9 +133,11 @@ class Fastest(Pass):
 
     def _rotated(self, tries: list[_Try], module: Module, context: PassContext) -> list[_Try]:
         """Returns the alternatives, and the best of them with rotated loops if some gain by it."""
-        if self.rotation is None or not self.rotation.may_change(module, context):
-            return tries
         best = min(tries, key=lambda t: t.rank).passes if tries else ()
+        if self.rotation is None or not _has_loops(module):
+            return tries
+        if best and not self.rotation.may_change(module, context):
+            return tries  # before the other passes run again; without these, the rotation tells by itself
         rotated = _rewritten((*best, self.rotation), module, context)
         if rotated is None:
             return tries

@@ -14,10 +14,11 @@ from hloom.ir.graph.op import Role
 from hloom.ir.tools.trip_count import counter, uncounted_loops
 from hloom.passes.base import PassContext, run_pass
 from hloom.passes.pipelines import partition
-from hloom.passes.schedule.fastest import Fastest
+from hloom.passes.schedule.fastest import REWRITES, Fastest
 from hloom.passes.schedule.recorded import recorded_forecast
 from hloom.passes.schedule.rewrites.base import Rewrite, RewriteProgram
 from hloom.passes.schedule.rewrites.loops import body_of
+from hloom.passes.schedule.split_batch import SplitBatch
 from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.simulator import simulate
@@ -75,3 +76,16 @@ def test_rewrites_after_which_trips_are_unknown_are_refused() -> None:
     assert any("forgets-trips: not tried" in d.message for d in context.diagnostics.found)
     with pytest.raises(InternalError, match="forgets-trips: left the trips"):
         run_pass(_ForgetsTrips(), clone_module(local), PassContext(verify="each"))
+
+
+def test_earlier_starts_come_before_the_last_choice() -> None:
+    """Products in pieces are slower than whole ones until their collectives start earlier: the search chooses after
+    that, so it does not end above its own quick form.
+    """
+    context = PassContext(machine=parse_machine("work=f32:1G;memory=10GB", "1ns/100MB"))
+    model = Model(kind="tp", data=1, model=4, batch=64, width=16, hidden=32, loop=False, layers=2)
+    local = partition(hloom.parse(model.text()), context)
+    run_pass(SplitBatch(), local, context)
+    quick = Fastest(rewrites=REWRITES[-1:], pieces=None, past_barriers=None, rotation=None, levels=None)
+    times = [recorded_forecast(schedule(clone_module(local), context, fastest=way))[0] for way in (Fastest(), quick)]
+    assert times[0] < 0.99 * times[1]

@@ -14,6 +14,7 @@ from hloom.cost.timeline import timeline
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pass
 from hloom.passes.pipelines import partition
+from hloom.passes.schedule.fastest import Fastest
 from hloom.passes.schedule.split_batch import SplitBatch
 from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
@@ -210,7 +211,7 @@ def test_xla_keeps_parts_apart() -> None:
     local = partition(hloom.parse(model.text()), context)
     assert independent(local) == (1, 3)  # the sum beside which the gradients of the last layer's weights run
     run_pass(SplitBatch(), local, context)
-    schedule(local, context)
+    schedule(local, context, fastest=Fastest(pieces=None))
     assert independent(local) == (6, 6)
     text, found = replica_module(local).to_text(), list[tuple[int, int]]()
     for without in ("", "cpu-all-reduce-combiner"):
