@@ -97,7 +97,7 @@ def schedule_of(
     live memory, if they are known.
     """
     line, memory = timeline(module, machine, clock), memory or live_memory(module, OutsideOfAttention.on(machine))
-    found = group_by(line.collectives, lambda event: event.name)
+    found = group_by(line.collectives, lambda event: event.instruction)  # names repeat in other computations
     devices, mesh = module.devices, named_mesh(module)
     rows = tuple(
         _scheduled(events, Execution(events[0].instruction, 1, True), devices, mesh) for events in found.values()

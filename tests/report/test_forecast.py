@@ -112,3 +112,33 @@ ENTRY e { q = bf16[8,512,64] parameter(0), sharding={mesh['d'=4], [{'d'}, {}, {}
     assert found.kernels == 2
     assert "attention: 2 products as part of fused kernels" in str(found)
     assert hloom.forecast(hloom.parse(text), MACHINE).kernels == 0
+
+
+TWICE = """HloModule m, num_partitions=4, replica_count=1
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b) }
+body { s = (s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  n = s32[] add(i, one)
+  x = f32[8] get-tuple-element(s), index=1
+  r = f32[8] all-reduce(x), channel_id=1, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=sum
+  ROOT t = (s32[], f32[8]) tuple(n, r) }
+cond { s = (s32[], f32[8]) parameter(0)
+  i = s32[] get-tuple-element(s), index=0
+  n = s32[] constant(100)
+  ROOT lt = pred[] compare(i, n), direction=LT }
+ENTRY e { y = f32[4096] parameter(0)
+  x = f32[8] parameter(1)
+  r = f32[4096] all-reduce(y), channel_id=2, replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=sum
+  z = s32[] constant(0)
+  s = (s32[], f32[8]) tuple(z, x)
+  w = (s32[], f32[8]) while(s), condition=cond, body=body
+  ROOT t = (f32[4096], (s32[], f32[8])) tuple(r, w) }
+"""
+
+
+def test_collectives_of_one_name_in_two_computations_are_two() -> None:
+    rows = hloom.forecast(hloom.parse(TWICE), MACHINE).schedule.collectives
+    assert sorted((row.name, row.runs, row.bytes) for row in rows) == [("r", 1, 4 * 4096), ("r", 100, 4 * 8)]
