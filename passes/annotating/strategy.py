@@ -71,8 +71,9 @@ class Strategy:
     def of(shardings: Mapping[str, str], mesh: Mapping[str, int] | None = None) -> Strategy:
         """Returns the strategy that the tables of a file would give: `{"w*": ",y"}`. Raises CompileError."""
         for axis, size in (mesh or {}).items():
-            if size < 1:
-                fail(f"axis '{axis}' needs a size of at least 1")
+            _checked_size(axis, size, None)
+        for pattern, spec in shardings.items():
+            _checked_spec(pattern, spec, None)
         return Strategy(mesh, tuple(Setting(pattern, _dims(spec, None)) for pattern, spec in shardings.items()))
 
 
@@ -105,15 +106,23 @@ def parse_strategy(text: str, name: str = "<strategy>") -> Strategy:
         fail(f"there is no table '{unknown[0]}' in a strategy", _find(source, unknown[0]), help="mesh, shardings")
     mesh, shardings = _table(content, "mesh", source), _table(content, "shardings", source)
     for axis, size in mesh.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-            fail(f"axis '{axis}' needs a size of at least 1", _find(source, axis))
+        _checked_size(axis, size, _find(source, axis))
     settings: list[Setting] = []
     for pattern, spec in shardings.items():
         place = _find(source, pattern)
-        if not isinstance(spec, str):
-            fail(f"the sharding of '{pattern}' must be a text", place, help='such as ",y"')
+        _checked_spec(pattern, spec, place)
         settings.append(Setting(pattern, _dims(spec, place), place))
     return Strategy(mesh or None, tuple(settings))
+
+
+def _checked_size(axis: str, size: object, location: Location | None) -> None:
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        fail(f"axis '{axis}' needs a size of at least 1", location)
+
+
+def _checked_spec(pattern: str, spec: object, location: Location | None) -> None:
+    if not isinstance(spec, str):
+        fail(f"the sharding of '{pattern}' must be a text", location, help='such as ",y"')
 
 
 def _table(content: dict[str, Any], name: str, source: SourceFile) -> dict[str, Any]:

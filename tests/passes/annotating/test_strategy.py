@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hloom
 import pytest
 from hloom.ir.diagnostics import CompileError
@@ -110,3 +112,13 @@ def test_errors(text: str, line: int, message: str) -> None:
 def test_bad_settings(text: str) -> None:
     with pytest.raises(CompileError, match="PATTERN=AXES"):
         Setting.parse(text)
+
+
+def test_a_dict_of_other_things_is_refused_in_words() -> None:
+    module = hloom.parse(PROGRAM)
+    shardings: Any = {"mesh": {"x": 2, "y": 4}}
+    with pytest.raises(CompileError, match="the sharding of 'mesh' must be a text"):
+        hloom.apply_strategy(module, shardings)
+    sizes: Any = {"x": "2"}
+    with pytest.raises(CompileError, match="axis 'x' needs a size of at least 1"):
+        hloom.apply_strategy(module, {}, sizes)
