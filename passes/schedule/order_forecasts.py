@@ -8,11 +8,9 @@ from ...cost.memory import PeakMemory
 from ...cost.seconds import Clock
 from ...cost.simulation import Steps
 from ...cost.timeline import timeline_seconds
-from ...ir.brief import brief
 from ...ir.graph.module import Module
 
 
-@brief
 class OrderForecasts:
     """The forecasts of a program in its present order, of which nothing else may change between two calls."""
 
