@@ -34,9 +34,11 @@ def with_others(text: str) -> str:
 
 
 def with_updates(text: str) -> str:
-    """Returns a program that also computes small arrays, each with an element that Python puts into the one before."""
+    """Returns a program that also computes small arrays, each with an element that Python puts into the one before:
+    machine code reads no unsigned indices of 64 bits.
+    """
     before, name, shape, first = _parts(text)
-    lines = [f"us0 = f32[{_UPDATED}] parameter({first})", "at = s32[] constant(0)"]
+    lines = [f"us0 = f32[{_UPDATED}] parameter({first})", "at = u64[] constant(0)"]
     for n in range(_UPDATES):
         lines += [
             f"un{n} = f32[{_UPDATED}] negate(us{n})", f"up{n} = f32[1] slice(un{n}), slice={{[0:1]}}",

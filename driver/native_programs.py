@@ -351,16 +351,18 @@ def _all(names: list[str], shape: str) -> list[str]:
 
 def _loop(width: int, trips: int, stacks: int, kernels: int, by_python: bool) -> str:
     """Returns a loop that changes an array by kernels, and puts it into stacks; into new ones if it is to run
-    `by_python`.
+    `by_python`, as updates at unsigned indices of 64 bits do.
     """
     array, stack = f"f32[{width}]", f"f32[{trips},{width}]"
-    body = ["o = s32[] constant(0)", f"x = {array} get-tuple-element(p), index=1", f"y0 = {array} add(x, x)"]
+    index = "u64" if by_python else "s32"
+    body = [f"o = {index}[] constant(0)", f"at = {index}[] convert(i)"]
+    body += [f"x = {array} get-tuple-element(p), index=1", f"y0 = {array} add(x, x)"]
     for n in range(stacks):
         given = f"{'given' if by_python else 'old'}{n}"
         body += [f"{given} = {stack} get-tuple-element(p), index={n + 2}", f"q{n} = f32[1,{width}] reshape(y{n})"]
         if by_python:
             body.append(f"old{n} = {stack} negate(given{n})")
-        body.append(f"new{n} = {stack} dynamic-update-slice(old{n}, q{n}, i, o)")
+        body.append(f"new{n} = {stack} dynamic-update-slice(old{n}, q{n}, at, o)")
         body.append(f"y{n}_0 = {array} negate(y{n})")
         for k in range(kernels):
             body += [f"b{n}_{k} = {array} opt-barrier(y{n}_{k})", f"y{n}_{k + 1} = {array} negate(b{n}_{k})"]

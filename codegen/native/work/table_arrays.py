@@ -13,6 +13,7 @@ from ....ir.graph.instruction import Instruction
 from ....ir.graph.interfaces import PassesOn
 from ....ir.graph.op import Role
 from ..step import StridedLayout
+from .puts import PutForm, SlicePuts
 
 
 class TableArrays:
@@ -22,9 +23,9 @@ class TableArrays:
 
     def __init__(
         self, computation: Computation, view: Callable[[Instruction], StridedLayout | None],
-        others: Sequence[Instruction],
+        others: Sequence[Instruction], puts: SlicePuts,
     ) -> None:  # fmt: skip
-        self._view, self._others = view, set(others)
+        self._view, self._others, self._puts = view, set(others), puts
         results = set(_leaves(computation.root))
         self._wanted = results | {leaf for other in others for o in other.operands for leaf in _leaves(o)}
         self._results = set(map(self._root, results))
@@ -35,18 +36,19 @@ class TableArrays:
         for instruction in table:
             is_view = self._view(instruction) is not None
             for value in _values(instruction):
-                if not is_view and value in self._results:
+                if (not is_view and value in self._results) or self._puts.of.get(value) is PutForm.TAKEN:
                     held[value] = value.shape.num_leaves
                 elif value in self._wanted:
                     shown += value.shape.num_leaves
             is_read = not is_view or instruction in self._wanted
-            roots = (self._root(leaf) for o in instruction.operands for leaf in _leaves(o) if is_read)
+            read = instruction.operands[self._puts.of.get(instruction) is PutForm.TAKEN :]
+            roots = (self._root(leaf) for o in read for leaf in _leaves(o) if is_read)
             held |= {root: 1 for root in roots if root in self._results or not self._is_made(root)}
         return sum(held.values()), shown
 
     def _root(self, value: Instruction) -> Instruction:
         """Returns the array that a value is a view of."""
-        while _passes_on(value) or self._view(value) is not None:
+        while _passes_on(value) or self._view(value) is not None or self._puts.of.get(value) is PutForm.IN_PLACE:
             value = value.operands[0]
         return value
 

@@ -19,12 +19,13 @@ from ....ir.graph.instruction import Instruction
 from ....ir.graph.interfaces import PassesOn, movement
 from ....ir.graph.module import Module
 from ....ir.graph.op import Role
-from ....ir.ops.structure import element_index
 from ..lowerings import Lowerings
 from ..products.product import is_product
+from ..put import start_indices
 from ..step import StridedLayout
 from ..views import view_of
 from .counts import KernelWork, native_counts, numpy_counts, waited
+from .puts import PutForm, SlicePuts, forwards
 from .reuse import Reuse
 from .table_arrays import TableArrays
 from .tables import STRUCTURE, tables_of
@@ -47,6 +48,7 @@ class NativeCounts:
         self._loops: dict[Instruction, bool] = {}
         self._layouts: dict[Instruction, StridedLayout | None] = {}
         self._arrays: dict[Computation, int] = {}
+        self._puts: dict[Computation, SlicePuts] = {}
         self._reuse = Reuse(module, self._view, self._is_kept)
         self._by_python = list[Instruction]()  # also collectives
         self.of: dict[Instruction, KernelWork] = {}
@@ -117,9 +119,11 @@ class NativeCounts:
                 self._by_python.append(instruction)
             if not instruction.op.is_collective:
                 self.of[instruction] = self._step(instruction, in_code)
+        puts = self._puts[computation] = SlicePuts(computation, self._view, others)
         for instruction in (i for table in tables for i in table if self._view(i) is None):
-            self.of[instruction] = self._kernel(instruction)
-        known = TableArrays(computation, self._view, others)
+            form = puts.of.get(instruction)
+            self.of[instruction] = self._kernel(instruction) if form is None else self._put(instruction, form, in_code)
+        known = TableArrays(computation, self._view, others, puts)
         self._arrays[computation] = 0
         for table in tables:
             held, shown = known.arrays(table)
@@ -131,20 +135,30 @@ class NativeCounts:
 
     def _is_kernel(self, instruction: Instruction, in_code: bool) -> bool:
         """Whether an op that is no view runs in a table."""
-        if instruction.op.is_collective or instruction.op.is_control or (in_code and _updates_state(instruction)):
+        if instruction.op.is_collective or instruction.op.is_control:
             return False
-        return self._known(instruction) is not None
+        return start_indices(instruction) is not None or self._known(instruction) is not None
 
     def _step(self, instruction: Instruction, in_code: bool) -> KernelWork:
-        """Counts an op that is a step of its own: control flow, an update in place, or one that numpy computes."""
+        """Counts an op that is a step of its own: control flow, an update by Python, or one that numpy computes."""
         if instruction.op.is_control:
             return self._control(instruction, in_code)
-        if _is_update(instruction):
-            part, in_place = instruction.operands[1].shape.byte_size, _updates_state(instruction)
-            if in_code:
-                return self._with_waiting(instruction, KernelWork(entry=1, move=2 * part // _LANES))
-            return KernelWork(update=1, taken=part if in_place else part + instruction.shape.byte_size)
+        if 0 in overwritten(instruction) and movement(instruction.op).updates(instruction.call) is None:
+            return KernelWork(update=1, taken=instruction.operands[1].shape.byte_size + instruction.shape.byte_size)
         return numpy_counts(instruction)
+
+    def _put(self, instruction: Instruction, form: PutForm, in_code: bool) -> KernelWork:
+        """Counts an update of a slice with the copy that it needs: by a kernel, or of an array from outside by Python,
+        unless that is state of a loop.
+        """
+        whole, part = instruction.shape.byte_size, instruction.operands[1].shape.byte_size
+        is_state = form is PutForm.TAKEN and self._puts[_parent(instruction)].is_of_state(instruction)
+        is_copied = form is PutForm.COPIED or (in_code and form is PutForm.TAKEN and not is_state)
+        moved = part + (whole if is_copied else 0)
+        work = self._with_waiting(instruction, KernelWork(entry=1 + is_copied, move=2 * moved / _LANES))
+        if form is PutForm.TAKEN and not (in_code or is_state):
+            work["taken"] += whole
+        return work
 
     def _kernel(self, instruction: Instruction) -> KernelWork:
         """Counts an op of a table with the bytes that it reads and writes."""
@@ -161,8 +175,23 @@ class NativeCounts:
             if None in layouts:
                 layouts = [StridedLayout.dense(leaf.dims) for o in instruction.operands for leaf in o.shape.leaves()]
             known = [layout for layout in layouts if layout is not None]
-            self._native[instruction] = native_counts(instruction, known, self._lowerings)
+            found = native_counts(instruction, known, self._lowerings)
+            self._native[instruction] = self._inlined(instruction) if found is None else found
         return self._native[instruction]
+
+    def _inlined(self, instruction: Instruction) -> KernelWork | None:
+        """Counts a fusion whose loops do not fit together: its ops then run one by one. None if one has no kernel."""
+        if instruction.op.role is not Role.FUSION:
+            return None
+        found = KernelWork()
+        for own in instruction.called()[0]:
+            if own.op.role in STRUCTURE or own.op.interface(PassesOn) or self._view(own) is not None:
+                continue
+            work = self._known(own)
+            if work is None:
+                return None
+            found.add(work)
+        return found
 
     def _layout(self, value: Instruction) -> StridedLayout | None:
         """Returns how a value lies in memory: a view as it shows its operand, another array dense; None for no array.
@@ -193,13 +222,17 @@ class NativeCounts:
         if not inside:
             return KernelWork(call=1 + trips)
         found = KernelWork(loop=1, trip=trips) if instruction.op.role is Role.LOOP else KernelWork(trip=1)
+        if in_code and instruction.op.role is Role.LOOP:
+            sizes = [leaf.byte_size for n, leaf in enumerate(instruction.shape.leaves())
+                     if not forwards(instruction.called()[0], n)]  # fmt: skip
+            found.add({"entry": len(sizes), "move": 2 * sum(sizes) / _LANES})
         if not in_code:
             state, steps = _state_bytes(instruction), self._steps(instruction.called())
             if not self._is_kept(instruction):
                 found["loop_code"] += steps
                 found["loop_entry"] += sum(self.of[i]["entry"] for i in self._entries(instruction.called()))
                 found["loop_array"] += self._held(instruction)
-                found["taken"] += sum(map(_updated_bytes, instruction.called()))
+                found["taken"] += sum(map(self._updated_bytes, instruction.called()))
             else:
                 near, far = self._reuse.of.get(instruction, (0.0, 0.0))
                 found.add({"taken": state, "near": near, "far": far})
@@ -219,16 +252,15 @@ class NativeCounts:
         return sum(self._arrays[c] for c in instruction.called()) + sum(map(self._held, inside))
 
     def _steps(self, computations: Iterable[Computation]) -> int:
-        """Counts the tables, of kernels or of views, the updates and the loops of computations in machine code."""
+        """Counts the tables, of kernels or of views, and the loops of computations in machine code."""
         found = 0
         for computation in computations:
             is_table = False
             for instruction in (i for i in computation if i.op.role not in STRUCTURE and not _is_passed(i)):
                 if instruction.op.is_control:
                     found += self._steps(instruction.called())
-                is_kernel = not (instruction.op.is_control or _updates_state(instruction))
-                found += not (is_kernel and is_table)
-                is_table = is_kernel
+                found += instruction.op.is_control or not is_table
+                is_table = not instruction.op.is_control
             found += not is_table  # of views, before the end
         return found
 
@@ -254,7 +286,12 @@ class NativeCounts:
             return all(self._runs(i) for c in instruction.called() for i in c)
         if op.is_control:
             return self._is_native(instruction)
-        return _updates_state(instruction) or self._known(instruction) is not None
+        return start_indices(instruction) is not None or self._known(instruction) is not None
+
+    def _updated_bytes(self, body: Computation) -> int:
+        """Returns the bytes of the arrays of a loop's state that its body updates in place."""
+        puts = self._puts[body]
+        return sum(i.shape.byte_size for i, form in puts.of.items() if form is PutForm.TAKEN and puts.is_of_state(i))
 
 
 def _of_python(work: KernelWork, weights: Mapping[str, float]) -> float:
@@ -277,34 +314,6 @@ def _writes_turned(value: Instruction) -> bool:
     return is_product(value.op) and len(value.users) == 1 and value.shape.element.bits >= 32
 
 
-def _updates_state(instruction: Instruction) -> bool:
-    """Whether an op updates a part of a loop's state in place: nothing reads the old one later, and the next trip gets
-    the new one at its place.
-    """
-    if not _is_update(instruction) or instruction.parent is None:
-        return False
-    first = last = instruction
-    while _is_update(first):
-        first = first.operands[0]
-    place = element_index(first)
-    if place is None or first.operands[0].op.role is not Role.PARAMETER:
-        return False
-    root = instruction.parent.root
-    while root not in last.users:
-        updates = [user for user in last.users if _is_update(user) and user.operands[0] is last]
-        if len(updates) != 1:
-            return False
-        last = updates[0]
-    return root.op.role is Role.TUPLE and root.operands[place] is last
-
-
-def _updated_bytes(body: Computation) -> int:
-    """Returns the bytes of the arrays of a loop's state that its body updates in place."""
-    return sum(o.shape.byte_size for o in body.root.operands if _is_update(o) and _updates_state(o))
-
-
-def _is_update(instruction: Instruction) -> bool:
-    """Whether an op writes a slice into a copy of its first operand, or into that itself."""
-    if 0 not in overwritten(instruction) or not instruction.shape.is_array:
-        return False
-    return movement(instruction.op).updates(instruction.call) is None
+def _parent(instruction: Instruction) -> Computation:
+    assert instruction.parent is not None, "an op of a program"
+    return instruction.parent
