@@ -23,7 +23,7 @@ from ..ir.tools.process_grid import ProcessGrid
 from ..ir.types.literal import Array
 from .fabric.tiles import Poison, assemble, common_value, copied_bytes, shards
 from .plan.executable import check_inputs
-from .plan.kernels import NUMPY, KernelProvider
+from .plan.kernels import NUMPY, KernelProvider, zero_of
 from .plan.limits import require_memory
 
 
@@ -50,7 +50,8 @@ def split_inputs(
             return [array[device] if array.ndim > place.shape.rank else array for device in devices]
         element = place.shape.element  # arrays of integers may hold floats
         own = bool(poison) if element.is_float or element.is_complex else poison
-        return shards(array, place.tiling, [device % grid.partitions for device in devices], own)
+        local = [device % grid.partitions for device in devices]
+        return shards(array, place.tiling, local, own, zero_of(kernels, element))
 
     of_inputs = [parts(a, p) for a, p in zip(arrays, wanted, strict=True)]
     return [[of_devices[n] for of_devices in of_inputs] for n in range(len(devices))]

@@ -2,8 +2,7 @@
 
 Values that a compiler fuses lie in no memory, and attention is one kernel where the machine has one (`cost.seconds`).
 What joins the kernel of a product moves its bytes there: a slice as the operand that it is, other ops as the result is
-divided. Where a kernel ends at a sum over a divided
-factor, it moves more (`crossings`).
+divided. Where a kernel ends at a sum over a divided factor, it moves more (`crossings`).
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
 The scheduler tries rewrites, so that a forecast takes seconds. A list schedule of the program as it is takes a small
 part of that and screens the proposals; those that are best by it get a quick schedule, too. Neither can see what
-computing in pieces will hide. But proposals that compute, wait and
-hide alike in the model gain alike by the rewrites: they are of one kind. So those of a kind that has some already are
-screened later, and the best of each kind is judged before a second one of any kind: the others as their screening
-and the gain of the first let expect. A kind that computes longer than the best plan takes is left out. If no quick
-schedule fits into memory, proposals for less of it are screened as well.
+computing in pieces will hide. But proposals that compute, wait and hide alike in the model gain alike by the rewrites:
+they are of one kind. So those of a kind that has some already are screened later, and the best of each kind is judged
+before a second one of any kind: the others as their screening and the gain of the first let expect. A kind that
+computes longer than the best plan takes is left out. If no such schedule fits into memory, proposals for less of it are
+screened as well.
 """
 
 from __future__ import annotations

@@ -64,13 +64,16 @@ def poison_value(dtype: np.dtype[Any], integers: Poison = "greatest") -> np.gene
     return identity(Monoid.MINIMUM if integers == "greatest" else Monoid.MAXIMUM, element)
 
 
-def shard(array: Array, tiling: Tiling, device: int, poison: bool | Poison = False) -> Array:
+def shard(
+    array: Array, tiling: Tiling, device: int, poison: bool | Poison = False, zero: np.generic[Any] | None = None
+) -> Array:
     """Returns a device's shard of a global array. Of an unreduced value the first device holds everything, the others
-    zeros that change no sum.
+    zeros that change no sum: `zero`, or that of the array's type.
     """
     local_dims = tiling.local_dims(array.shape)
     if digit_value(tiling.unreduced, place_of(tiling, device)):
-        return np.full(local_dims, choice_identity(from_numpy(array.dtype)), array.dtype)
+        zero = choice_identity(from_numpy(array.dtype)) if zero is None else zero
+        return np.full(local_dims, zero, array.dtype)
     part = array[tile_slices(tiling, array.shape, device)]
     holds = tiling.device in (None, device)
     if holds and part.shape == local_dims:
@@ -83,7 +86,10 @@ def shard(array: Array, tiling: Tiling, device: int, poison: bool | Poison = Fal
     return result
 
 
-def shards(array: Array, tiling: Tiling, devices: Sequence[int], poison: bool | Poison = False) -> list[Array]:
+def shards(
+    array: Array, tiling: Tiling, devices: Sequence[int], poison: bool | Poison = False,
+    zero: np.generic[Any] | None = None,
+) -> list[Array]:  # fmt: skip
     """Returns the shard of each of these devices. Devices that hold the same tile share one array, so that values
     derived from it are computed once.
     """
@@ -92,7 +98,7 @@ def shards(array: Array, tiling: Tiling, devices: Sequence[int], poison: bool | 
     for device in devices:
         tile = _tile(tiling, device)
         if tile not in made:
-            made[tile] = shard(array, tiling, device, poison)
+            made[tile] = shard(array, tiling, device, poison, zero)
         found.append(made[tile])
     return found
 

@@ -37,7 +37,7 @@ from ..fabric.collective import GridCollective
 from .call_graph import count_call_sites, device_dependent, in_branches, live_instructions, with_effects
 from .embedded import embedded_kernel
 from .interpreter import Step, StepPlan, find_last_uses
-from .kernels import GROUPS, NUMPY, KernelProvider
+from .kernels import GROUPS, NUMPY, KernelProvider, zero_of
 from .regions import ShardStep, join
 from .steps import (
     CallStep,
@@ -275,7 +275,8 @@ class _Builder:
             add = partial(self.owner.kernels.add, border.whole.element)
             self.emit_collective(join(instruction, border, self.owner.grid, add), [value], [result])
         else:
-            self.push(ShardStep(instruction, border, self.owner.grid.partitions, value, result))
+            zero = zero_of(self.owner.kernels, border.whole.element)
+            self.push(ShardStep(instruction, border, self.owner.grid.partitions, value, result, zero))
         return result
 
     def emit_start(self, op: Starts, instruction: Instruction, operands: list[Tree]) -> Tree:

@@ -55,6 +55,22 @@ class KernelProvider(Protocol):
 
 
 @runtime_checkable
+class OwnZeros(Protocol):
+    """A kernel provider with another zero than the types of its arrays have."""
+
+    def zero(self, element: ElementType) -> np.generic[Any]:
+        """Returns the value that changes no sum of an element type: that of parts of an unreduced value which hold
+        nothing.
+        """
+        ...
+
+
+def zero_of(kernels: KernelProvider, element: ElementType) -> np.generic[Any] | None:
+    """Returns the provider's own zero of an element type; None if it is that of the type of its arrays."""
+    return kernels.zero(element) if isinstance(kernels, OwnZeros) else None
+
+
+@runtime_checkable
 class PlanArranger(Protocol):
     """A kernel provider that also replaces steps of plans by others of the same meaning. Observers see the plan as it
     was.

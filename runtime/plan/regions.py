@@ -29,13 +29,14 @@ class ShardStep(Step):
     result.
     """
 
-    __slots__ = ("border", "partitions")
+    __slots__ = ("border", "partitions", "zero")
 
     def __init__(
-        self, instruction: Instruction, border: RegionBoundary, partitions: int, read: int, write: int
-    ) -> None:
+        self, instruction: Instruction, border: RegionBoundary, partitions: int, read: int, write: int,
+        zero: np.generic[Any] | None,
+    ) -> None:  # fmt: skip
         super().__init__(instruction, (read,), (write,))
-        self.border, self.partitions = border, partitions
+        self.border, self.partitions, self.zero = border, partitions, zero
 
     def run(self, frames: list[Frame], interpreter: Interpreter) -> None:
         (read,), (write,), tiling = self.reads, self.writes, self.border.tiling
@@ -49,7 +50,7 @@ class ShardStep(Step):
             # Devices with the same tile of an unreduced value hold different parts.
             key = (id(whole), where, device if tiling.unreduced else None)
             if key not in made:
-                made[key] = shard(whole, tiling, device) if tiling.used() else whole
+                made[key] = shard(whole, tiling, device, zero=self.zero) if tiling.used() else whole
             frame[write] = made[key]
         self.take(frames)
 

@@ -63,6 +63,9 @@ class FieldKernels:
             return pairs.add(x, y)
         return field.add(x, y) if element.is_float else x + y
 
+    def zero(self, element: ElementType) -> np.generic[Any]:
+        return np.zeros(1, self.numpy_type(element))[0]  # -0 of pairs, which changes no sum of numbers, is an element
+
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
         call = instruction.call
         if instruction.op.role in GROUPS or not _has_floats(call):

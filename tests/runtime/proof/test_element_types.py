@@ -78,6 +78,10 @@ ENTRY e { x = c64[8,4] parameter(0), sharding={devices=[1,4]<=[4]}  w = c64[4,6]
   ROOT y = c64[8,6] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0},
     sharding={devices=[1,1,4]<=[4] last_tile_dims={unreduced}} }"""
 
+UNREDUCED_INPUT = """HloModule m
+ENTRY e { x = c64[2,5] parameter(0), sharding={mesh['a'=3,'y'=2], [{},{}], unreduced={'a'}}
+  ROOT y = c64[2,5] copy(x), sharding={mesh['a'=3,'y'=2], [{'y'},{}]} }"""
+
 MATRICES = """HloModule m
 ENTRY e { x = c64[8,3,3] parameter(0), sharding={devices=[4,1,1]<=[4]}
   ROOT y = c64[8,3,3] cholesky(x), lower=true }"""
@@ -90,7 +94,8 @@ ENTRY e { x = f32[8,4] parameter(0)  n = s32[] parameter(1)  z = f32[] constant(
 
 PROGRAMS = {
     "complex": COMPLEX, "transform": TRANSFORM, "random": RANDOM, "mixed": MIXED, "not_elementwise": NOT_ELEMENTWISE,
-    "sorted_by_bits": SORTED_BY_BITS, "scales": SCALES, "unreduced": UNREDUCED, "dynamic": DYNAMIC,
+    "sorted_by_bits": SORTED_BY_BITS, "scales": SCALES, "unreduced": UNREDUCED,
+    "unreduced_input": UNREDUCED_INPUT, "dynamic": DYNAMIC,
     "matrices": MATRICES,
 }  # fmt: skip
 
