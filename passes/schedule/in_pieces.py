@@ -15,8 +15,9 @@ ends, whose collectives nothing hides. Latency, launches and products that fill 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -91,12 +92,18 @@ class InPieces(Rewrite):
 
     def _finder(self, module: Module, computation: Computation, clock: Clock) -> RegionFinder:
         """Returns the finder of regions, unless pieces are forced of those alone that may gain as much of the program's
-        time as collectives must delay it.
+        time as collectives must delay it. Each piece waits for a latency, as the whole does, so pieces save at most the
+        rest of each collective; and at least one launch comes twice.
         """
         if self.count:
             return RegionFinder(computation)
         least = _LEAST * clock.serial(module.entry).compute / runs_of_computations(module).get(computation, 1)
-        return RegionFinder(computation, lambda collectives: may_save(collectives, clock, least))
+
+        @cache
+        def saves(collective: Instruction) -> float:
+            return max(clock.started(collective) - clock.latency(collective), 0.0)
+
+        return RegionFinder(computation, saves, least + clock.machine.launch / SECOND)
 
     def _seeds(self, module: Module, clock: Clock, finder: RegionFinder) -> list[Instruction]:
         """Returns the collectives that delay a computation; none unless a region of any may gain, which takes less time
@@ -218,16 +225,6 @@ class _Trials:
             times.append(timeline_seconds(module, clock))
         module.release()
         return min(times)
-
-
-def may_save(collectives: Sequence[Instruction], clock: Clock, least: float = 0.0) -> bool:
-    """Whether regions with these collectives may be faster in pieces, by at least so many seconds. Each piece waits for
-    a latency, as the whole does: so pieces save at most the rest of each collective, and at least one launch comes
-    twice.
-    """
-    saved = sum([max(clock.started(c) - clock.latency(c), 0.0) for c in collectives])
-    longest = max(map(clock.started, collectives), default=0.0)
-    return saved - clock.machine.launch / SECOND > max((1 - _WORTH) * longest, least)
 
 
 def may_gain(region: CutRegion, clock: Clock) -> bool:

@@ -20,7 +20,6 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
 from ...ir.ops.collective_groups import groups_of, known_group_size
-from ...ir.reached import reached
 from .cuts import Cut, joined, operand_cuts, piece_shape, result_cut, row_count, sliced
 from .roles import can_repeat
 
@@ -52,21 +51,23 @@ class CutRegion:
 
 
 class RegionFinder:
-    """Finds the regions of a computation, in its order, whose collectives are `worth` it."""
+    """Finds the regions of a computation, in its order, whose collectives may save more than `least` seconds in pieces,
+    if `saves` tells how many one of them saves at most.
+    """
 
     def __init__(
-        self, computation: Computation, worth: Callable[[Sequence[Instruction]], bool] = lambda _: True
+        self, computation: Computation, saves: Callable[[Instruction], float] | None = None, least: float = 0.0
     ) -> None:
         self.computation = computation
         self.places = {i: place for place, i in enumerate(computation)}
-        self.worth = worth
-        self._worth_at: dict[Instruction, bool] = {}
+        self.saves, self.least = saves, least
+        self._saved: dict[int, float] = {}  # by collectives that are next behind
 
     def regions_at(self, seed: Instruction) -> Iterator[CutRegion]:
         """Yields the regions that begin with a collective, or with the product before it, one per dimension to cut."""
         for dim in range(seed.operands[0].shape.rank) if _can_move(seed) else ():
             for start, cut in _starts(seed, _first_cut(seed, dim)):
-                grows = self._is_worth(start) and operand_cuts(start, cut) is not None
+                grows = operand_cuts(start, cut) is not None and self._is_worth(start)
                 found = self._grown(start, cut) if grows else None
                 if found is not None and seed in found.cuts:
                     yield found
@@ -94,11 +95,30 @@ class RegionFinder:
         return _trimmed(cuts, start)
 
     def _is_worth(self, start: Instruction) -> bool:
-        """Whether a region that begins here may have collectives worth it: its first member and those next behind."""
-        if start not in self._worth_at:
-            behind = reached([start], lambda i: i.users if i is start or not i.op.is_collective else ())
-            self._worth_at[start] = self.worth([i for i in behind if i.op.is_collective])
-        return self._worth_at[start]
+        """Whether a region that begins here may save enough: by its first member, and the collectives next behind."""
+        if self.saves is None:
+            return True
+        behind = self._behind[start]
+        if behind not in self._saved:
+            self._saved[behind] = sum([self.saves(c) for c, bit in self._numbers.items() if behind & bit])
+        own = self.saves(start) if start.op.is_collective else 0.0
+        return own + self._saved[behind] > self.least
+
+    @cached_property
+    def _numbers(self) -> Mapping[Instruction, int]:
+        """A bit for each collective."""
+        return {c: 1 << n for n, c in enumerate(i for i in self.places if i.op.is_collective)}
+
+    @cached_property
+    def _behind(self) -> Mapping[Instruction, int]:
+        """The bits of the collectives next behind each instruction, with no other one between."""
+        found: dict[Instruction, int] = {}
+        for i in reversed(self.places):
+            bits = 0
+            for user in i.users:
+                bits |= self._numbers[user] if user in self._numbers else found[user]
+            found[i] = bits
+        return found
 
     @cached_property
     def needed(self) -> Mapping[Instruction, int]:
