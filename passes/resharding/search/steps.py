@@ -106,7 +106,7 @@ def _paddings(space: SearchSpace, dim: int, tiles: int) -> Collection[int]:
     first = wanted if wanted % tiles == 0 else tiles * -(-size // tiles)
     if not space.detours:
         return (first,)
-    counts = (tiles * n for n in space.multiples)
+    counts = (tiles * n for n in space.multiples if space.devices % (tiles * n) == 0)
     return {first: None} | {n * -(-size // n): None for n in counts}
 
 

@@ -216,6 +216,14 @@ def test_plans_of_three_dimensions_on_eight_devices_take_no_more_than_the_optimu
     _check(EIGHT, dims, BYTES)
 
 
+def test_paddings_that_no_digits_need_leave_room_for_useful_all_to_alls() -> None:
+    """An all-to-all to two dimensions and an all-gather take 10 + 6 elements, all other ways at least 18."""
+    source, target = Tiling(((), (), (Digit(6, 1),))), Tiling(((), (Digit(3, 1),), ()))
+    plan = plan_reshard(source, target, (2, 5, 3), 6, machine=BYTES)
+    assert [type(m).__name__ for m in plan.moves] == ["AllToAllMove", "AllGatherMove"]
+    assert plan.received == 10 + 6
+
+
 @pytest.mark.parametrize("unreduced", [(Digit(2, 4),), (Digit(4, 1),), (Digit(8, 1),)])
 def test_sums_take_what_is_known_to_be_least(unreduced: Digits) -> None:
     """Two (n-1)/n of the array for an all-reduce, (n-1)/n for a reduce-scatter."""
