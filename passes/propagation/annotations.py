@@ -246,7 +246,8 @@ def apply_constraints(graph: ValueGraph, diagnostics: Diagnostics) -> None:
         elif len(leaves) > 1:
             shapes = [x.shape for x in leaves]
             depth = max(graph.depths[i] for i in members.values())
-            graph.relate(RuleRelation(elementwise_rule(shapes[:1], shapes[1:]), leaves, members[leaves[0]], depth))
+            # All are results: which of them comes first in the program must not matter.
+            graph.relate(RuleRelation(elementwise_rule((), shapes), leaves, members[leaves[0]], depth))
 
 
 def _members(graph: ValueGraph) -> Iterator[tuple[Group, Leaf, Instruction]]:

@@ -39,7 +39,7 @@ def find_conflicts(relations: Iterable[tuple[RuleRelation, ShardingRule, Values]
             known[key] = tuple(_clashes(rule, values))
         for clash in known[key]:
             kept, lost = (LeafDigits(relation.leaves[v], dim, digits) for v, dim, digits in (clash.kept, clash.lost))
-            found.append(Conflict(relation.instruction, kept, lost, clash.received))
+            found.append(Conflict(relation, kept, lost, clash.received))
     return found
 
 

@@ -9,7 +9,7 @@ canonical form", 1968), for all leaves together: each round widens the neighbour
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 
 import numpy as np
 
@@ -37,7 +37,8 @@ class Surroundings:
         relations = [(self._kind(r), [self._numbers[x] for x in r.leaves]) for r in graph.relations]
         opened = list(map(is_open, self._leaves))
         counts = [folds.repeats(r, leaf) for r in graph.relations for leaf in r.leaves] if folds.stands else None
-        self._graph = Neighbourhoods(relations, [not x for x in opened], counts)
+        groups = frozenset([number for number, r in enumerate(graph.relations) if r.is_group])
+        self._graph = Neighbourhoods(relations, [not x for x in opened], counts, groups)
         self._own = [self._hash((x.shape.dims, x.shape.element.name, traffic.is_free(x), o))
                      for x, o in zip(self._leaves, opened, strict=True)]  # fmt: skip
 
@@ -87,15 +88,17 @@ class Surroundings:
 class Neighbourhoods:
     """The relations between numbered leaves.
 
-    Each relation has a kind, and the numbers of its leaves. Beyond a `closed` leaf only the relations next to it count.
-    `counts` says how many equal relations each end of a relation, in their order, stands for as its leaf sees it.
+    Each relation has a kind, and the numbers of its leaves, whose order counts except in the relations `groups`. Beyond
+    a `closed` leaf only the relations next to it count. `counts` says how many equal relations each end of a relation,
+    in their order, stands for as its leaf sees it.
     """
 
     def __init__(
         self, relations: Sequence[tuple[int, Sequence[int]]], closed: Sequence[bool],
-        counts: Sequence[int] | None = None,
+        counts: Sequence[int] | None = None, groups: Set[int] = frozenset(),
     ) -> None:  # fmt: skip
-        ends = [(r, n, place) for r, (_, leaves) in enumerate(relations) for place, n in enumerate(leaves)]
+        ends = [(r, n, 0 if r in groups else place)
+                for r, (_, leaves) in enumerate(relations) for place, n in enumerate(leaves)]  # fmt: skip
         table = np.array(ends, np.int64).reshape(-1, 3)
         self._relation, self._leaf = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
         self._place = mixed(table[:, 2].astype(np.uint64))

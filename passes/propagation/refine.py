@@ -338,10 +338,10 @@ class _Refiner:
 
 
 def _at(conflict: Conflict) -> Iterator[Leaf]:
-    """Yields the leaves of the op at which a conflict is."""
-    for leaf in (conflict.kept.leaf, conflict.lost.leaf):
+    """Yields the leaves of the op at which a conflict is. Values of a sharding group stay alike."""
+    for leaf in (conflict.kept.leaf, conflict.lost.leaf) if not conflict.relation.is_group else ():
         for relation in leaf.relations:
-            if relation.instruction is conflict.via:
+            if relation.instruction is conflict.via and not relation.is_group:
                 yield from relation.leaves
 
 

@@ -145,7 +145,8 @@ class Traffic:
 
     def is_flow(self, relation: RuleRelation) -> bool:
         """Whether a relation only passes one value to another place in the program."""
-        return len(relation.leaves) == 2 and relation.outer is None and is_structure(relation.instruction)
+        return len(relation.leaves) == 2 and relation.outer is None and not relation.is_group \
+            and is_structure(relation.instruction)
 
     def use(self, relation: RuleRelation) -> OpUse | None:
         """Returns the op that a relation is between its operands and results, without tilings; None for other ties.
@@ -163,7 +164,7 @@ class Traffic:
     def weight(self, relation: RuleRelation) -> int:
         """Returns how often a relation's data moves. The end of a loop's body ties a value inside to the state outside.
         """
-        if not self._loops:
+        if not self._loops or relation.is_group:
             return 1
         around = [relation.instruction, *(x.instruction for x in relation.leaves)]
         return max((self._runs[i.parent] for i in around if i.parent in self._runs), default=1)

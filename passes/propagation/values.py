@@ -156,10 +156,14 @@ class Conflict:
     `received` estimates the bytes that each device receives because of the conflict.
     """
 
-    via: Instruction
+    relation: RuleRelation
     kept: LeafDigits
     lost: LeafDigits
     received: int
+
+    @property
+    def via(self) -> Instruction:
+        return self.relation.instruction
 
 
 @brief
@@ -180,6 +184,11 @@ class RuleRelation:
     call: OpCall[Any] | None = None
     allowed: PropagationDirection = PropagationDirection.BOTH
     outer: tuple[int, tuple[Digits, ...]] | None = None
+
+    @property
+    def is_group(self) -> bool:
+        """Whether this ties values of a sharding group, none of which is computed from the others."""
+        return self.call is None and not self.rule.operands
 
 
 class ValueGraph:

@@ -78,6 +78,26 @@ def test_order_and_names_never_matter(module: Module, seed: int) -> None:
     check_order(module, seed)
 
 
+GROUPED = """HloModule grouped, num_partitions=6
+ENTRY e {
+  p = f32[6,12] parameter(0), sharding={devices=[3,1,2]<=[6] last_tile_dim_replicate}
+  a = f32[6,12] exponential(p)
+  like = f32[6,12] parameter(1), sharding={devices=[1,2,3]<=[6] last_tile_dim_replicate}
+  x = f32[6,12] negate(a), sharding={devices=[1,2,3]<=[6] last_tile_dim_replicate}
+  one = () custom-call(a), custom_call_target="xla.sdy.ShardingGroup", custom_call_has_side_effect=true,
+    frontend_attributes={xla.sdy.sharding_group_id="0 : i64"}
+  two = () custom-call(like), custom_call_target="xla.sdy.ShardingGroup", custom_call_has_side_effect=true,
+    frontend_attributes={xla.sdy.sharding_group_id="0 : i64"}
+  c = f32[6,12] add(a, p)
+  ROOT d = (f32[6,12], f32[6,12]) tuple(c, x)
+}"""
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_in_which_a_group_names_its_values_does_not_matter(seed: int) -> None:
+    check_order(hloom.parse(GROUPED), seed)
+
+
 @pytest.mark.parametrize(
     "name", ["mlp_train", pytest.param("transformer_train", marks=pytest.mark.slow), "transformer_scan_train"]
 )
