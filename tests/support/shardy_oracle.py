@@ -1,9 +1,10 @@
 """Shardy as an outside oracle: its propagation on the very program that Hloom propagates.
 
 XLA runs Shardy on HLO that it turns into StableHLO for the purpose; so does this. A program is first brought to the
-form in which Hloom propagates it (calls inlined, dead code gone), each instruction gets its own name as `op_name`, and
-jaxlib's MLIR carries those names as locations through `sdy-propagation-pipeline`. Afterwards every op with a location
-that is an instruction's name tells that instruction's sharding, whatever passes inserted or merged around it.
+form in which Hloom propagates it (calls inlined, loops without broadcasts and dead state, dead code gone), each
+instruction gets its own name as `op_name`, and jaxlib's MLIR carries those names as locations through
+`sdy-propagation-pipeline`. Afterwards every op with a location that is an instruction's name tells that instruction's
+sharding, whatever passes inserted or merged around it.
 
 jaxlib registers the import of Shardy's attributes but not that of its custom calls, so `_import_calls` makes sharding
 constraints and manual computations of them. Needs jax; call `pytest.importorskip("jax")` first.
@@ -28,7 +29,9 @@ from hloom.ir.sharding.mesh import Mesh
 from hloom.ir.sharding.sharding import Sharding
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.dce import DeadCodeElimination
+from hloom.passes.cleanup.dead_loop_state import DeadLoopState
 from hloom.passes.cleanup.inline import CallInliner
+from hloom.passes.cleanup.sink_broadcasts import SinkBroadcasts
 from hloom.passes.cleanup.synchronous import Synchronous
 
 IMPORT = "builtin.module(xla-sdy-round-trip-import-shardy-attrs)"
@@ -39,7 +42,8 @@ CONTROL = frozenset({"func.func", "stablehlo.while", "stablehlo.case", "stablehl
 def prepare(text: str) -> tuple[Module, dict[str, str]]:
     """The program as both sides get it, each instruction named in its metadata, and the op_names it had."""
     module = hloom.parse(text)
-    run_pipeline((Synchronous(), CallInliner(), DeadCodeElimination()), module, PassContext())
+    passes = Synchronous(), CallInliner(), SinkBroadcasts(), DeadLoopState(), DeadCodeElimination()
+    run_pipeline(passes, module, PassContext())
     module = hloom.parse(module.to_text())  # names are unique in the module now
     op_names: dict[str, str] = {}
     for computation in module:
