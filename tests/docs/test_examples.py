@@ -13,6 +13,9 @@ from support.nursery import cold
 _LONG = ("models.md: Pipelines",)
 _BLOCK = re.compile(r"^## ([^\n]*)\n|^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
+_IMPORTED = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
+_OF_EXAMPLES = {path.stem for path in (ROOT / "examples").iterdir()}
+
 
 def examples(pages: str = "docs/**/*.md") -> list[tuple[str, str]]:
     """Page and heading of each fenced block of Python, and its text."""
@@ -52,7 +55,8 @@ def test_example_in_a_cold_process(place: str, example: str) -> None:
 
 
 def _runs_cold(example: str) -> None:
-    on_path = "import sys\nsys.path.append('examples')\n" if "from models" in example else ""  # as the page says
+    uses_examples = not _OF_EXAMPLES.isdisjoint(_IMPORTED.findall(example))
+    on_path = "import sys\nsys.path.append('examples')\n" if uses_examples else ""  # as the page says
     ended = cold(on_path + example, ROOT)
     assert ended.code == 0, ended.err
 
