@@ -27,8 +27,7 @@ MORE: dict[str, str] = {
     "unet_step": _LESS_SENT,
     "transformer_half_annotated": "the widest layer without annotations is divided by both axes, for a seventh fewer "
     "multiplications and as much less memory traffic; one more sum is sent for it",
-    "densenet": "the first concatenation along divided channels stays divided along them, as the later ones do on both "
-    "sides; Shardy divides the batch by both axes there, which saves exchanging pieces of channels once",
+    "densenet": _LESS_SENT,
 }
 # Programs that Hloom propagates but cannot partition yet: nothing can be counted.
 UNCOUNTED: set[str] = set()
