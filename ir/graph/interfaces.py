@@ -283,6 +283,17 @@ def additive(instruction: Instruction) -> tuple[frozenset[int], ...]:
     return fixed or () if op is None else op.additive(instruction.call)
 
 
+def additive_group(user: Instruction, value: Instruction) -> frozenset[int]:
+    """Returns the operands of `user` that must be partial together with `value`; empty if it is not additive in it."""
+    if not value.shape.is_array or not value.shape.element.is_number:
+        return frozenset()
+    positions = {n for n, operand in enumerate(user.operands) if operand is value}
+    for group in additive(user):
+        if positions <= group:
+            return group
+    return frozenset()
+
+
 @cache
 def _additive_groups(op: AnyOp) -> tuple[frozenset[int], ...] | None:
     """Returns the groups of operands in which all uses of an op are additive; None if they depend on the use."""

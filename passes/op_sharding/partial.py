@@ -15,24 +15,13 @@ from typing import Any
 from ...ir.factors.factor_digits import value_digits
 from ...ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import additive
+from ...ir.graph.interfaces import additive, additive_group
 from ...ir.graph.op import AnyOp, OpCall
 from ...ir.sharding.tiling import Tiling
 
 Tilings = Callable[[Instruction], Sequence[Tiling]]
 RuleOf = Callable[[AnyOp, OpCall[Any]], ShardingRule]
 _LOOK_AHEAD = 12  # users followed down and operands followed up
-
-
-def additive_group(user: Instruction, value: Instruction) -> frozenset[int]:
-    """Returns the operands of `user` that must be partial together with `value`; empty if it is not additive in it."""
-    if not value.shape.is_array or not value.shape.element.is_number:
-        return frozenset()
-    positions = {n for n, operand in enumerate(user.operands) if operand is value}
-    for group in additive(user):
-        if positions <= group:
-            return group
-    return frozenset()
 
 
 def may_stay_partial(value: Instruction, tilings: Tilings, rule_of: RuleOf) -> bool:

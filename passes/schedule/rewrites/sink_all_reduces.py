@@ -7,9 +7,9 @@ A loop over micro-batches reduces its gradients once in place of once per trip. 
 order, given that
 
 - the sum is added to an element of the state or to a part of one, or written into a part, and becomes the same element
-  of the next state; between lie only moves, and conversions of floats to a wider type;
+  of the next state; between lie only moves, conversions of floats to a wider type, and ops that are additive in it;
 - nothing else reads that element: neither the body nor the condition;
-- places in it, and predicates that choose whether to add, are the same on all devices of a group;
+- places in it, factors, and predicates that choose whether to add, are the same on all devices of a group;
 - an element that is only written into begins with zeros.
 
 Parts that are written into an array (the gradients of stacked layers) are reduced together: the bytes are the same, but
@@ -26,6 +26,7 @@ from ....ir.brief import brief
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
+from ....ir.graph.interfaces import additive_group
 from ....ir.graph.monoid import reduction_monoid
 from ....ir.graph.op import Role
 from ....ir.ops.collectives import AllReduce, AllReduceAttributes
@@ -195,6 +196,8 @@ def _follow(body: Computation, found: _Sum) -> str | None:
             return "several instructions read it" if value.users else "nothing reads it"
         if user is body.root:
             places = [n for n, o in enumerate(user.operands) if o is value]
+            if step.free:
+                return "it is not added to an element of the state"
             return None if step.ends_at(places[0]) else "it does not end in the element that it is added to"
         stop = step.through(user, value)
         value = user
@@ -233,7 +236,19 @@ class _Walk:
             return self._written(user, value)
         if isinstance(user.op, Select) and not self.free and self.part is None:
             return self._chosen(user, value)
+        if self.free and self._is_additive(user, value):
+            return None
         return f"{user.opcode} {user.name} lies between"
+
+    def _is_additive(self, user: Instruction, value: Instruction) -> bool:
+        """Whether an op gives for a sum of devices the sum of their results, if its other operands are the same on all.
+        """
+        group = additive_group(user, value)
+        terms = [user.operands[n] for n in group if user.operands[n] is not value]
+        if not group or not all(map(_is_zero, terms)):
+            return False
+        self.found.uniform += [o for n, o in enumerate(user.operands) if n not in group]
+        return True
 
     def _added(self, user: Instruction, value: Instruction) -> str | None:
         other = user.operands[1] if user.operands[0] is value else user.operands[0]

@@ -67,6 +67,14 @@ GRADIENT = """  t = f32[5,3] transpose(x), dimensions={1,0}
 """
 SUM = GRADIENT + reduce("r", "g", "f32[6,3]")
 ADDED = SUM + "  b = f32[6,3] add(a, r)"
+NEGATED = SUM + """  m = f32[6,3] negate(r)
+  f = f32[6,3] broadcast(n), dimensions={}
+  h = f32[6,3] multiply(f, m)
+  b = f32[6,3] add(a, h)"""
+# The gradient of what was broadcast along a dimension of size 1.
+REDUCED = SUM + """  u = f32[6,1,3] reshape(r)
+  d = f32[6,3] reduce(u, nil), dimensions={1}, to_apply=add
+  b = f32[6,3] add(a, d)"""
 OTHER_WAY = GRADIENT + "  h = f32[3,6] transpose(g), dimensions={1,0}\n" + reduce("r", "h", "f32[3,6]") + """
   y = f32[3,6] copy(r)
   z = f32[6,3] transpose(y), dimensions={1,0}
@@ -101,14 +109,15 @@ BACK = "  four = s32[] constant(4)\n  back = s32[] subtract(four, i)\n"
     "text",
     [
         program(ADDED), program(ADDED, start="zeros"), program(OTHER_WAY), program(NARROW), program(CHOSEN),
+        program(NEGATED), program(REDUCED),
         program(INTO_PARTS.replace(*FORWARDS), "a, v, q", stack="w"),
         program(BACK + INTO_PARTS.replace(*BACKWARDS), "a, v, q"),
         program(BACK + INTO_PARTS.replace("INDEX", "zero"), "a, v, q", stack="w"),
         program(INTO_ROWS.replace(*FORWARDS), "a, v, q", stack="w"),
         program(INTO_ROWS.replace("INDEX", "zero"), "a, v, q"),
     ],
-    ids=["added", "to zeros", "moved", "narrow", "chosen", "into parts", "backwards", "into one part", "scattered",
-         "scattered into one part"],
+    ids=["added", "to zeros", "moved", "narrow", "chosen", "negated", "reduced", "into parts", "backwards",
+         "into one part", "scattered", "scattered into one part"],
 )  # fmt: skip
 def test_runs_after_the_loop(text: str) -> None:
     module, remarks = rewritten(text, PASS + "{least-gain=0}")
@@ -179,9 +188,12 @@ ON_THIS_DEVICE = "  p = u32[] partition-id()\n  d = s32[] convert(p)\n"
                  "dimensions={1,0}", "b, v2, w"), "several instructions read it"),
         (program(ADDED + "\n  a2 = f32[5,3] slice(a), slice={[0:5],[0:3]}\n  v2 = f32[3,5] transpose(a2), "
                  "dimensions={1,0}", "b, v2, w"), "reads what is accumulated"),
-        (program(SUM + "  b = f32[6,3] multiply(a, r)"), "multiply b lies between"),
+        (program(SUM + "  b = f32[6,3] multiply(a, r)"), "it is not added to"),
         (program(SUM + "  b = f32[6,3] add(r, g)"), "no element of the state"),
-        (program(SUM + "  m = f32[6,3] negate(r)\n  b = f32[6,3] add(a, m)"), "negate m lies between"),
+        (program(SUM + "  m = f32[6,3] abs(r)\n  b = f32[6,3] add(a, m)"), "abs m lies between"),
+        (program(REDUCED.replace("(u, nil)", "(u, n)")), "reduce d lies between"),
+        (program(ON_THIS_DEVICE + NEGATED.replace("broadcast(n)", "broadcast(own)").replace(
+            "  m =", "  own = f32[] convert(d)\n  m =")), "may differ between devices"),
         (program(ADDED.replace("to_apply=add", "to_apply=most")), "not a sum"),
         (program(NARROW.replace("z = f32[6,3] convert(r)", "y = f8e5m2[6,3] convert(r)\n  z = f32[6,3] convert(y)")),
          "convert y lies between"),
@@ -193,7 +205,8 @@ ON_THIS_DEVICE = "  p = u32[] partition-id()\n  d = s32[] convert(p)\n"
         (program(CHOSEN.replace("select(many_ok, c, a)", "select(many_ok, c, g)")), "chooses something else"),
     ],
     ids=["scatter", "scattered maximum", "condition", "result read", "element read", "product", "no element",
-         "negative", "maximum", "narrower", "start", "place", "predicate", "other part", "other choice"],
+         "no sum of parts", "start of a sum", "factor", "maximum", "narrower", "start", "place", "predicate",
+         "other part", "other choice"],
 )  # fmt: skip
 def test_stays_in_the_loop(text: str, why: str) -> None:
     module, remarks = rewritten(text, PASS + "{least-gain=0}")
