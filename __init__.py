@@ -82,6 +82,7 @@ if TYPE_CHECKING:
     from .ir.tools.pattern import find_all as find_all
     from .ir.tools.pattern import match as match
     from .ir.tools.to_networkx import to_networkx as to_networkx
+    from .passes.annotating.remesh import remesh as remesh
     from .passes.annotating.strategy import apply_strategy as apply_strategy
     from .passes.annotating.strategy import load_strategy as load_strategy
     from .passes.annotating.strip import strip_annotations as strip_annotations
@@ -172,6 +173,7 @@ _PLACES = {
     "find_all": "ir.tools.pattern:find_all",
     "match": "ir.tools.pattern:match",
     "to_networkx": "ir.tools.to_networkx:to_networkx",
+    "remesh": "passes.annotating.remesh:remesh",
     "apply_strategy": "passes.annotating.strategy:apply_strategy",
     "load_strategy": "passes.annotating.strategy:load_strategy",
     "strip_annotations": "passes.annotating.strip:strip_annotations",

@@ -80,7 +80,7 @@ def test_names() -> None:
         "Movement", "Memory", "Along", "RowMajor", "forecast", "StepForecast",
         "pipeline_schedule", "PipelineSchedule", "checkpoint", "train", "Trained", "strip_annotations", "plan", "Plan",
         "sweep", "Sweep",
-        "page", "Page", "xla_memory",
+        "page", "Page", "xla_memory", "remesh",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted
 

@@ -107,6 +107,8 @@ USES: dict[str, str] = {
     "sweep": "try:\n    assert it(hloom.parse(text), ['h100'], devices=[4], best=1).best.judged.fits\n"
              "except hloom.CompileError as e:\n    assert 'HiGHS' in str(e)",
     "Sweep": "assert it.__doc__",
+    "remesh": "m = hloom.parse(text)\nhloom.apply_strategy(m, {'x': 'a'}, {'a': 4})\nit(m, {'a': 2})\n"
+              "assert m.entry.parameters[0].sharding.mesh.size == 2",
     "strip_annotations": "m = hloom.parse(text)\nit(m)\nassert m.num_partitions == 1",
     "load_strategy": "try:\n    it('examples/none.toml')\nexcept hloom.CompileError:\n    pass",
     "partition": "assert it(hloom.parse(text), forms=hloom.local_forms()).num_partitions == 4",

@@ -5,29 +5,46 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...ir.diagnostics import fail
+from ...ir.checked_call import checked
+from ...ir.diagnostics import Location, fail
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.module import Module
+from ...ir.graph.module import Module, Stage
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import REPLICATED, AnySharding, Sharding, TupleSharding
 
 
+@checked
 def remesh(module: Module, sizes: Mapping[str, int]) -> None:
     """Sets the axis sizes of all named meshes of a GLOBAL module, in place; devices count 0, 1, 2, ..
 
-    A device list is read as axes of a mesh that the module names. Raises CompileError for an axis that no mesh has, for
-    device lists that are no axes of a named mesh, and for sub-axes that do not divide the new size.
+    A device list is read as axes of a mesh that the module names. Raises CompileError, and leaves the module as it is,
+    for a module of another stage, an axis that no mesh has, a size below 1, device lists that are no axes of a named
+    mesh, and sub-axes that do not divide the new size.
     """
+    if module.stage is not Stage.GLOBAL:
+        fail(f"meshes are resized before propagation, {module.name} is {module.stage.value}")
+    for axis, size in sizes.items():
+        check_size(axis, size)
     known = {name for mesh in module.meshes.values() for name, _ in mesh.axes}
     named = list(module.meshes.values())
-    for computation in module:
-        for instruction in computation:
-            _remesh_instruction(instruction, sizes, known, named)
+    annotated = [(i, i.annotation) for computation in module for i in computation]
+    found = [(i, _resized(a, i, sizes, known, named)) for i, a in annotated if a is not None]
     unknown = sorted(set(sizes) - known)
     if unknown:
         fail(f"no mesh of the program has an axis '{unknown[0]}'", help="axes: " + (", ".join(sorted(known)) or "none"))
+    for instruction, sharding in found:
+        instruction.sharding, instruction.shardy = sharding, None
+        instruction.frontend_attributes = {
+            k: v for k, v in instruction.frontend_attributes.items() if k != "xla.sdy.sharding"
+        }
     module.meshes = {symbol: resized(mesh, sizes) for symbol, mesh in module.meshes.items()}
     module.num_partitions = 1
+
+
+def check_size(axis: str, size: object, location: Location | None = None) -> None:
+    """Raises CompileError for a size that no axis can have."""
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        fail(f"axis '{axis}' needs a size of at least 1", location)
 
 
 def resized(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
@@ -35,12 +52,10 @@ def resized(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
     return replace(mesh, axes=tuple((name, sizes.get(name, size)) for name, size in mesh.axes), order=None)
 
 
-def _remesh_instruction(
-    instruction: Instruction, sizes: Mapping[str, int], known: set[str], named: Sequence[Mesh]
-) -> None:
-    annotation = instruction.annotation
-    if annotation is None:
-        return
+def _resized(
+    annotation: AnySharding, instruction: Instruction, sizes: Mapping[str, int], known: set[str], named: Sequence[Mesh]
+) -> AnySharding:
+    """Returns the annotation of an instruction on the resized mesh, and adds the axes of its meshes to `known`."""
 
     def one(sharding: Sharding) -> Sharding:
         if sharding.mesh is None:
@@ -60,13 +75,8 @@ def _remesh_instruction(
                      instruction.location)
         return sharding.with_mesh(mesh)
 
-    def every(value: AnySharding) -> AnySharding:
-        return TupleSharding(tuple(map(one, value.elements))) if isinstance(value, TupleSharding) else one(value)
-
-    instruction.sharding, instruction.shardy = every(annotation), None
-    instruction.frontend_attributes = {
-        k: v for k, v in instruction.frontend_attributes.items() if k != "xla.sdy.sharding"
-    }
+    return TupleSharding(tuple(map(one, annotation.elements))) if isinstance(annotation, TupleSharding) \
+        else one(annotation)
 
 
 def _with_names(sharding: Sharding, named: Sequence[Mesh]) -> Sharding | None:

@@ -35,7 +35,7 @@ from ...ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spellin
 from ...ir.tools.names import fits, name_pattern, names_of, suggestions
 from ...ir.tools.spmd import parts
 from ...ir.user_files import read_text, read_toml
-from .remesh import remesh
+from .remesh import check_size, remesh
 
 _AXIS = re.compile(r"([A-Za-z_]\w*)(?::\(([1-9]\d*)\)([1-9]\d*))?$")
 
@@ -71,7 +71,7 @@ class Strategy:
     def of(shardings: Mapping[str, str], mesh: Mapping[str, int] | None = None) -> Strategy:
         """Returns the strategy that the tables of a file would give: `{"w*": ",y"}`. Raises CompileError."""
         for axis, size in (mesh or {}).items():
-            _checked_size(axis, size, None)
+            check_size(axis, size, None)
         for pattern, spec in shardings.items():
             _checked_spec(pattern, spec, None)
         return Strategy(mesh, tuple(Setting(pattern, _dims(spec, None)) for pattern, spec in shardings.items()))
@@ -106,18 +106,13 @@ def parse_strategy(text: str, name: str = "<strategy>") -> Strategy:
         fail(f"there is no table '{unknown[0]}' in a strategy", _find(source, unknown[0]), help="mesh, shardings")
     mesh, shardings = _table(content, "mesh", source), _table(content, "shardings", source)
     for axis, size in mesh.items():
-        _checked_size(axis, size, _find(source, axis))
+        check_size(axis, size, _find(source, axis))
     settings: list[Setting] = []
     for pattern, spec in shardings.items():
         place = _find(source, pattern)
         _checked_spec(pattern, spec, place)
         settings.append(Setting(pattern, _dims(spec, place), place))
     return Strategy(mesh or None, tuple(settings))
-
-
-def _checked_size(axis: str, size: object, location: Location | None) -> None:
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
-        fail(f"axis '{axis}' needs a size of at least 1", location)
 
 
 def _checked_spec(pattern: str, spec: object, location: Location | None) -> None:
