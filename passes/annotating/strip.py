@@ -22,7 +22,9 @@ def strip_annotations(module: Module) -> None:
         fail(f"annotations are those of a program before propagation, {module.name} is {module.stage.value}")
     border = next((i for c in module for i in c if is_region_boundary(i)), None)
     if border is not None:
-        fail(f"{border.name} begins or ends a manual region, whose shardings the program needs", border.location)
+        fail(f"{border.name} begins or ends a manual region, whose shardings the program needs", border.location,
+             help="shardings are found for a program without the region: call its function outside of shard_map, with "
+                  "jax.numpy in place of its collectives; `forecast` and `schedule` take the program as it is")
     for computation in module:
         gone: list[Instruction] = []
         for instruction in computation:
