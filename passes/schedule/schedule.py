@@ -181,13 +181,14 @@ class _Choice:
         if self.is_thorough and best.seconds * self.limits.worth > bound and not self._is_late:
             best = self._listed(best, plans, limit)
         if self.is_tight and is_hard and self.is_thorough:
+            first = best.module  # frees other values if asked for more than one of which some are computed again
             for share in self.limits.aims:
                 if best.peak <= limit and share < 1.0:
                     break
-                for new in self._computed_again(best.module, limit, share * limit):
+                if self.is_exhausted and share > self.limits.aims[-1]:
+                    continue  # an aim that was missed leaves what is not above it; the last one frees all that it can
+                for new in self._computed_again((best.module, first), limit, share * limit):
                     best = min(best, new, key=lambda state: state.rank(limit))
-                if self.is_exhausted:
-                    break  # nothing is left to be freed
         if best.peak > limit and is_hard:
             self._refuse(best, limit)
         for unused in filter(None, self.listed):
@@ -328,13 +329,13 @@ class _Choice:
             for module, name in memory_orders(self.module):
                 yield forecast(module, self.planning.machine, f"the order {name}")
 
-    def _computed_again(self, best: Module, limit: float, aim: float) -> Iterator[Candidate]:
-        """Yields programs with values rematerialized, or on the host, until the peak is at most `aim`: the best one so
+    def _computed_again(self, found: Sequence[Module], limit: float, aim: float) -> Iterator[Candidate]:
+        """Yields programs with values rematerialized, or on the host, until the peak is at most `aim`: those found so
         far, the old one, and a plan of that.
         """
         machine, barriers = self.planning.machine, self.planning.form is CombinedForm.XLA
         self.is_exhausted = True
-        for base in dict.fromkeys((best, self.module)):
+        for base in dict.fromkeys((*found, self.module)):
             for offload in (True, False) if math.isfinite(machine.host) else (False,):
                 if self._is_late:
                     return

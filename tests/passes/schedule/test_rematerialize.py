@@ -15,6 +15,7 @@ from hloom.cost.timeline import timeline
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.named import parse_pipeline
+from hloom.passes.schedule.does_not_fit import DoesNotFit
 from hloom.passes.schedule.schedule import Overlap
 from hloom.passes.schedule.sizes import Bytes
 from hloom.passes.scheduling import schedule
@@ -95,6 +96,16 @@ def test_a_limit_is_reached_that_plans_and_gathers_do_not_reach() -> None:
     assert re.match(r"schedule: \d+ values are computed again", context.diagnostics.found[-1].message)
     assert live_memory(module).peak <= limit
     assert same_bits(simulate(module, inputs), simulate(local, inputs))
+
+
+def test_a_limit_is_met_if_a_smaller_one_is() -> None:
+    """What values free that are computed again until the limit is met is not all that can be freed."""
+    local = hloom.partition(hloom.parse(fsdp_step(4, layers=2, width=16, batch=64))).module
+    with pytest.raises(DoesNotFit) as caught:
+        schedule(clone_module(local), PassContext(machine=MACHINE), 1)
+    limit = int(1.11 * caught.value.peak)
+    schedule(local, PassContext(machine=MACHINE), limit)
+    assert live_memory(local).peak <= limit
 
 
 def test_less_memory_takes_longer() -> None:
