@@ -3,8 +3,9 @@
 A contraction over a divided dimension leaves each device with a part of a sum. Additive ops can run on such parts. Two
 partial results that are added then cost one reduction instead of two, and a value that later ops make smaller is
 reduced once it is small. A value stays partial only if its single user is additive and this pays further down: where it
-meets another partial result, or shrinks. All others are reduced immediately, because a later reduction of the same size
-gains nothing. The look-ahead follows the shardings found by propagation. It affects only cost, never correctness.
+meets another partial result, shrinks, or is added up by a loop, whose schedule reduces the total once. All others are
+reduced immediately, because a later reduction of the same size gains nothing. The look-ahead follows the shardings
+found by propagation. It affects only cost, never correctness.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from ...ir.factors.factor_digits import value_digits
 from ...ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import additive, additive_group
-from ...ir.graph.op import AnyOp, OpCall
+from ...ir.graph.op import AnyOp, OpCall, Role
+from ...ir.ops.elementwise import ADD
+from ...ir.ops.structure import element_index
 from ...ir.sharding.tiling import Tiling
 
 Tilings = Callable[[Instruction], Sequence[Tiling]]
@@ -35,12 +38,31 @@ def may_stay_partial(value: Instruction, tilings: Tilings, rule_of: RuleOf) -> b
         group = additive_group(user, value)
         if not group or user.shape.byte_size > value.shape.byte_size:
             return False
+        if _is_accumulated(user, value):
+            return True
         others = (user.operands[n] for n in group if user.operands[n] is not value)
         shrinks = user.shape.byte_size < value.shape.byte_size
         if shrinks or any(_is_partial(o, tilings, rule_of, _LOOK_AHEAD) for o in others):
             return True
         value = user
     return False
+
+
+def _is_accumulated(user: Instruction, value: Instruction) -> bool:
+    """Whether an addition of a value gives the next state of a loop for an element that nothing else reads."""
+    others = [operand for operand in user.operands if operand is not value]
+    if user.op is not ADD or len(others) != 1 or user.parent is None:
+        return False
+    (old,), root = others, user.parent.root
+    if (index := element_index(old)) is None or len(old.users) != 1 or root.op.role is not Role.TUPLE:
+        return False
+    (state,) = old.operands
+    again = any(element_index(e) == index for e in state.users if e is not old)
+    is_loop = state.op.role is Role.PARAMETER and state.shape == root.shape
+    new = root.operands[index]
+    while (place := element_index(new)) is not None and new.operands[0].op.role is Role.TUPLE:
+        new = new.operands[0].operands[place]
+    return is_loop and not again and len(user.users) == 1 and new is user
 
 
 def _is_partial(value: Instruction, tilings: Tilings, rule_of: RuleOf, depth: int) -> bool:

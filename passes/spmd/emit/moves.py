@@ -24,6 +24,7 @@ from ....ir.ops.collectives import (
     ReduceScatterAttributes,
 )
 from ....ir.ops.comparison import ComparisonDirection
+from ....ir.ops.structure import moved_constant
 from ....ir.sharding.digit import Digits, product
 from ....ir.sharding.replica_groups import ReplicaGroups, over_digits
 from ....ir.types.element_type import ELEMENT_TYPES, PRED, S32, ElementType
@@ -174,6 +175,9 @@ class MoveEmitter:
 
     def _mask(self, array: Instruction, move: Mask) -> Instruction:
         self.order = move.order
+        numbers = moved_constant(array)
+        if numbers is not None and (numbers == exact_identity(self.monoid, array.shape.element)).all():
+            return array  # on all devices, identities combine to the identity (to +0.0, if they are)
         if move.device is None:
             emitter = self._ordered(self.order)
             place, chosen = emitter.coordinate(move.digits), 0
