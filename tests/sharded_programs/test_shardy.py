@@ -28,6 +28,8 @@ MORE: dict[str, str] = {
     "transformer_half_annotated": "the widest layer without annotations is divided by both axes, for a seventh fewer "
     "multiplications and as much less memory traffic; one more sum is sent for it",
     "densenet": _LESS_SENT,
+    "recurrent_scan_step": "a gradient in the loop is divided by one axis less: it sends a quarter less, and "
+    "multiplies a quarter more",
 }
 # Programs that Hloom propagates but cannot partition yet: nothing can be counted.
 UNCOUNTED: set[str] = set()
