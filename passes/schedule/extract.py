@@ -109,8 +109,7 @@ def extract(
     """Returns the problem of a computation whose main part has this order, without a memory limit. `inner` are the peak
     bytes of callees.
     """
-    apart = {*roles.gathers, *roles.reductions, *roles.early, *roles.tail}
-    main = [i for i in order if i not in apart and i.op.role is not Role.PARAMETER]
+    main = _main(order, roles)
     place = {i: n for n, i in enumerate(main)}
     uses = {g: _readers(g, place) for g in roles.gathers}
     ready = {r: max((place[o] for o in r.operands if o in place), default=0) for r in roles.reductions}
@@ -153,6 +152,16 @@ def extract(
         tuple(latencies), (float("inf"),) * len(segments), clock.machine.overlap,
     )  # fmt: skip
     return Extract(computation, roles, problem, segments, gathers, reductions, form, offset)
+
+
+def main_seconds(computation: Computation, roles: Roles, clock: Clock) -> float:
+    """Returns the seconds of a computation's main part, which no plan of its collectives undercuts."""
+    return sum(_seconds(i, clock) for i in _main(computation, roles))
+
+
+def _main(order: Iterable[Instruction], roles: Roles) -> list[Instruction]:
+    apart = {*roles.gathers, *roles.reductions, *roles.early, *roles.tail}
+    return [i for i in order if i not in apart and i.op.role is not Role.PARAMETER]
 
 
 def _readers(value: Instruction, place: Mapping[Instruction, int]) -> tuple[list[int], bool]:

@@ -19,7 +19,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, clone_module
 from .combining import CombinedForm
-from .extract import Extract, extract
+from .extract import Extract, extract, main_seconds
 from .neighbours import combine_neighbours, neighbours
 from .order_forecasts import OrderForecasts
 from .orders import Order, set_orders, soon
@@ -134,7 +134,8 @@ class Planning:
                 found.sizes += [len(members) for members in groups]
                 roles = roles_of(computation, clock)
             if roles.gathers or roles.reductions:
-                found.parts.append(_Part(computation, self._problems(computation, roles, clock, found.frame)))
+                problems = self._problems(computation, roles, clock, found.frame)
+                found.parts.append(_Part(computation, roles, clock, problems))
         return found
 
     def _problems(self, computation: Computation, roles: Roles, clock: Clock, frame: MemoryFrame) -> Iterator[Extract]:
@@ -151,14 +152,21 @@ class Planning:
 @brief
 @dataclass(slots=True)
 class _Part:
-    """A computation to plan: its problems under different orders, of which `known` ones are extracted, and its
-    solutions by memory limit.
+    """A computation to plan: its roles, its problems under different orders, of which `known` ones are extracted, and
+    its solutions by memory limit.
     """
 
     computation: Computation
+    roles: Roles
+    clock: Clock
     unknown: Iterator[Extract]
     known: list[Extract] = field(default_factory=list[Extract])
     solved: dict[float, tuple[Extract, Outcome]] = field(default_factory=dict[float, "tuple[Extract, Outcome]"])
+
+    @property
+    def latencies(self) -> float:
+        """The seconds of latency of all its tensors, each in a message of its own."""
+        return sum(map(self.clock.latency, (*self.roles.gathers, *self.roles.reductions)))
 
     def problems(self) -> Iterator[Extract]:
         yield from self.known
@@ -208,16 +216,28 @@ class Prepared:
 
     def expected(self, limit: float) -> float | None:
         """Returns the seconds of the plan for a limit in its problem; None unless only the entry has one."""
-        if [part.computation for part in self.parts] != [self.module.entry]:
-            return None
-        (part,) = self.parts
-        return self._solve(part, limit - self.frame.outside[part.computation])[1].seconds
+        part = self._only_part
+        return None if part is None else self._solve(part, limit - self.frame.outside[part.computation])[1].seconds
 
-    def saves_at_most(self, buckets: Callable[[SchedulingProblem], Buckets]) -> float:
-        """Returns the latencies that buckets save the entry; infinite if more is combined, or in other computations."""
+    def least_expected(self) -> float | None:
+        """Returns seconds that no plan takes less than in its problem, solving none; None unless only the entry has
+        one.
+        """
+        part = self._only_part
+        return None if part is None else main_seconds(part.computation, part.roles, part.clock)
+
+    @property
+    def _only_part(self) -> _Part | None:
+        return self.parts[0] if [part.computation for part in self.parts] == [self.module.entry] else None
+
+    def saves_less(self, least: float, buckets: Callable[[SchedulingProblem], Buckets]) -> bool:
+        """Whether buckets save the entry less latency than so many seconds, and nothing else is combined."""
         if self.sizes or any(part.computation is not self.module.entry for part in self.parts):
-            return math.inf
-        return sum(saved_latencies(p := next(part.problems()).problem, buckets(p)) for part in self.parts)
+            return False
+        if sum(part.latencies for part in self.parts) < least:  # before any problem is extracted
+            return True
+        problems = [next(part.problems()).problem for part in self.parts]
+        return sum(saved_latencies(problem, buckets(problem)) for problem in problems) < least
 
     def written(
         self, limit: float, copies: Mapping[Instruction, Instruction], is_draft: bool = False

@@ -4,7 +4,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 
 from ...cost.seconds import Clock
@@ -15,6 +15,7 @@ from .regather import regather
 from .search.arrange import arrange
 from .search.heuristics import saturated
 
+_ROUNDING = 1e-9  # of sums in another order
 _Program = tuple[Prepared, int]
 """A program to plan, and the number of values that it gathers again."""
 
@@ -46,19 +47,26 @@ class Plans:
             new.again = found[1]
         return new
 
-    def expected(self, limit: float) -> float | None:
-        """Returns the seconds that the program takes with the plan for a limit if nothing overlaps the collectives that
-        keep their place; None if there is nothing to plan, or not in the entry alone.
+    def expected(self, usual: float, limit: float) -> Iterator[float]:
+        """Yields the seconds that the program takes with the plan for a limit, or for the usual one unless the first is
+        likely to stay below that, if nothing overlaps the collectives that keep their place. Before that yields seconds
+        that are less, for which no plan is made. They are 0 if there is nothing to plan, or not in the entry alone.
         """
         found = self._prepared(0.0)
-        return found[0].expected(limit) if found is not None else None
+        if found is None:
+            yield 0.0
+            return
+        prepared = found[0]
+        yield (prepared.least_expected() or 0.0) * (1 - _ROUNDING)
+        limits = (limit,) if prepared.fits(limit, usual) else (limit, usual)
+        yield min(filter(None, map(prepared.expected, limits)), default=0.0)
 
     def saturated(self, limit: float, least: float = 0.0) -> Candidate | None:
         """Returns the draft of the plan whose buckets are just so large that latency does not matter; None if there is
         nothing to plan, or if that saves the entry less than so many seconds.
         """
         found = self._prepared(0.0)
-        if found is not None and least and found[0].saves_at_most(saturated) < least:
+        if found is not None and least and found[0].saves_less(least, saturated):
             return None
         by = found[0].by(lambda e: (e, arrange(e.problem, saturated(e.problem)))) if found else None
         return self._plan(by, limit, is_draft=True) if by is not None else None

@@ -206,10 +206,9 @@ class _Choice:
         """Returns the best program without a user's limit: one within the usual memory, unless a larger one is much
         faster.
         """
-        fits = plans.fits(limit, usual)
-        if self._is_large and self._lists_suffice(plans, (limit,) if fits else (limit, usual)):
+        if self._is_large and self._lists_suffice(plans, usual, limit):
             return plans.old
-        if fits and (best := self._best(plans, limit)).peak <= usual:
+        if plans.fits(limit, usual) and (best := self._best(plans, limit)).peak <= usual:
             return best
         frugal = self._best(plans, usual)
         if frugal.peak <= usual and frugal.exposed <= 1 - self.limits.worth:
@@ -230,16 +229,17 @@ class _Choice:
         """Whether trials take long, so that those that promise little are left out."""
         return self.is_thorough and len(self.module.entry) >= self.limits.large
 
-    def _lists_suffice(self, plans: Plans, limits: Sequence[float]) -> bool:
-        """Whether a list schedule of the program is much faster than the plans for some limits will be, by their own
-        account, where they gain little. Plans overlap no collectives that keep their place.
+    def _lists_suffice(self, plans: Plans, usual: float, limit: float) -> bool:
+        """Whether a list schedule of the program is much faster than its plans will be, by their own account, where
+        they gain little. Plans overlap no collectives that keep their place.
         """
-        old, least = plans.old, min(filter(None, map(plans.expected, limits)), default=0.0)
-        if least < self.limits.worth * old.seconds:
-            return False
-        listed = self._list_schedule(old, old, old.peak, max(limits))
-        self.listed.append(listed)
-        return listed is not None and listed.seconds < self.limits.worth * least
+        for least in plans.expected(usual, limit):
+            if least >= self.limits.worth * plans.old.seconds:
+                if not self.listed:
+                    self.listed.append(self._list_schedule(plans.old, plans.old, plans.old.peak, limit))
+                if (listed := self.listed[0]) is None or listed.seconds < self.limits.worth * least:
+                    return listed is not None
+        return False
 
     def _best(self, plans: Plans, limit: float) -> Candidate:
         """Returns the best program within a limit, or the closest to it."""

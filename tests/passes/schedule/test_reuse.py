@@ -18,7 +18,7 @@ from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pass
 from hloom.passes.schedule.bound import program_bound
-from hloom.passes.schedule.extract import Extract
+from hloom.passes.schedule.extract import Extract, extract
 from hloom.passes.schedule.listing import RULES, ListScheduler
 from hloom.passes.schedule.orders import Emission, Order, depth_first, soon
 from hloom.passes.schedule.planning import Planning, forecast
@@ -148,3 +148,16 @@ def test_no_plan_is_faster_than_the_bound_which_rules_out_plans(kind: str) -> No
         assert made or recorded_forecast(copy) == (pytest.approx(old.seconds, rel=1e-5), old.peak)
         assert made or machine is not SLOW
     assert made == []
+
+
+@pytest.mark.parametrize("kind", ["dp", "fsdp", "both"])
+def test_plans_expect_no_less_than_they_say_before_they_are_made(kind: str) -> None:
+    module = local(kind, 8)
+    for machine, share in ((MACHINE, 0.0), (SLOW, 0.5)):
+        old = forecast(module, machine)
+        for usual, limit in ((1.25 * old.peak, 2.0 * old.peak), (0.5 * old.peak, 0.8 * old.peak)):
+            expected = Plans(Planning(saturating, machine), old).expected(usual, limit)
+            with calls(extract, keep=False) as made:
+                least = next(expected)
+            assert made == []
+            assert share * old.seconds < least <= next(expected)
