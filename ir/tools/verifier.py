@@ -109,7 +109,7 @@ def _note(message: str, where: Location | None) -> Diagnostic:
 
 def _computation(computation: Computation, valid: Valid) -> Iterator[Diagnostic]:
     defined: set[Instruction] = set()
-    uses = 0
+    uses, listed, is_listed = 0, 0, True
     for instruction in computation:
         operands = instruction.operands
         if not defined.issuperset(operands):
@@ -118,12 +118,22 @@ def _computation(computation: Computation, valid: Valid) -> Iterator[Diagnostic]
         elif instruction.control_predecessors and not defined.issuperset(instruction.control_predecessors):
             yield _error(f"{instruction.name}: a control predecessor is not defined before it", instruction.location)
         else:
-            findings = _shape(instruction, valid)
-            if findings:
-                yield from findings
-        uses += len(operands)
+            key = (instruction.op, id(instruction.attributes), id(instruction.shape), *[id(o.shape) for o in operands])
+            if key not in valid:
+                found = list(_call(instruction))
+                if not found and instruction.op.interface(Placed) is None:
+                    valid.add(key)
+                yield from found
+        count = len(operands)
+        uses += count
+        if count == 1:
+            is_listed &= operands[0].users.get(instruction) == 1
+        elif count:
+            is_listed = is_listed and _is_listed(instruction)
+        listed += sum(instruction.users.values())
         defined.add(instruction)
-    yield from _users(computation, uses)
+    if uses != listed or not is_listed:
+        yield from _users(computation)
     if len(computation) == 0:
         yield _error(f"computation {computation.name} has no instructions", computation.location)
     elif computation.root not in defined:
@@ -131,13 +141,8 @@ def _computation(computation: Computation, valid: Valid) -> Iterator[Diagnostic]
     yield from _parameters(computation)
 
 
-def _users(computation: Computation, uses: int) -> Iterator[Diagnostic]:
-    """Compares user lists with the `uses` operands of the computation's instructions."""
-    listed = 0
-    for instruction in computation:
-        listed += sum(instruction.users.values())
-    if uses == listed and all(map(_is_listed, computation)):
-        return
+def _users(computation: Computation) -> Iterator[Diagnostic]:
+    """Yields the user lists that do not match the operands."""
     counted: dict[Instruction, Counter[Instruction]] = defaultdict(Counter)
     for instruction in computation:
         for operand in instruction.operands:
@@ -150,19 +155,9 @@ def _users(computation: Computation, uses: int) -> Iterator[Diagnostic]:
 def _is_listed(instruction: Instruction) -> bool:
     """Returns whether the user lists of all operands count this instruction right."""
     operands = instruction.operands
-    counts = Counter(operands) if len(operands) > 1 and len(set(operands)) < len(operands) else None
-    return all(operand.users.get(instruction) == (1 if counts is None else counts[operand]) for operand in operands)
-
-
-def _shape(instruction: Instruction, valid: Valid) -> Sequence[Diagnostic]:
-    shapes = [id(o.shape) for o in instruction.operands]
-    key = (instruction.op, id(instruction.attributes), id(instruction.shape), *shapes)
-    if key in valid:
-        return _position(instruction)
-    found = list(_call(instruction))
-    if not found:
-        valid.add(key)
-    return found
+    if len(set(operands)) == len(operands):
+        return all(operand.users.get(instruction) == 1 for operand in operands)
+    return all(operand.users.get(instruction) == count for operand, count in Counter(operands).items())
 
 
 def _position(instruction: Instruction) -> Sequence[Diagnostic]:

@@ -90,6 +90,17 @@ def test_users(module: Module) -> None:
     assert messages(module) == ["p: its user list does not match the operands"]
 
 
+def test_users_are_counted_one_by_one() -> None:
+    """Also where their sum is right."""
+    module = parse("ENTRY e { p = f32[] parameter(0) n = f32[] negate(p) ROOT a = f32[] add(p, p) }")
+    parameter, negate, add = module.entry
+    assert parameter.users == {negate: 1, add: 2}
+    parameter.users.update({negate: 2, add: 1})
+    assert messages(module) == ["p: its user list does not match the operands"]
+    parameter.users.update({negate: 3, add: 0})
+    assert messages(module) == ["p: its user list does not match the operands"]
+
+
 def test_called_computations_belong_to_the_module(module: Module) -> None:
     del module.computations[0]
     assert messages(module) == ["r: calls sum, which is not in the module"]
