@@ -14,8 +14,9 @@ from typing import ClassVar
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import floats_of
 from ...ir.graph.module import Module
-from ...ir.tools.mixed_precision import computed
+from ...ir.tools.mixed_precision import computed, float_types
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext
 from .rewriting import rewrite
@@ -28,7 +29,9 @@ class UniformPrecision(Pass):
     name: ClassVar[str] = "uniform-precision"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        return rewrite(module, _write_out)
+        shapes = {id(i.shape): i.shape for computation in module for i in computation}
+        is_mixed = len(float_types(shapes.values())) > 1  # else only products that declare another type are left
+        return rewrite(module, _write_out, lambda op: is_mixed or floats_of(op).converts_result)
 
 
 def _write_out(computation: Computation, old: Instruction) -> Instruction | None:

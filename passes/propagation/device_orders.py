@@ -41,8 +41,12 @@ class DeviceOrders(Pass):
         return self._join_lists(module) or by_places
 
     def _join_lists(self, module: Module) -> bool:
-        said = [i.sharding for c in module for i in c if i.sharding is not None]
-        used = Counter(s for sharding in said for s in parts(sharding) if _is_list(s))
+        said = [s for c in module for i in c if (s := i.sharding) is not None]
+        times, one_of = Counter(map(id, said)), {id(s): s for s in said}  # mostly a few objects
+        used = Counter[Sharding]()
+        for same, sharding in one_of.items():
+            for s in filter(_is_list, parts(sharding)):
+                used[s] += times[same]
         if len({s.mesh.order_key for s in used if s.mesh is not None}) < 2:
             return False
         tilings = Counter[Tiling]()

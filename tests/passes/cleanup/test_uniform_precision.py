@@ -71,6 +71,17 @@ def test_meaning(mixed: str, uniform: str) -> None:
         np.testing.assert_allclose(ours.astype(np.float32), theirs.astype(np.float32), rtol=0.01, atol=1e-5)
 
 
+def test_products_of_the_only_float_type_convert_their_sums() -> None:
+    text = """ENTRY e { a = f32[8,4] parameter(0)
+      n = f32[8,4] negate(a)
+      ROOT r = s32[4,4] dot(n, n), lhs_contracting_dims={0}, rhs_contracting_dims={0} }"""
+    module = parse(text)
+    assert UniformPrecision().run(module, PassContext())
+    assert [str(i.shape.element) for i in module.entry][-2:] == ["f32", "s32"]
+    assert [i.opcode for i in module.entry] == ["parameter", "negate", "dot", "convert"]
+    assert not UniformPrecision().run(module, PassContext())
+
+
 @pytest.mark.parametrize("line", [
     "i = s32[8,4] convert(a) ROOT r = f32[8,4] add(a, i)",
     "s = bf16[4,4] slice(b), slice={{[0:4], [0:4]}} ROOT r = f32[8,4] add(a, s)",
