@@ -231,11 +231,11 @@ class Partitioner:
 
     def generic(self, instruction: Instruction) -> Leaves:
         """Partitions any op: chooses an assignment, reshards operands, emits the op on tiles, reshards results."""
-        stamp = None if self.state.windowed else self.stamps.find(instruction)
+        stamp = None if self.state.windowed else self.stamps.find(instruction, self._stays_partial)
         if stamp is not None and stamp.repeats:
             return self._repeated(instruction, stamp)
         operands = self.operands(instruction)
-        if stamp is not None and stamp.stays_partial == (stamp.may_stay_partial and self._stays_partial(instruction)):
+        if stamp is not None:
             return self._stamped(instruction, operands, stamp)
         shapes = tuple(instruction.shape.leaves())
         wanted = self.tilings(instruction)

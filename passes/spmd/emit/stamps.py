@@ -6,7 +6,7 @@ shapes and tilings, so the decision, the local attributes and the local shape ar
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from ....ir.graph.instruction import Instruction
@@ -16,16 +16,18 @@ from ...op_sharding.assignment import Choice
 from .emitter import LocalValue, is_made_anywhere
 
 Key = tuple[Hashable, ...]
+_Stamps = list["Stamp | None"]
+"""The stamps of the uses of one key: of those whose result does not stay partial, and of those whose does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
     """The first of equal uses that emit one instruction on the tiles of the operands, in their order.
 
-    The instruction is that of `value`, which is resharded to the `wanted` tilings. With `stays` no use reshards its
-    operands or its result. `repeats` if that instruction on other operands is all that a use needs: nothing is
-    resharded, computed again or reported. `kind` is a number that values with other shapes, tilings or freedom do not
-    have.
+    The instruction is that of `value`, which is resharded to the `wanted` tilings unless it `stays_partial`. With
+    `stays` no use reshards its operands or its result. `repeats` if that instruction on other operands is all that a
+    use needs: nothing is resharded, computed again or reported. `kind` is a number that values with other shapes,
+    tilings or freedom do not have.
     """
 
     choice: Choice
@@ -44,14 +46,15 @@ class Stamps:
     def __init__(self, values: dict[Instruction, list[LocalValue]]) -> None:
         """`values` has the leaves of all operands of the instructions asked about."""
         self._values = values
-        self._stamps: dict[Hashable, Stamp] = {}
-        self._same: dict[Key, Stamp] = {}  # by the identities of the parts of a key, which the program keeps
+        self._stamps: dict[Hashable, _Stamps] = {}
+        self._same: dict[Key, _Stamps] = {}  # by the identities of the parts of a key, which the program keeps
         self._kinds: dict[Hashable, int] = {}
         self._same_kinds: dict[Hashable, int] = {}  # by the identities of their parts, which `values` keep
         self._kind_of: dict[Instruction, int] = {}
 
-    def find(self, instruction: Instruction) -> Stamp | None:
-        """Returns the stamp of equal uses of an op, if there is one.
+    def find(self, instruction: Instruction, stays_partial: Callable[[Instruction], bool]) -> Stamp | None:
+        """Returns the stamp of equal uses of an op, if there is one. `stays_partial` says whether a value that may stay
+        partial does.
 
         Such uses have equal attributes, shapes and shardings, and the present values of the operands are divided alike.
         """
@@ -61,9 +64,13 @@ class Stamps:
         found = self._same.get(same)
         if found is None:
             found = self._stamps.get(self._key(instruction))
-            if found is not None:
-                self._same[same] = found
-        return found
+            if found is None:
+                return None
+            self._same[same] = found
+        first = found[0] or found[1]
+        if first is None or not first.may_stay_partial:
+            return first
+        return found[stays_partial(instruction)]
 
     def repeated(self, instruction: Instruction, stamp: Stamp) -> None:
         """Notes that the value of an instruction is like that of a stamp which `stays`."""
@@ -88,7 +95,9 @@ class Stamps:
             repeats = stays and not use.may_stay_partial and value.rematerialize is None and not is_reported
             kind = self._kind(instruction, results)
             stamp = Stamp(choice, wanted, value, use.may_stay_partial, use.stays_partial, stays, repeats, kind)
-            self._stamps[self._key(instruction)] = self._same[self._identities(instruction)] = stamp
+            found = self._stamps.setdefault(self._key(instruction), [None, None])
+            found[use.stays_partial] = stamp
+            self._same[self._identities(instruction)] = found
 
     def _key(self, instruction: Instruction) -> Key:
         kinds = [self._kind_of[operand] for operand in instruction.operands]

@@ -107,3 +107,23 @@ def test_a_stamp_is_for_equal_operands_alone() -> None:
     """The local form of a sum depends on the constant that it begins with, so sums that begin otherwise differ."""
     text = hloom.partition(hloom.parse(REDUCTIONS)).to_text()
     assert text.count("select(") == 1
+
+
+@pytest.mark.parametrize("layers", [3, 9])
+def test_equal_products_that_stay_partial_or_not_have_a_stamp_each(layers: int) -> None:
+    """Of each layer's products two are added before devices are, the third is not: its users are not additive."""
+    rows, columns = (f"sharding={{mesh['x'=2], [{dims}]}}" for dims in ("{'x'}, {}", "{}, {'x'}"))
+    lines = [f"  w = f32[8,8] parameter(0), {rows}", f"  x0 = f32[8,8] parameter(1), {columns}"]
+    product = "w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    for n in range(layers):
+        lines += [f"  {name}{n} = f32[8,8] dot(x{n}, {product}" for name in "abc"]
+        lines += [f"  t{n} = f32[8,8] tanh(c{n})", f"  d{n} = f32[8,8] add(a{n}, b{n})",
+                  f"  m{n} = f32[8,8] multiply(d{n}, t{n})", f"  x{n + 1} = f32[8,8] negate(m{n}), {columns}"]
+    text = "\n".join(["HloModule alternating, num_partitions=2", "ENTRY main {", *lines,
+                      f"  ROOT r = f32[8,8] negate(x{layers})", "}"])
+    module = hloom.propagate(hloom.parse(text))
+    with calls(Stamps.note, keep=False) as others:
+        stamped = hloom.partition(module)
+    assert len(others) < 12
+    assert sum(i.op.is_collective for i in stamped.entry) == 2 * layers
+    assert stamped.to_text() == unstamped(module).to_text()
