@@ -4,8 +4,10 @@
 
 Needs JAX. (a) The training step of a transformer of many layers, from `examples/make_transformer.py`; (b) a program of
 large constants of several types. Hloom and XLA (`jaxlib._hlo`) read and print both; times are medians of several runs
-after one that does not count. (c) The interpreter's overhead over numpy's own time, per instruction, on small arrays: a
-chain of instructions is evaluated, and the same chain is written out in numpy.
+after one that does not count. XLA's parser verifies nothing: it accepts `MISTAKES`, which Hloom's verifier refuses, as
+is checked before the table. So `parse` compares like with like, and nothing of XLA is like `parse + verify`. (c) The
+interpreter's overhead over numpy's own time, per instruction, on small arrays: a chain of instructions is evaluated,
+and the same chain is written out in numpy.
 """
 
 # jaxlib's internal modules have no types.
@@ -33,6 +35,13 @@ from timing import median
 MAKER = Path(__file__).parents[1] / "examples" / "make_transformer.py"
 CHAIN = 1000  # instructions of a chain
 Array = np.ndarray[Any, Any]
+MISTAKES = {
+    "operands of two shapes": "a = f32[8] parameter(0) b = f32[4] parameter(1) ROOT c = f32[8] add(a, b)",
+    "another result shape": "a = f32[8] parameter(0) ROOT c = f32[4] negate(a)",
+    "a dimension that is not there": "a = f32[8] parameter(0) ROOT c = f32[8,2] broadcast(a), dimensions={5}",
+    "a sharding of two dimensions": "a = f32[8] parameter(0), sharding={devices=[2,2]<=[4]} ROOT c = f32[8] negate(a)",
+}
+"""Programs that a verifier refuses."""
 
 
 def training_step(layers: int) -> str:
@@ -59,6 +68,20 @@ def constants(megabytes: int) -> str:
     return module.to_text()
 
 
+def check_that_xla_verifies_nothing() -> None:
+    """Raises AssertionError unless both parsers accept programs that Hloom's verifier refuses."""
+    hlo: Any = importlib.import_module("jaxlib._hlo")
+    for what, lines in MISTAKES.items():
+        text = f"HloModule wrong, num_partitions=4\nENTRY e {{ {lines} }}"
+        hlo.hlo_module_from_text(text)
+        frontends.parse(text, verify=False)
+        try:
+            hloom.parse(text)
+        except hloom.CompileError:
+            continue
+        raise AssertionError(f"Hloom accepts {what}")
+
+
 def compare(name: str, text: str, runs: int) -> None:
     """Prints the rows of one program."""
     hlo: Any = importlib.import_module("jaxlib._hlo")
@@ -68,15 +91,15 @@ def compare(name: str, text: str, runs: int) -> None:
     megabytes = len(text) / 1e6
     instructions = sum(len(c) for c in ours)
     print(f"{name}: {megabytes:.1f} MB, {instructions} instructions")
-    rows: list[tuple[str, Callable[[], object], Callable[[], object] | None]] = [
+    rows: list[tuple[str, Callable[[], object], Callable[[], object]]] = [
         ("parse", lambda: frontends.parse(text, verify=False), lambda: hlo.hlo_module_from_text(text)),
         ("parse + verify", lambda: frontends.parse(text), lambda: hlo.hlo_module_from_text(text)),
         ("print", ours.to_text, lambda: theirs.to_string(options)),
     ]
     for what, mine, other in rows:
-        own = median(mine, runs)
-        xla = median(other, runs) if other is not None else 0.0
-        print(f"  {what:15} {megabytes / own:8.1f} {megabytes / xla:9.1f} {own / xla:7.1f}")
+        own, xla = median(mine, runs), median(other, runs)
+        note = "  XLA without a verifier" if what == "parse + verify" else ""
+        print(f"  {what:15} {megabytes / own:8.1f} {megabytes / xla:9.1f} {own / xla:7.2f}{note}")
 
 
 # One instruction of a chain as HLO, from f32[8] to f32[8], and in numpy.
@@ -136,6 +159,7 @@ def main() -> None:
     parser.add_argument("--constants", type=int, default=28, metavar="MB",
                         help="size of the program of constants, about (28: 21 MB of text)")
     arguments = parser.parse_args()
+    check_that_xla_verifies_nothing()
     print("MB/s                 Hloom       XLA   times as long as XLA")
     compare("transformer training step", training_step(arguments.layers), arguments.runs)
     compare("large constants", constants(arguments.constants), arguments.runs)

@@ -50,7 +50,7 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Modu
     with paused_collector():
         module = ModuleReader(source).read()
         if verify:
-            check(module)
+            check(module, is_read=True)
     return module
 
 

@@ -65,21 +65,23 @@ Valid = set[tuple[Any, ...]]
 """Ops, attributes and shapes, and shardings and shapes, that fit, by identity: alike layers share these objects."""
 
 
-def check(module: Module) -> None:
+def check(module: Module, is_read: bool = False) -> None:
     """Raises CompileError with all findings of `verify`, if there are any."""
-    found = verify(module)
+    found = verify(module, is_read)
     if found:
         raise CompileError(found)
 
 
-def verify(module: Module) -> list[Diagnostic]:
-    """Returns every violation of the invariants of the module's stage."""
+def verify(module: Module, is_read: bool = False) -> list[Diagnostic]:
+    """Returns every violation of the invariants of the module's stage. A module that `is_read` comes from a reader that
+    has found each operand by name and appended one instruction after the other: 1, 6, 7 and 8 hold then.
+    """
     found: list[Diagnostic] = []
     calls = {c: [(i, called) for i in c if called_fields(type(i.attributes)) for called in i.called()]
              for c in module.computations}
     valid: Valid = set()
     for computation in module.computations:
-        found += _computation(computation, valid)
+        found += _computation(computation, valid, is_read)
         for instruction, called in calls[computation]:
             if called not in calls:
                 found.append(_error(f"{instruction.name}: calls {called.name}, which is not in the module",
@@ -107,42 +109,51 @@ def _note(message: str, where: Location | None) -> Diagnostic:
 # -- graph and shapes
 
 
-def _computation(computation: Computation, valid: Valid) -> Iterator[Diagnostic]:
-    defined: set[Instruction] = set()
-    uses, listed, is_listed = 0, 0, True
+def _computation(computation: Computation, valid: Valid, is_read: bool) -> Iterator[Diagnostic]:
+    late = {} if is_read else _late(computation)
     for instruction in computation:
-        operands = instruction.operands
-        if not defined.issuperset(operands):
-            late = next(o for o in operands if o not in defined)
-            yield _error(f"{instruction.name}: operand {late.name} is not defined before it", instruction.location)
-        elif instruction.control_predecessors and not defined.issuperset(instruction.control_predecessors):
-            yield _error(f"{instruction.name}: a control predecessor is not defined before it", instruction.location)
-        else:
-            key = (instruction.op, id(instruction.attributes), id(instruction.shape), *[id(o.shape) for o in operands])
-            if key not in valid:
-                found = list(_call(instruction))
-                if not found and instruction.op.interface(Placed) is None:
-                    valid.add(key)
-                yield from found
-        count = len(operands)
-        uses += count
-        if count == 1:
-            is_listed &= operands[0].users.get(instruction) == 1
-        elif count:
-            is_listed = is_listed and _is_listed(instruction)
-        listed += sum(instruction.users.values())
-        defined.add(instruction)
-    if uses != listed or not is_listed:
+        if late and instruction in late:
+            yield late[instruction]
+            continue
+        op, shapes = instruction.op, [id(o.shape) for o in instruction.operands]
+        key = (op, id(instruction.attributes), id(instruction.shape), *shapes)
+        if key not in valid:
+            found = list(_call(instruction))
+            if not found and op.interface(Placed) is None:
+                valid.add(key)
+            yield from found
+    if not is_read:
         yield from _users(computation)
     if len(computation) == 0:
         yield _error(f"computation {computation.name} has no instructions", computation.location)
-    elif computation.root not in defined:
+    elif not is_read and computation.root not in set(computation):
         yield _error(f"the root of {computation.name} is not in it", computation.location)
     yield from _parameters(computation)
 
 
+def _late(computation: Computation) -> dict[Instruction, Diagnostic]:
+    """Returns an error for each instruction that does not come after its operands and control predecessors."""
+    found: dict[Instruction, Diagnostic] = {}
+    defined: set[Instruction] = set()
+    for instruction in computation:
+        operands = instruction.operands
+        if not defined.issuperset(operands):
+            late = next(o for o in operands if o not in defined)
+            text = f"{instruction.name}: operand {late.name} is not defined before it"
+            found[instruction] = _error(text, instruction.location)
+        elif instruction.control_predecessors and not defined.issuperset(instruction.control_predecessors):
+            text = f"{instruction.name}: a control predecessor is not defined before it"
+            found[instruction] = _error(text, instruction.location)
+        defined.add(instruction)
+    return found
+
+
 def _users(computation: Computation) -> Iterator[Diagnostic]:
-    """Yields the user lists that do not match the operands."""
+    """Compares user lists with the operands of the computation's instructions."""
+    uses = sum(len(instruction.operands) for instruction in computation)
+    listed = sum(sum(instruction.users.values()) for instruction in computation)
+    if uses == listed and all(map(_is_listed, computation)):
+        return
     counted: dict[Instruction, Counter[Instruction]] = defaultdict(Counter)
     for instruction in computation:
         for operand in instruction.operands:

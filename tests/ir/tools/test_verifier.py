@@ -10,7 +10,9 @@ from hloom.ir.graph.attributes import NONE, Attributes
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.module import EntryLayout, Module, Stage
 from hloom.ir.ops.control import CallAttributes
-from hloom.ir.tools.verifier import check, verify
+from hloom.ir.tools.verifier import _late, check, verify  # pyright: ignore[reportPrivateUsage]
+from support.calls import calls
+from support.command_line import EXAMPLES
 
 TEXT = """HloModule m, num_partitions=4
 
@@ -254,3 +256,13 @@ def test_nothing_is_assumed_of_instructions_built_by_hand() -> None:
     (found,) = verify(module)
     assert found.location is None
     assert found.render().startswith("hloom: error: negate: declared shape f32[4] but operands give f32[3]")
+
+
+def test_read_programs_are_in_order_by_themselves() -> None:
+    """The verifier does not look at operands and users of programs just read, and would find nothing there."""
+    with calls(_late, keep=False) as looked:
+        read = [parse(text) for text in (TEXT, *((EXAMPLES / f"mlp_{n}.hlo").read_text() for n in ("named", "train")))]
+    assert looked == []
+    assert [message for module in read for message in messages(module)] == []
+    wrong = parse("ENTRY e { p = f32[8] parameter(0) ROOT n = f32[4] negate(p) }", verify=False)
+    assert [d.message for d in verify(wrong, is_read=True)] == messages(wrong) != []
