@@ -36,6 +36,8 @@ class NativeSpeed:
     blas: float = 0.0  # a product of matrices by BLAS
     blas_multiply: float = 0.0
     blas_element: float = 0.0  # of all three matrices
+    vector: float = 0.0  # a product of a matrix and a vector by BLAS
+    vector_multiply: float = 0.0
     loop_multiply: float = 0.0  # a multiply-add of plain loops
     copied: float = 0.0  # an element copied to scratch or back
     near: float = 0.0  # a byte that the second cache no longer holds when a kernel uses it

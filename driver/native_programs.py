@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from .native_cold import with_others, with_updates
 from .native_images import convolutions
+from .native_nests import nests
 
 _REDUCERS = """add {{ a = {t}[] parameter(0)
  b = {t}[] parameter(1)
@@ -141,6 +142,13 @@ _PRODUCTS: tuple[tuple[str, int, int, int, int, str, int], ...] = (
     ("f32", 64, 1, 64, 64, "n", 4),
     ("f32", 64, 1, 16, 256, "n", 4),
     ("f32", 1, 1, 1024, 1024, "n", 4),
+    ("f32", 48, 24, 32, 1, "n", 10),
+    ("f32", 96, 8, 48, 1, "n", 10),
+    ("f32", 128, 1, 12, 24, "n", 10),
+    ("f32", 48, 12, 20, 2, "t", 10),
+    ("f32", 32, 24, 128, 4, "t", 6),
+    ("f32", 16, 160, 192, 3, "n", 3),
+    ("bf16", 48, 12, 8, 1, "n", 10),
     ("f32", 1, 3, 2, 3, "n", 40),
     ("bf16", 1, 64, 64, 64, "n", 20),
     ("bf16", 1, 128, 256, 64, "n", 10),
@@ -223,6 +231,7 @@ def native_programs() -> Iterator[str]:
     for loops, kernels, by_python in ((_LOOPS, 1, False), (_MANY, 8, False), (_BY_PYTHON, 1, True)):
         for width, trips, stacks in loops:
             yield _loop(width, trips, stacks, kernels, by_python)
+    yield from nests()
 
 
 def _text(lines: list[str], element: str = "f32", others: str = "") -> str:

@@ -37,7 +37,7 @@ _READ_AHEAD = 4  # times as many lines as the first cache holds, from which on r
 _WORD = 4  # bytes
 # Bytes that come while a kernel does one of these.
 _HIDDEN = {"operation": 6, "division": 50, "move": 11, "chain": 12, "extreme": 1000, "scattered": 17, "combined": 250,
-           "tile": 1500, "tile_multiply": 0.6}  # fmt: skip
+           "tile": 1500, "tile_multiply": 0.6, "vector_multiply": 2}  # fmt: skip
 _SIDE_BY_SIDE = 4  # operations that take as long as a link of a chain
 _DIVIDED = 3  # operations, and links of a chain, that take as long as a division
 _AHEAD = 4  # strips of a row after which its results are in memory when the next row reads them
@@ -265,6 +265,8 @@ def _multiply(stage: Multiply) -> Mapping[str, float]:
         return {"tile": 1, "tile_multiply": _tile_sums(rows, lines) * LANES * inner, panel: inner * columns,
                 "tile_element": rows * (inner + columns), "crowded": crowded}  # fmt: skip
     if stage.method is Method.BLAS:
+        if 1 in (rows, columns):
+            return {"vector": 1, "vector_multiply": rows * columns * inner}
         elements = rows * inner + inner * columns + rows * columns
         return {"blas": 1, "blas_multiply": rows * columns * inner, "blas_element": elements}
     return {"loop_multiply": rows * columns * max(inner, 1)}

@@ -31,6 +31,7 @@ from .table_arrays import TableArrays
 from .tables import STRUCTURE, tables_of
 
 _LANES = 64  # bytes of a strip
+_STARTED = 5  # trips that take as long as the start of a loop that other machine code runs
 # Microseconds of the work of Python, where caches hold its code and objects; only their proportions count.
 _OF_STEP = {"table": 4, "held": 0.36, "shown": 0.95, "call": 9, "window": 4.6, "update": 6, "loop": 2, "state": 0.9,
             "loop_code": 19, "loop_array": 7.7, "loop_state": 3.8, "loop_entry": 1.3}  # fmt: skip
@@ -221,7 +222,9 @@ class NativeCounts:
         trips = trips_of(instruction)
         if not inside:
             return KernelWork(call=1 + trips)
-        found = KernelWork(loop=1, trip=trips) if instruction.op.role is Role.LOOP else KernelWork(trip=1)
+        found = KernelWork(trip=1)
+        if instruction.op.role is Role.LOOP:
+            found = KernelWork(trip=trips + _STARTED) if in_code else KernelWork(loop=1, trip=trips)
         if in_code and instruction.op.role is Role.LOOP:
             sizes = [leaf.byte_size for n, leaf in enumerate(instruction.shape.leaves())
                      if not forwards(instruction.called()[0], n)]  # fmt: skip

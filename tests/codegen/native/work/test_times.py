@@ -15,6 +15,7 @@ from hloom.driver.backend import NATIVE, Backend
 from hloom.driver.calibration import NativePrograms
 from hloom.driver.native_clock import native_clock, program_counts
 from hloom.driver.native_cold import with_updates
+from hloom.driver.native_nests import nests
 from hloom.driver.native_programs import native_programs
 from hloom.runtime.calibrate import Timer
 from hloom.runtime.ranks.cores import core_count, seconds_on_cores
@@ -63,6 +64,18 @@ def test_a_product_counts_its_multiply_adds_with_whole_strips_of_columns() -> No
     assert 0 < found.pop("cold") < 1  # few bytes since the run before
     assert found == {"entry": 1, "table": 1, "held": 3, "run": 1, "array": 3, "tile": 1, "panel": 24 * 48,
                      "tile_multiply": (5 * 6 * 3 + 8) * 16 * 24, "tile_element": 32 * (24 + 48)}  # fmt: skip
+
+
+def test_a_product_with_a_vector_is_not_one_of_matrices() -> None:
+    """BLAS has a routine of its own for vectors, whose call takes less; machine code decides alike."""
+    text = """ENTRY e { x = f32[6,ROWS,20] parameter(0)
+ y = f32[6,COLUMNS,20] parameter(1)
+ ROOT d = f32[6,ROWS,COLUMNS] dot(x, y), lhs_contracting_dims={2}, rhs_contracting_dims={2}, lhs_batch_dims={0},
+  rhs_batch_dims={0} }"""
+    for rows, columns, kind in ((12, 1, "vector"), (1, 12, "vector"), (12, 2, "blas")):
+        found = _counts(text.replace("ROWS", str(rows)).replace("COLUMNS", str(columns)))
+        assert (found[kind], found[f"{kind}_multiply"]) == (6, 6 * rows * columns * 20)
+        assert len(found.keys() & {"vector", "blas", "tile"}) == 1
 
 
 def test_tiles_of_few_rows_and_columns_wait_for_their_sums() -> None:
@@ -118,6 +131,13 @@ def test_loops_that_update_arrays_are_machine_code() -> None:
     assert found[0]["move"] == pytest.approx(put)
     assert 0 < rest < found[2]["move"] - put
     assert found[2]["move"] > 5 * put, "the whole array is copied, added and put"
+
+
+def test_only_python_starts_a_loop() -> None:
+    """A loop in machine code costs that once; the loops in its trips cost a few trips more."""
+    found = [_counts(text) for text in nests()]
+    assert [f["loop"] for f in found] == [1, 1]
+    assert [f["trip"] for f in found] == [2000 + 2000 * (2 + 5), 300 + 300 * (12 + 5)]
 
 
 def test_updates_by_python_are_calls() -> None:
