@@ -35,9 +35,9 @@ _OF_EXTREME = 5  # operations of an extreme of floats
 _OF_SELECTED = 4  # elements of a window, as long as one of which an element is selected
 _READ_AHEAD = 4  # times as many lines as the first cache holds, from which on reading waits for each
 _WORD = 4  # bytes
-# Bytes that come while a kernel does one of these.
-_HIDDEN = {"operation": 6, "division": 50, "move": 11, "chain": 12, "extreme": 1000, "scattered": 17, "combined": 250,
-           "tile": 1500, "tile_multiply": 0.6, "vector_multiply": 2}  # fmt: skip
+# Bytes that the last cache brings while a kernel does one of these: it takes the longer of computing and reading.
+_HIDDEN = {"operation": 8, "division": 78, "move": 20, "chain": 20, "extreme": 1400, "scattered": 25, "combined": 380,
+           "tile": 2600, "tile_multiply": 0.9, "vector_multiply": 2}  # fmt: skip
 _SIDE_BY_SIDE = 4  # operations that take as long as a link of a chain
 _DIVIDED = 3  # operations, and links of a chain, that take as long as a division
 _AHEAD = 4  # strips of a row after which its results are in memory when the next row reads them

@@ -8,6 +8,7 @@ from typing import Any, cast
 import hloom
 import pytest
 from hloom.codegen.native.products.product import is_provided
+from hloom.codegen.native.work.counts import waited
 from hloom.codegen.native.work.reuse import Reuse
 from hloom.cost.machine import Cluster
 from hloom.cost.native_speed import NativeSpeed
@@ -138,6 +139,12 @@ def test_only_python_starts_a_loop() -> None:
     found = [_counts(text) for text in nests()]
     assert [f["loop"] for f in found] == [1, 1]
     assert [f["trip"] for f in found] == [2000 + 2000 * (2 + 5), 300 + 300 * (12 + 5)]
+
+
+def test_a_kernel_takes_the_longer_of_computing_and_reading() -> None:
+    """Of 8 bytes that each of some operations needs nothing is waited for, of 18 all that came too late."""
+    assert waited({"operation": 100}, 800, 0) == {"near": 0, "far": 0}
+    assert waited({"operation": 100}, 1800, 50) == {"near": 1000, "far": 50}
 
 
 def test_updates_by_python_are_calls() -> None:
