@@ -189,8 +189,7 @@ def _in_rooms(callee: Buffer, rooms: Sequence[int]) -> Buffer:
                 del counted[n]
                 break
     left = type(buffers)(buffers.made, list(counted), buffers.times, buffers.ends, buffers.results, buffers.inner)
-    live, others = left.sums()
-    inner = replace(callee.inner, buffers=left, bytes=live, temporary=others)
+    inner = replace(callee.inner, buffers=left, bytes=left.sums())
     return replace(callee, size=callee.size - callee.inner.peak + inner.peak, inner=inner)
 
 

@@ -126,6 +126,35 @@ def test_beside_xla(name: str) -> None:
     assert xla_memory(hloom.parse(text)).peak == pytest.approx(xla, rel=0.05)
 
 
+LOOP = """HloModule m
+body { p = (s32[], f32[64]) parameter(0)
+ i = s32[] get-tuple-element(p), index=0
+ one = s32[] constant(1)
+ next = s32[] add(i, one)
+ x = f32[64] get-tuple-element(p), index=1
+ m = f32[64,64] broadcast(x), dimensions={0}
+ d = f32[64,64] dot(m, m), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+ y = f32[64] dot(d, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+ ROOT t = (s32[], f32[64]) tuple(next, y) }
+test { p = (s32[], f32[64]) parameter(0)
+ i = s32[] get-tuple-element(p), index=0
+ n = s32[] constant(3)
+ ROOT c = pred[] compare(i, n), direction=LT }
+ENTRY e { i = s32[] constant(0)
+ a = f32[64] parameter(0)
+ s = (s32[], f32[64]) tuple(i, a)
+ w = (s32[], f32[64]) while(s), condition=test, body=body
+ z = f32[64] get-tuple-element(w), index=1
+ ROOT r = f32[ROWS,64] broadcast(z), dimensions={1} }"""
+
+
+def test_values_of_a_loop_lie_in_results_that_are_made_later() -> None:
+    """One of its two matrices of 16 KB lies in a result of 64 KB, and none in one of 2 KB."""
+    small, large = (xla_memory(hloom.parse(LOOP.replace("ROWS", rows))) for rows in ("8", "256"))
+    assert small.temporary - large.temporary == 64 * 64 * 4
+    assert large.peak - small.peak == (256 - 8) * 64 * 4 - 64 * 64 * 4
+
+
 def test_a_forecast_for_the_machine_says_this_memory() -> None:
     """And does not change the program."""
     module = hloom.parse(text_of(CASES["softmax"]))
