@@ -2,10 +2,11 @@
 
     s = dot(q, k)     p = a softmax of s, masked     o = dot(p, v)
 
-A product of heads with a result larger than its operands begins a kernel. Ops on elements, broadcasts and reductions
-continue it, and products end it: also in the backward pass, which computes scores again and ends in three products.
-Where nothing else reads a value of this size, none lies in memory (Dao et al., "FlashAttention", 2022). A mask that
-compares two counters lets half of the products through.
+A product of heads with a result larger than its operands begins a kernel: heads are batch dimensions of both operands,
+which neither convolutions nor products with weights have. Ops on elements, broadcasts and reductions continue it, and
+products end it: also in the backward pass, which computes scores again and ends in three products. Where nothing else
+reads a value of this size, none lies in memory (Dao et al., "FlashAttention", 2022). A mask that compares two counters
+lets half of the products through.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .machine import Machine
 from .products import sizes_of
 from .uses import algebra
 from .work import is_contraction
+from .xla_kernels import product_of
 
 _WIDEST = 256  # numbers per head for which there are kernels
 _CAUSAL = 0.5  # of the products, where a mask lets a triangle through
@@ -96,7 +98,8 @@ def attention_kernels(computation: Computation) -> AttentionKernels:
 
 
 def _begins(value: Instruction) -> bool:
-    if not is_contraction(value) or not value.shape.is_array or len(value.shape.dims) < 3:
+    product = product_of(value)
+    if product is None or not product.lhs_batch_dims or not value.shape.is_array:
         return False
     large = value.shape.num_elements > sum(o.shape.num_elements for o in value.operands)
     return large and sizes_of(value).depth <= _WIDEST

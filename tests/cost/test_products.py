@@ -135,3 +135,25 @@ def test_products_of_layers_are_no_attention() -> None:
   g = bf16[8,4096,2048] tanh(h)
   ROOT y = bf16[8,4096,512] dot(g, u), lhs_contracting_dims={2}, rhs_contracting_dims={0} }""")
     assert not attention_kernels(module.entry).products
+
+
+WIDE_CONVOLUTION = """ENTRY e { x = f32[4,16,16,4] parameter(0)
+  w = f32[3,3,4,8] parameter(1)
+  u = f32[3,3,8,1] parameter(2)
+  h = f32[4,16,16,8] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f
+  g = f32[4,16,16,8] tanh(h)
+  ROOT y = f32[4,16,16,1] convolution(g, u), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f }"""
+WIDE_LAYER = """ENTRY e { x = f32[4,32,16] parameter(0)
+  w = f32[16,32] parameter(1)
+  u = f32[32,16] parameter(2)
+  h = f32[4,32,32] dot(x, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  g = f32[4,32,32] tanh(h)
+  ROOT y = f32[4,32,16] dot(g, u), lhs_contracting_dims={2}, rhs_contracting_dims={0} }"""
+
+
+@pytest.mark.parametrize("text", [WIDE_CONVOLUTION, WIDE_LAYER])
+def test_products_without_heads_are_stored_though_their_results_are_larger(text: str) -> None:
+    module = hloom.parse(text)
+    clock = Clock.of(module, PRESETS["h100"])
+    assert not attention_kernels(module.entry).products
+    assert [i.name for i in module.entry if i.operands and clock.is_stored(i)] == ["h", "g", "y"]
