@@ -19,7 +19,7 @@ from ..graph.interfaces import Applies, Exchange, Placed, Ranges, TextForm
 from ..graph.op import Op, OpCall, ShapeError, Use, register
 from ..graph.value_range import Demand, Fact, Visitor, joined, meet_demands
 from ..sharding.replica_groups import ReplicaGroups
-from ..types.shape import Shape, array, tuple_shape
+from ..types.shape import Shape, tuple_shape
 from .checks import text
 from .collective_groups import (
     CollectiveAttributes,
@@ -163,7 +163,7 @@ class AllReduce(_Combining, Applies):
 
 def _check_each(opcode: str, computation: Computation, operands: Sequence[Shape]) -> None:
     for operand in operands:
-        check_reducer(opcode, computation, [array(operand.element)])
+        check_reducer(opcode, computation, [operand], [operand])
 
 
 @register

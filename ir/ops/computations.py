@@ -12,7 +12,7 @@ from ..graph.interfaces import Applies, Call, Ranges
 from ..graph.op import Algebra, Kernel, ShapeError
 from ..graph.value_range import Demand, Fact, Visitor, meet_demands
 from ..types.element_type import ElementType
-from ..types.shape import Shape
+from ..types.shape import Shape, array
 from .checks import require_array, text
 from .numerics import numpy_type
 
@@ -142,20 +142,23 @@ def check_signature(what: str, computation: Computation, parameters: Sequence[Sh
         raise ShapeError(f"{name} returns {text(computation.root.shape)}, but must return {text(result)}")
 
 
-def check_reducer(what: str, computation: Computation, scalars: Sequence[Shape]) -> None:
-    """Requires that the computation combines two sets of such scalars into one, up to float precision."""
+def check_reducer(what: str, computation: Computation, inits: Sequence[Shape], arrays: Sequence[Shape]) -> None:
+    """Requires that the computation combines scalars of the types of initial values, then elements of arrays, into one
+    set of scalars, up to float precision.
+    """
+    scalars = [array(shape.element) for shape in (*inits, *arrays)]
     parameters = [p.shape for p in computation.parameters]
     name = f"{what}: the computation {computation.name}"
-    if len(parameters) != 2 * len(scalars):
-        raise ShapeError(f"{name} must take {2 * len(scalars)} parameters, but takes {len(parameters)}")
-    for number, shape in enumerate(parameters):
-        _check_scalar(f"{name}: parameter {number}", shape, scalars[number % len(scalars)])
+    if len(parameters) != len(scalars):
+        raise ShapeError(f"{name} must take {len(scalars)} parameters, but takes {len(parameters)}")
+    for number, (shape, want) in enumerate(zip(parameters, scalars, strict=True)):
+        _check_scalar(f"{name}: parameter {number}", shape, want)
     root = computation.root.shape
     results = list(root.elements) if root.is_tuple else [root]
-    if len(results) != len(scalars) or (root.is_tuple and len(scalars) == 1):
-        expected = "a scalar" if len(scalars) == 1 else f"{len(scalars)} scalars"
+    if len(results) != len(inits) or (root.is_tuple and len(inits) == 1):
+        expected = "a scalar" if len(inits) == 1 else f"{len(inits)} scalars"
         raise ShapeError(f"{name} must return {expected}, but returns {text(root)}")
-    for number, (shape, want) in enumerate(zip(results, scalars, strict=True)):
+    for number, (shape, want) in enumerate(zip(results, scalars, strict=False)):
         _check_scalar(f"{name}: result {number}", shape, want)
 
 

@@ -44,7 +44,7 @@ class Reduce(Reduces, Op[ReduceAttributes], Additive):
         arrays, inits = arrays_and_initial_values("reduce", operands, "operand")
         dims = arrays[0].dims
         check_dims("reduce", attributes.dimensions, len(dims))
-        check_reducer("reduce", attributes.to_apply, [array(s.element) for s in inits])
+        check_reducer("reduce", attributes.to_apply, inits, arrays)
         kept = tuple(n for d, n in enumerate(dims) if d not in attributes.dimensions)
         results = tuple(array(leaf.element, kept) for leaf in attributes.to_apply.root.shape.leaves())
         return results[0] if len(arrays) == 1 else tuple_shape(results)

@@ -22,7 +22,7 @@ from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, registe
 from ..graph.source import FIXED, Along, Start, Updates
 from ..graph.value_range import Demand, Fact, Visitor
 from ..types.element_type import ElementType
-from ..types.shape import Shape, array, tuple_shape
+from ..types.shape import Shape, tuple_shape
 from .checks import text
 from .computations import accumulator, check_arrays, check_dims, check_reducer, combined_demands, rounded
 from .gather import Indexed, Indexing, WindowPlaces, batch_dims, check_index_dims, indexable, start_demand
@@ -96,7 +96,7 @@ class Scatter(Op[ScatterAttributes], Memory, Movement, Applies, Additive, Ranges
             if u.dims != update.dims:
                 raise ShapeError(f"scatter: update {number} is {text(u)}, update 0 has dimensions {list(update.dims)}")
         _check_updates(operand, indices, update, a)
-        check_reducer("scatter", a.to_apply, [array(x.element) for x in arrays])
+        check_reducer("scatter", a.to_apply, arrays, updates)
         return operand if len(arrays) == 1 else tuple_shape(tuple(arrays))
 
     def sharding_rule(self, call: OpCall[ScatterAttributes]) -> ShardingRule:

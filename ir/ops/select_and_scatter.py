@@ -81,7 +81,7 @@ class SelectAndScatter(Op[SelectAndScatterAttributes], Applies):
             raise ShapeError(f"select-and-scatter: the initial value must be a scalar, it is {text(init)}")
         scalar = array(operand.element)
         check_signature("select-and-scatter: the select", attributes.select, [scalar, scalar], array(PRED))
-        check_reducer("select-and-scatter", attributes.scatter, [array(source.element)])
+        check_reducer("select-and-scatter", attributes.scatter, [init], [source])
         return operand.with_element(attributes.scatter.root.shape.element)
 
     def sharding_rule(self, call: OpCall[SelectAndScatterAttributes]) -> ShardingRule:

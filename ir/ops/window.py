@@ -90,7 +90,7 @@ class ReduceWindow(Reduces, Op[ReduceWindowAttributes]):
         for d, w in enumerate(window):
             if min(w.size, w.stride, w.lhs_dilate, w.rhs_dilate) < 1:
                 raise ShapeError(f"reduce-window: window dimension {d}: size, stride and dilation must be at least 1")
-        check_reducer("reduce-window", attributes.to_apply, [array(s.element) for s in inits])
+        check_reducer("reduce-window", attributes.to_apply, inits, arrays)
         sizes = tuple(window_count(n, w) for n, w in zip(dims, window, strict=True))
         # Where a text omits the shape, XLA infers the types of the initial values.
         typed = inits if declared is None else attributes.to_apply.root.shape.leaves()

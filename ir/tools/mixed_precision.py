@@ -18,10 +18,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from ..graph.algebra import Algebra
 from ..graph.attributes import called_fields
 from ..graph.dynamic_sizes import result_shape, same_bounds
 from ..graph.instruction import Instruction
-from ..graph.interfaces import floats_of
+from ..graph.interfaces import Applies, floats_of
 from ..graph.op import AnyOp, Kernel, OpCall, ShapeError, Value
 from ..ops import numerics
 from ..types.element_type import ElementType, precision
@@ -55,7 +56,7 @@ def computed(instruction: Instruction) -> tuple[tuple[Shape, ...], Shape] | None
     floats = _floats(instruction)
     if len(floats) < 2 and not floats_of(op).converts_result:
         return None
-    for element in (None, *floats):
+    for element in (*floats, None) if _folds_others(instruction) else (None, *floats):
         operands = tuple(in_type(o.shape, element) for o in instruction.operands)
         shape = in_type(declared, element)
         try:
@@ -124,6 +125,20 @@ def _has_one_float(instruction: Instruction) -> bool:
         if operand.shape.element is not first:
             return False
     return first.is_float and not (called_fields(type(instruction.attributes)) and instruction.called())
+
+
+def _folds_others(instruction: Instruction) -> bool:
+    """Whether an op folds elements, or starts from initial values, of other float types than its computation takes.
+    Its result may be of one type with all of these, so that it is inferred from operands of any precision. Collectives
+    send their operands in the type that these have.
+    """
+    op = instruction.op
+    applies = None if op.is_collective or op.algebra is not Algebra.FOLD else op.interface(Applies)
+    if applies is None:
+        return False
+    taken = getattr(instruction.attributes, applies.applied).parameters
+    given = [o.shape.element for n, o in enumerate(instruction.operands) if n in applies.folded(instruction.call)]
+    return {e for e in given if e.is_float} != {p.shape.element for p in taken if p.shape.element.is_float}
 
 
 def _floats(instruction: Instruction) -> list[ElementType]:

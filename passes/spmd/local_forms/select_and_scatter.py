@@ -30,7 +30,10 @@ from .cumulative import is_identity
 
 
 def _time(op: OpSharding, assignment: Assignment) -> float:
-    window = op.attributes_as(SelectAndScatterAttributes).window.dims
+    attributes = op.attributes_as(SelectAndScatterAttributes)
+    window = attributes.window.dims
+    if attributes.scatter.root.shape.element is not op.shapes[1].element:
+        return math.inf  # partial results have another type than the numbers
     for found in divided_reads(op.rule, assignment):
         dim = found.read.dim
         if _has_empty_windows(window[dim], op.shapes[0].dims[dim], op.shapes[1].dims[dim]):

@@ -15,6 +15,7 @@ from hloom.runtime import evaluate, simulate
 
 PROGRAM = """HloModule m, num_partitions=2
 add {{ x = f32[] parameter(0) y = f32[] parameter(1) ROOT z = f32[] add(x, y) }}
+ge {{ x = f32[] parameter(0) y = f32[] parameter(1) ROOT z = pred[] compare(x, y), direction=GE }}
 ENTRY e {{
   a = f32[8,4] parameter(0), sharding={{devices=[2,1]<=[2]}}
   b = bf16[8,4] parameter(1)
@@ -35,6 +36,13 @@ LINES = [
     ("z = f16[] constant(0) ROOT r = f16[8] reduce(h, z), dimensions={{1}}, to_apply=add",
      "z = f32[] constant(0) c = f32[8,4] convert(h) s = f32[8] reduce(c, z), dimensions={{1}}, to_apply=add "
      "ROOT r = f16[8] convert(s)"),
+    # An initial value takes the type of the computation, though the result has it already.
+    ("z = f64[] constant(0.1) ROOT r = f32[4] reduce(a, z), dimensions={{0}}, to_apply=add",
+     "z = f64[] constant(0.1) y = f32[] convert(z) ROOT r = f32[4] reduce(a, y), dimensions={{0}}, to_apply=add"),
+    ("z = f64[] constant(0.1) w = f32[4,4] slice(a), slice={{[0:4], [0:4]}} "
+     "ROOT r = f32[8,4] select-and-scatter(a, w, z), window={{size=2x1 stride=2x1}}, select=ge, scatter=add",
+     "z = f64[] constant(0.1) y = f32[] convert(z) w = f32[4,4] slice(a), slice={{[0:4], [0:4]}} "
+     "ROOT r = f32[8,4] select-and-scatter(a, w, y), window={{size=2x1 stride=2x1}}, select=ge, scatter=add"),
     # Sums that the result cannot hold are rounded once, not on each device.
     ("ROOT r = s32[4,4] dot(a, b), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}",
      "s = f32[4,4] dot(a, b), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}} ROOT r = s32[4,4] convert(s)"),
@@ -86,7 +94,22 @@ def test_products_of_the_only_float_type_convert_their_sums() -> None:
     "i = s32[8,4] convert(a) ROOT r = f32[8,4] add(a, i)",
     "s = bf16[4,4] slice(b), slice={{[0:4], [0:4]}} ROOT r = f32[8,4] add(a, s)",
     "ROOT r = s32[8,4] add(a, b)",
+    "i = s32[8,4] convert(a) z = f32[] constant(0) ROOT r = f32[4] reduce(i, z), dimensions={{0}}, to_apply=add",
+    "i = s32[8,4] convert(a) z = f32[] constant(0) "
+    "ROOT r = f32[1,4] reduce-window(i, z), window={{size=8x1}}, to_apply=add",
+    "w = f32[4,4] slice(a), slice={{[0:4], [0:4]}} z = s32[] constant(0) "
+    "ROOT r = f32[8,4] select-and-scatter(a, w, z), window={{size=2x1 stride=2x1}}, select=ge, scatter=add",
 ])  # fmt: skip
 def test_what_is_no_matter_of_precision_is_refused(line: str) -> None:
     with pytest.raises(CompileError):
         parse(PROGRAM.format(lines=line.format()))
+
+
+def test_sums_of_another_type_than_their_numbers_are_scattered_on_each_device() -> None:
+    text = PROGRAM.replace("add {{ x = f32[] parameter(0) y = f32[] parameter(1) ROOT z = f32[]",
+                           "add {{ x = f64[] parameter(0) y = f64[] parameter(1) ROOT z = f64[]")
+    line = ("w = f32[4,4] slice(a), slice={[0:4], [0:4]} z = f32[] constant(2) "
+            "ROOT r = f64[8,4] select-and-scatter(a, w, z), window={size=2x1 stride=2x1}, select=ge, scatter=add")
+    module = parse(text.format(lines=line))
+    (expected,), (found,) = evaluate(module, INPUTS), simulate(partition(module), INPUTS)
+    np.testing.assert_array_equal(found, expected)
