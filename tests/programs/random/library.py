@@ -30,7 +30,7 @@ def _routines() -> dict[str, list[tuple[str, Routine]]]:
 ROUTINES = _routines()
 IDENTITIES = [
     "Sharding", "MoveToHost", "MoveToDevice", "PinToDevice", "annotate_device_placement", "ShardBarrierFrom",
-    "ShardBarrierTo", "xla.sdy.FuncResultSharding", "xla.sdy.PropagationBarrier",
+    "ShardBarrierTo", "xla.sdy.FuncResultSharding", "xla.sdy.PropagationBarrier", "InspectSharding",
 ]  # fmt: skip
 
 
