@@ -46,11 +46,12 @@ class SlicePuts:
                 shared.update(self.root(operand) for operand in value.operands)
             elif start_indices(value) is not None:
                 whole, *parts = map(self.root, value.operands)
+                seen = view(value.operands[0])
                 is_last = until[whole] <= places[value] and whole not in parts
-                if is_last and whole in made and whole not in shared:
+                if is_last and whole in made and whole not in shared and (seen is None or seen.is_dense):
                     root, self.of[value] = whole, PutForm.IN_PLACE
                 else:
-                    is_whole = whole not in made and view(value.operands[0]) is None
+                    is_whole = whole not in made and seen is None
                     self.of[value] = PutForm.TAKEN if is_last and is_whole else PutForm.COPIED
                     made.add(value)
             elif not is_view and value.op.role not in (Role.PARAMETER, Role.CONSTANT, Role.ELEMENT):

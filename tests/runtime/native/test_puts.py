@@ -7,7 +7,10 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
-from hloom.codegen.native.put import put_code
+from hloom.codegen.native.put import put_code, start_indices
+from hloom.codegen.native.work.times import NativeCounts
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.graph.module import Module
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.native.kernels import NativeKernels
 from hloom.runtime.native.table import TableStep
@@ -78,12 +81,29 @@ def copies(plan: StepPlan) -> int:
     return sum(entry.step.owner is put_code(0) for table in tables for entry in table.entries)
 
 
+def taken(plan: StepPlan) -> int:
+    """Counts the arrays that tables take over from other steps, to update them."""
+    return sum(o.taken is not None for step in plan.steps if isinstance(step, TableStep) for o in step.outside)
+
+
+def updates(module: Module) -> list[Instruction]:
+    return [i for i in module.entry if start_indices(i) is not None]
+
+
+def counted(module: Module, name: str) -> float:
+    """Sums numbers of the work of updates, as forecasts count them."""
+    work = NativeCounts(module).of
+    return sum(work[i][name] for i in updates(module))
+
+
 @pytest.mark.parametrize("name", BODIES)
 def test_arrays_are_copied_only_where_they_are_still_read(name: str) -> None:
     body, copied = BODIES[name]
     module = hloom.parse(f"{HEAD.replace('INDEX', 's32')} {body}\n}}")
     program = UnpartitionedProgram(module, NativeKernels(0))
     assert copies(program.executable.arranged) == copied
+    assert taken(program.executable.arranged) == counted(module, "taken") // (6 * 4 * 4)
+    assert copied == counted(module, "entry") - len(updates(module))
     found = [program.run(inputs(seed)) for seed in range(4)]
     for seed, outputs in enumerate(found):  # later runs leave earlier results alone
         same = compare(outputs, hloom.evaluate(module, inputs(seed)))
