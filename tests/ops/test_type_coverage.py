@@ -25,6 +25,9 @@ from support.xla_runner import compile_text
 
 CLASS_OF = {element: name for name, elements in CLASSES.items() for element in elements}
 
+# XLA's quick emitters lose NaN and small numbers of f8 types in these ops, or end the process.
+NOT_QUICK = INEXACT | {"atan2", "divide", "fusion", "multiply", "tanh"}
+
 
 def _left_out(opcode: str) -> set[str]:
     return {element for gap in GAPS for code, element in gap.cases() if code == opcode}
@@ -33,7 +36,7 @@ def _left_out(opcode: str) -> set[str]:
 def _differences(opcode: str, programs: Sequence[Program]) -> list[str]:
     """Where XLA and we compute different numbers, of two sets of inputs."""
     module = together([p.module for p in programs])
-    executable = compile_text(module.to_text(), replicas=module.replica_count, quick=opcode not in INEXACT)
+    executable = compile_text(module.to_text(), replicas=module.replica_count, quick=opcode not in NOT_QUICK)
     found: list[str] = []
     for seed in range(2):
         given = [[_inputs(p, 10 * seed + device) for p in programs] for device in range(module.replica_count)]
