@@ -27,6 +27,8 @@ from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.proof.decisions import ending_inputs
 from hloom.runtime.proof.flow import DataFlow
 from hloom.runtime.proof.inputs import TrialInputs, TrialKind
+from hloom.runtime.proof.prove import prove
+from hloom.runtime.proof.relations.located import on_terms
 from hloom.runtime.simulator import simulate
 from support.planted_faults import Fault
 
@@ -100,7 +102,7 @@ class Census:
         except (CompileError, ValueError):
             return "no program"
         try:
-            verdict = hloom.prove(self.program, bad, self.trials)
+            verdict = prove(self.program, bad, self.trials, on_terms=on_terms)  # without a search for its place
         except CompileError:  # it cannot run at all
             return "caught"
         if verdict.outcome == "differs":
