@@ -32,21 +32,16 @@ class NotNative(Exception):
     """Raised for arrays whose layout machine code does not support."""
 
 
-def is_native(step: WhileStep) -> bool:
-    """Whether a loop consists of tables and of native control flow."""
-    return all(map(_runs, (*step.condition.steps, *step.body.steps)))
+def is_native(step: Step) -> bool:
+    """Whether a step is a table, or a loop or branches that consist of native steps."""
+    if isinstance(step.acting, ConditionalStep | WhileStep):
+        return all(is_native(inner) for plan in step.plans() for inner in plan.steps)
+    return isinstance(step, TableStep)
 
 
 def steps_of(plan: StepPlan) -> int:
     """Counts the steps of a plan, and those of its loops and branches."""
     return sum(len(inner.steps) for inner in plan.all_plans())
-
-
-def _runs(step: Step) -> bool:
-    inner = step.acting
-    if isinstance(inner, ConditionalStep):
-        return all(_runs(s) for branch in inner.branches for s in branch.steps)
-    return isinstance(step, TableStep) or (isinstance(inner, WhileStep) and is_native(inner))
 
 
 def _updated(body: StepPlan) -> dict[int, int]:
