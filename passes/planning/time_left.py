@@ -11,15 +11,18 @@ _MOMENT = 1.0  # seconds
 @dataclass(frozen=True, slots=True)
 class TimeLeft:
     """The time until a `deadline` (of `time.monotonic`). `longest` are the seconds of the longest quick forecast of the
-    whole program so far; any other forecast takes at least about as long.
+    whole program so far; any other forecast takes at least about as long. The first one also finds rules and ways of
+    resharding that others share: it counts until there is a second one (`is_first`).
     """
 
     deadline: float
     longest: float = 0.0
+    is_first: bool | None = None
 
     def after(self, seconds: float) -> TimeLeft:
         """Returns the same time after a quick forecast that took this long."""
-        return replace(self, longest=max(self.longest, seconds))
+        known = 0.0 if self.is_first else self.longest
+        return replace(self, longest=max(known, seconds), is_first=self.is_first is None)
 
     def allows(self, forecasts: float = 1.0) -> bool:
         """Returns whether there is time for as many quick forecasts."""
@@ -32,7 +35,7 @@ class TimeLeft:
     def share(self, part: float) -> TimeLeft:
         """Returns this part of the time that is left."""
         now = time.monotonic()
-        return TimeLeft(now + part * (self.deadline - now), self.longest)
+        return replace(self, deadline=now + part * (self.deadline - now))
 
     @property
     def until(self) -> float:

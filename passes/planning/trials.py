@@ -133,7 +133,8 @@ class PlanTrials:
         """Returns the kinds and their proposals, the best by a list schedule first: of each kind one, then others."""
         part, found = self.left.share(_SCREENING), list[list[PlanTrial]](([]) for _ in kinds)
         for count, (number, one) in enumerate(turns_of(kinds)[:_SCREENED]):
-            if count and not (self.left.allows_first() if count < _FEW else part.allows()):
+            usual = one[1][0] in ALWAYS
+            if count and not (self.left.allows_first() if count < _FEW else (self.left if usual else part).allows()):
                 break
             begun = time.monotonic()
             found[number].append(self._screen(one, part))

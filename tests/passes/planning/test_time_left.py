@@ -29,6 +29,14 @@ def test_a_forecast_begins_where_there_is_time_for_it() -> None:
     assert not TimeLeft(now - 1).allows()
 
 
+def test_the_first_forecast_counts_until_there_is_a_second_one() -> None:
+    first = TimeLeft(math.inf).after(6.5)
+    assert first.longest == 6.5
+    second = first.share(0.5).after(1.9)
+    assert second.longest == 1.9
+    assert second.after(2.5).after(1.5).longest == 2.5
+
+
 def test_from_a_moment_on_divided_states_are_not_scheduled_as_well() -> None:
     module, context = hloom.parse(clipped_adam(4, 64, 256, 64, 16)), PassContext(machine=SLOW_MEMORY)
     divided, whole = (judge(module, context, 4, left=TimeLeft(until)).seconds for until in (math.inf, 0.0))

@@ -81,6 +81,21 @@ def test_others_are_judged_as_the_gain_of_the_first_of_their_kind_lets_expect() 
     assert others_of([(judged(math.inf), nowhere)]) == nowhere[1:]
 
 
+def test_usual_shardings_are_screened_when_the_share_for_screening_is_over() -> None:
+    pytest.importorskip("highspy")
+    machine = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e8, points=1e9)
+    context = PassContext(machine=machine)
+    clusters = Clusters(prepared(hloom.parse(STEP)), context.forms)
+    on = MeshPlan(Classes(clusters, machine), context, Mesh.of(all=4), math.inf)
+    whole = dict.fromkeys(range(len(on.model.classes)), 0)
+    names = ["a search", "all data parallel", "all sharded"]
+    choices = [whole, *({**whole, number: 1} for number in (0, 1))]
+    trials = PlanTrials(context, 0, TimeLeft(time.monotonic() + 1000, longest=400, is_first=False))
+    trials.run([(on, (name, c, on.costs.value(c))) for name, c in zip(names, choices, strict=True)])
+    made = {candidate.name.removesuffix(", quick schedule") for candidate in trials.made}
+    assert {"all data parallel", "all sharded"} <= made
+
+
 def test_where_nothing_fits_proposals_for_less_memory_are_screened() -> None:
     pytest.importorskip("highspy")
     limit = 12_000
