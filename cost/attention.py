@@ -2,11 +2,11 @@
 
     s = dot(q, k)     p = a softmax of s, masked     o = dot(p, v)
 
-A product of heads with a result larger than its operands begins a kernel: heads are batch dimensions of both operands,
-which neither convolutions nor products with weights have. Ops on elements, broadcasts and reductions continue it, and
-products end it: also in the backward pass, which computes scores again and ends in three products. Where nothing else
-reads a value of this size, none lies in memory (Dao et al., "FlashAttention", 2022). A mask that compares two counters
-lets half of the products through.
+A product of heads with a result larger than its operands begins a kernel. Ops on elements, broadcasts and reductions
+continue it, and products end it: also in the backward pass, which computes scores again and ends in three products.
+Between them lies an exponential of the scores: kernels know no other function. Where nothing else reads a value of this
+size, none lies in memory (Dao et al., "FlashAttention", 2022). A mask that compares two counters lets half of the
+products through.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import numpy as np
+
 from ..ir.brief import brief
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.interfaces import memory
 from ..ir.graph.op import Role
+from ..ir.ops.elementwise import function_of
 from ..ir.types.element_type import PRED
 from .machine import Machine
-from .products import sizes_of
+from .products import product_of, sizes_of
 from .uses import algebra
 from .work import is_contraction
-from .xla_kernels import product_of
 
 _WIDEST = 256  # numbers per head for which there are kernels
 _CAUSAL = 0.5  # of the products, where a mask lets a triangle through
@@ -90,7 +92,7 @@ def attention_kernels(computation: Computation) -> AttentionKernels:
     for seed in computation:
         if seed not in inside and _begins(seed):
             kernel = _Kernel(seed)
-            if kernel.is_closed() and kernel.ends:
+            if kernel.is_closed() and kernel.ends and kernel.has_softmax():
                 share = _CAUSAL if any(map(_is_causal, kernel.values)) else 1.0
                 inside |= kernel.values
                 products |= dict.fromkeys((*kernel.begins, *kernel.ends), share)
@@ -98,6 +100,7 @@ def attention_kernels(computation: Computation) -> AttentionKernels:
 
 
 def _begins(value: Instruction) -> bool:
+    """Whether a value may be the scores of heads: each operand has the dimension of heads."""
     product = product_of(value)
     if product is None or not product.lhs_batch_dims or not value.shape.is_array:
         return False
@@ -135,6 +138,18 @@ class _Kernel:
                     if operand in self.begins or _continues(operand):
                         self._add(operand, pending)
         return True
+
+    def has_softmax(self) -> bool:
+        """Whether an exponential is computed from the scores."""
+        pending = list(self.begins)
+        reached = set(pending)
+        for value in pending:
+            if function_of(value.op, value.shape.element.kind) is np.exp:
+                return True
+            new = self.values.intersection(value.users) - reached
+            reached |= new
+            pending += new
+        return False
 
     def _add(self, value: Instruction, pending: list[Instruction]) -> None:
         if value not in self.values and value.shape.num_elements >= self.size:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.op import AnyOp, OpCall
+from ..ir.ops.dot import DotAttributes
 
 
 class ProductSizes(NamedTuple):
@@ -58,6 +59,11 @@ class ProductSpeed:
 
 
 AT_RATE = ProductSpeed()
+
+
+def product_of(value: Instruction) -> DotAttributes | None:
+    """Returns the dimensions of a matrix product; None for another op."""
+    return value.attributes if isinstance(value.attributes, DotAttributes) else None
 
 
 def sizes_of(instruction: Instruction) -> ProductSizes:

@@ -19,9 +19,10 @@ from ..ir.graph.interfaces import Movement, PassesOn
 from ..ir.graph.op import Role
 from ..ir.ops.structure import GetTupleElementAttributes
 from ..ir.types.shape import first_leaves
+from .products import product_of
 from .uses import overwritten
 from .xla_copies import copies, is_within, joins
-from .xla_kernels import XlaKernels, is_view, product_of
+from .xla_kernels import XlaKernels, is_view
 
 Span = tuple[int, int, int]
 """The first and the last time of a buffer, and its number."""

@@ -23,7 +23,8 @@ from ..ir.ops.dot import DotAttributes
 from ..ir.ops.select_and_scatter import SelectAndScatterAttributes
 from ..ir.ops.window import ReduceWindowAttributes
 from ..ir.types.shape import Shape
-from .xla_kernels import is_plain, is_view, product_of
+from .products import product_of
+from .xla_kernels import is_plain, is_view
 
 _INDEX = 4  # bytes
 _BLOCK = 16  # `base_length` of XLA's ReduceWindowRewriter

@@ -19,9 +19,9 @@ from ..ir.graph.algebra import Algebra
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.interfaces import memory
-from ..ir.ops.dot import DotAttributes
 from ..ir.ops.shaping import BroadcastAttributes
 from ..ir.types.element_type import F32, Kind
+from .products import product_of
 from .uses import algebra, overwritten
 
 _PLACES = 15  # `FusionNodeIndexingEvaluation::kAllowedCodeDuplication` of XLA
@@ -111,11 +111,6 @@ class XlaKernels:
 def is_view(value: Instruction) -> bool:
     """Whether a value shows another one's memory."""
     return bool(value.operands) and memory(value.op).is_view
-
-
-def product_of(value: Instruction) -> DotAttributes | None:
-    """Returns the dimensions of a product; None for another op."""
-    return value.attributes if isinstance(value.attributes, DotAttributes) else None
 
 
 def is_broadcast(value: Instruction) -> bool:

@@ -127,13 +127,29 @@ def test_scores_that_others_read_lie_in_memory() -> None:
     assert not attention_kernels(module.entry).inside
 
 
-def test_products_of_layers_are_no_attention() -> None:
-    module = hloom.parse("""ENTRY e { x = bf16[8,4096,512] parameter(0)
-  w = bf16[512,2048] parameter(1)
-  u = bf16[2048,512] parameter(2)
-  h = bf16[8,4096,2048] dot(x, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
-  g = bf16[8,4096,2048] tanh(h)
-  ROOT y = bf16[8,4096,512] dot(g, u), lhs_contracting_dims={2}, rhs_contracting_dims={0} }""")
+@pytest.mark.parametrize("text", [
+    # a layer between narrow values, experts, a convolution: none has an exponential of a product of heads
+    """ENTRY e { x = bf16[8,4096,64] parameter(0)
+  w = bf16[64,512] parameter(1)
+  u = bf16[512,64] parameter(2)
+  h = bf16[8,4096,512] dot(x, w), lhs_contracting_dims={2}, rhs_contracting_dims={0}
+  g = bf16[8,4096,512] exponential(h)
+  ROOT y = bf16[8,4096,64] dot(g, u), lhs_contracting_dims={2}, rhs_contracting_dims={0} }""",
+    """ENTRY e { x = f32[8,4096,64] parameter(0)
+  w = f32[8,64,512] parameter(1)
+  u = f32[8,512,64] parameter(2)
+  h = f32[8,4096,512] dot(x, w), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1}
+  g = f32[8,4096,512] tanh(h)
+  ROOT y = f32[8,4096,64] dot(g, u), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_contracting_dims={1} }""",  # noqa: E501
+    """ENTRY e { x = f32[4,16,16,8] parameter(0)
+  w = f32[3,3,8,32] parameter(1)
+  u = f32[3,3,32,8] parameter(2)
+  h = f32[4,16,16,32] convolution(x, w), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f
+  g = f32[4,16,16,32] exponential(h)
+  ROOT y = f32[4,16,16,8] convolution(g, u), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f }""",
+])  # fmt: skip
+def test_products_of_layers_are_no_attention(text: str) -> None:
+    module = hloom.parse(text)
     assert not attention_kernels(module.entry).products
 
 
