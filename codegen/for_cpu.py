@@ -1,10 +1,12 @@
-"""Writes the reductions of devices that XLA's CPU runtime lacks, or gets wrong, as others that it gets right.
+"""Writes the collectives that XLA's CPU runtime lacks, or gets wrong, as others that it gets right.
 
 The runtime (XLA of jaxlib 0.10) adds and multiplies, and takes the greatest and the least. It refuses or, and, and xor
 of anything but or and and of `pred`; and its greatest and least of floats lose NaN, for they are those of C++'s
 `std::max`. Here floats become integers of the same order and size, NaN at the end: the same bytes are sent. Other
 reductions are done by the devices themselves: each reduces a part of the array, which costs as many bytes as the
 all-reduce would, or all of a small one.
+
+Of gathers of several arrays in 16 bits it mixes up the parts, so each array has a collective of its own.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from ..ir.graph.python_values import literal_of
 from ..ir.ops.collectives import AllReduceAttributes, ReduceScatterAttributes
 from ..ir.sharding.replica_groups import ExplicitGroups
 from ..ir.tools.process_grid import ProcessGrid
+from ..ir.tools.separate import free_channels, separate
 from ..ir.types.element_type import PRED, ElementType
 from ..ir.types.shape import Shape
 
@@ -31,13 +34,14 @@ _AS_INTEGERS = {"f16": "s16", "bf16": "s16", "f32": "s32", "f64": "s64"}
 
 
 def for_cpu(module: Module) -> Module:
-    """Returns a program per device whose reductions XLA's CPU runtime gets right; the module itself if it does
+    """Returns a program per device whose collectives XLA's CPU runtime gets right; the module itself if it does
     already. Reductions by a function that is no monoid stay as they are.
     """
+    module = separate(module)
     if not any(_wrong(i) for computation in module for i in computation):
         return module
     copy = clone_module(module)
-    grid, channels = ProcessGrid.of(copy), _channels(copy)
+    grid, channels = ProcessGrid.of(copy), free_channels(copy)
     for computation in list(copy):
         for instruction in list(computation):
             if _wrong(instruction):
@@ -52,7 +56,7 @@ def _wrong(instruction: Instruction) -> bool:
     if not isinstance(attributes, Reduction) or not instruction.op.is_collective:
         return False
     monoid = reduction_monoid(attributes.to_apply)
-    return monoid is not None and any(not _is_right(monoid, o.shape.element) for o in instruction.operands)
+    return monoid is not None and not _is_right(monoid, instruction.operands[0].shape.element)
 
 
 def _is_right(monoid: Monoid, element: ElementType) -> bool:
@@ -63,17 +67,8 @@ def _is_right(monoid: Monoid, element: ElementType) -> bool:
     return element is PRED and monoid is not Monoid.XOR
 
 
-def _channels(module: Module) -> Iterator[int]:
-    """Yields channels that the module does not use."""
-    used = [getattr(i.attributes, "channel_id", None) or 0 for computation in module for i in computation]
-    n = max(used, default=0)
-    while True:
-        n += 1
-        yield n
-
-
 class _Rewrite:
-    """Writes one reduction anew, each operand by itself, in the place of the old one."""
+    """Writes one reduction of an array anew, in the place of the old one."""
 
     def __init__(
         self, module: Module, computation: Computation, old: Instruction, grid: ProcessGrid, channels: Iterator[int]
@@ -90,17 +85,13 @@ class _Rewrite:
         monoid = reduction_monoid(self.attributes.to_apply)
         if monoid is None or not self.equal:
             return
-        shapes = self.old.shape.elements if self.old.shape.is_tuple else (self.old.shape,)
-        results = [self._one(monoid, o, s) for o, s in zip(self.old.operands, shapes, strict=True)]
-        new = self._add("tuple", *results) if self.old.shape.is_tuple else results[0]
+        new = self._one(monoid, self.old.operands[0], self.old.shape)
         new.sharding = self.old.sharding
         self.computation.replace_all_uses(self.old, new)
         self.computation.remove(self.old)
 
     def _one(self, monoid: Monoid, operand: Instruction, result: Shape) -> Instruction:
         element = operand.shape.element
-        if _is_right(monoid, element):
-            return self._reduction(operand, self.attributes.to_apply)
         if monoid in _ORDERED and element.name in _AS_INTEGERS:
             return self._through_integers(monoid, operand)
         if not operand.shape.num_elements:

@@ -21,6 +21,7 @@ from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.tools.placement import placements
 from ..ir.tools.process_grid import ProcessGrid
+from ..ir.tools.separate import separate
 from ..ir.types.literal import Array
 from .global_arrays import join_outputs, packed_inputs, split_inputs, unpacked_outputs
 
@@ -44,7 +45,7 @@ def run_on_xla(module: Module, inputs: Sequence[Array], platform: str = "cpu") -
 
 
 def _replicas(module: Module, platform: str) -> Module:
-    return replica_module(for_cpu(module) if platform == "cpu" else module)
+    return replica_module(for_cpu(module) if platform == "cpu" else separate(module))
 
 
 class _Client:

@@ -22,6 +22,7 @@ from . import PURPOSE
 from .host import NO_HOST, HostFunctions, number_calls
 from .meshes import spell
 
+_NAMES = ("cpu", "cuda", "rocm", "tpu")  # that `jax.export` takes
 _PROGRAM = "mlir_module_serialized"
 _FIELDS = ("fun_name", "nr_devices", "in_avals", "out_avals", "ordered_effects", _PROGRAM)
 
@@ -99,5 +100,5 @@ def require_fields(exported: Any) -> None:
 
 
 def _platforms_of(platform: str) -> tuple[str, ...] | None:
-    """Returns the platforms to export for; None is JAX's default, which knows the names of accelerators."""
-    return ("cpu",) if platform == "cpu" else None
+    """Returns the platforms to export for; None is JAX's default where `platform` is no name of its own, as `gpu`."""
+    return (platform,) if platform in _NAMES else None

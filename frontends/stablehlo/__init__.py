@@ -19,6 +19,7 @@ from ...ir.ops.shaping import ReshapeAttributes
 from ...ir.sharding.sharding import UNKNOWN, TupleSharding
 from ...ir.strings import quote
 from ...ir.tools.aliases import aliases, donors, leaf_number
+from ...ir.tools.separate import separate
 from ...ir.tools.unfused import unfused
 from ...ir.tools.verifier import check
 from .. import proto
@@ -67,7 +68,7 @@ def write_bytecode(module: Module) -> bytes:
 
 
 def _converted(module: Module) -> Any:
-    data = proto.write_module(_without_copies(unfused(module)))
+    data = proto.write_module(_without_copies(separate(unfused(module))))
     counts = {"mhlo.num_partitions": module.num_partitions, "mhlo.num_replicas": module.replica_count}
     return mlir.from_hlo(data, module.name, counts, _donations(module))
 

@@ -113,10 +113,11 @@ class Applies:
 
 
 class Exchange:
-    """A collective. `joins`: result i is made of operand i of all members of a group, reduced or gathered. `gives_all`:
-    all members get the same.
+    """A collective. `divides`: one with several operands does what one per operand does. `joins`: result i is made of
+    operand i of all members of a group, reduced or gathered. `gives_all`: all members get the same.
     """
 
+    divides: ClassVar[bool] = True
     joins: ClassVar[bool] = False
     gives_all: ClassVar[bool] = False
 

@@ -251,6 +251,7 @@ class AllToAll(_Moving):
 
     opcode = "all-to-all"
     attributes = AllToAllAttributes
+    divides = False
 
     def infer_shape(self, operands: Sequence[Shape], attributes: AllToAllAttributes, declared: Shape | None) -> Shape:
         check_arrays("all-to-all", operands)

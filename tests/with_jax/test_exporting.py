@@ -48,6 +48,12 @@ def test_programs_of_one_device() -> None:
     np.testing.assert_allclose(jax.jit(hloom.jax.exported(module).call)(x)[0], x + np.sin(x), rtol=1e-6)
 
 
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "tpu"])
+def test_programs_for_platforms_that_are_not_here(platform: str) -> None:
+    for module in (hloom.parse("ENTRY e { ROOT a = f32[4] parameter(0) }"), hloom.partition(hloom.load(NAMED))):
+        assert hloom.jax.exported(module, platform).platforms == (platform,)
+
+
 @pytest.mark.parametrize(("make", "message"), [
     (lambda: hloom.load(NAMED), "has shardings, which are not exported"),
     (lambda: hloom.partition(hloom.parse(
