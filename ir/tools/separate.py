@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
@@ -43,9 +43,8 @@ def _separated(computation: Computation, old: Instruction, channels: Iterator[in
     attributes: Any = old.attributes
     parts: list[Instruction] = []
     for operand, shape in zip(old.operands, old.shape.elements, strict=True):
-        if attributes.channel_id is not None:
-            attributes = cast("Any", dataclasses.replace(attributes, channel_id=next(channels)))
-        part = computation.add(old.op, (operand,), attributes, shape, like=old)
+        own: Any = {} if attributes.channel_id is None else {"channel_id": next(channels)}
+        part = computation.add(old.op, (operand,), dataclasses.replace(attributes, **own), shape, like=old)
         part.frontend_attributes, part.control_predecessors = old.frontend_attributes, old.control_predecessors
         parts.append(part)
     joined = computation.add("tuple", parts, like=old)
