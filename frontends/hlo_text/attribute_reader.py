@@ -92,14 +92,19 @@ class AttributeReader(Cursor):
                 field = None
             kind = field.type if field is not None else None
             setter = COMMON.get(name) if field is None else None
-            if field is None and setter is None:
+            spellings = op.attributes.spellings.get(name) if field is None and setter is None else None
+            if field is None and setter is None and spellings is None:
                 self._unknown_attribute(op, name, match.start(1))
             start, end = self._value_extent(match.end(), kind, name)
             value = text[start:end]
             if setter is not None:
                 common.append((setter, value, start))
-            else:
+            elif spellings is None:
                 own.append((name, value, start))
+            elif value not in spellings:
+                self.error(f"{op.opcode}: {name}={value} is not known here", start, end)
+            elif (ours := spellings[value]) is not None:
+                own.append((*ours, start))
         return self.own_attributes(op, own, declared, closing), common
 
     def _spaced_comma(self) -> re.Match[str] | None:

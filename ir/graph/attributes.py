@@ -11,9 +11,10 @@ from __future__ import annotations
 import dataclasses
 import re
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 Dims = tuple[int, ...]
 Pairs = tuple[tuple[int, int], ...]
@@ -21,7 +22,13 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Base of all attribute classes, and the attributes of an op that has none."""
+    """Base of all attribute classes, and the attributes of an op that has none.
+
+    `spellings` are attributes that later versions of XLA print: by name, the texts of their values, and the field and
+    the text that mean the same here; None where the value is what Hloom takes it for anyway.
+    """
+
+    spellings: ClassVar[Mapping[str, Mapping[str, tuple[str, str] | None]]] = {}
 
 
 class Callee:

@@ -262,7 +262,14 @@ def _can_wrap(op: AnyOp) -> bool:
 
 def _with_thread(op: AnyOp) -> type[Attributes]:
     """Returns the class of the attributes of `negate-start` for negate: those of negate, and the thread."""
-    thread = ("async_execution_thread", str, dataclasses.field(default="", kw_only=True))
+    return _extended(op, ("async_execution_thread", str, dataclasses.field(default="", kw_only=True)))
+
+
+def _extended(op: AnyOp, *fields: Any) -> type[Attributes]:
+    """Returns the class of the attributes of the start of an op: those of the op, the results that take the memory of
+    operands, and further fields.
+    """
+    aliasing = ("output_to_operand_aliasing", BracedText | None, dataclasses.field(default=None, kw_only=True))
 
     def reduce(self: Attributes) -> tuple[Any, ...]:
         """Pickles the opcode and the values, because the class is not a module attribute."""
@@ -271,8 +278,9 @@ def _with_thread(op: AnyOp) -> type[Attributes]:
 
     namespace = {"__module__": op.attributes.__module__, "__reduce__": reduce}
     return dataclasses.make_dataclass(
-        "Async" + op.attributes.__name__, [thread], bases=(op.attributes,), namespace=namespace, frozen=True, slots=True
-    )
+        "Async" + op.attributes.__name__, [*fields, aliasing], bases=(op.attributes,), namespace=namespace, frozen=True,
+        slots=True,
+    )  # fmt: skip
 
 
 def _from_values(opcode: str, values: dict[str, Any]) -> Attributes:
@@ -280,7 +288,7 @@ def _from_values(opcode: str, values: dict[str, Any]) -> Attributes:
 
 
 for _opcode, _form in (("all-reduce", PLAIN), ("all-gather", GATHERED), ("collective-permute", GATHERED)):
-    register(_start(OPS[_opcode], OPS[_opcode].attributes, _form))
+    register(_start(OPS[_opcode], _extended(OPS[_opcode]), _form))
     register(_link(AsyncDone, OPS[_opcode], Attributes, _form))
 register(_start(OPS["copy"], CopyStartAttributes, COPIED))
 register(_link(AsyncDone, OPS["copy"], Attributes, COPIED))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, elementwise_rule, replicated_rule
 from ..graph.attributes import Dims, Identifier, Pairs
@@ -75,6 +75,8 @@ class CollectivePermuteAttributes(CollectiveAttributes):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveBroadcastAttributes(GroupAttributes):
     """The groups. The first device of each has the data."""
+
+    spellings: ClassVar = {"has_dynamic_root": {"false": None}}
 
 
 class _Collective(Op[Any], Exchange, Placed):

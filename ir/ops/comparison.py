@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,6 +44,7 @@ class ComparisonType(Enum):
 class CompareAttributes(Attributes):
     """`type` is None for the default of the operands' element type."""
 
+    spellings: ClassVar = {"order": {"PARTIAL": None, "TOTAL": ("type", ComparisonType.TOTALORDER.value)}}
     direction: ComparisonDirection
     type: ComparisonType | None = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,8 +22,9 @@ _FEW = 4  # times k elements, from which a partition is faster than a sort
 
 @dataclass(frozen=True, slots=True)
 class TopKAttributes(Attributes):
-    """`largest` is true by default; XLA always prints it."""
+    """`largest` is true by default; XLA always prints it. Equal elements keep their order, whether asked to or not."""
 
+    spellings: ClassVar = {"is_stable": {"true": None, "false": None}}
     k: int
     largest: bool | None = None
 
