@@ -57,6 +57,7 @@ Leave = Callable[[str, bytes], None]
 _LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK")
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_REMOTE_SHELLS = ("ssh", "rsh")
 _FORWARD = "OMPI_MCA_mca_base_env_list"  # the variables that Open MPI forwards to other hosts
 
 # Allows root and more ranks than cores, without binding ranks to cores. A mapping policy needs its unit: without
@@ -128,6 +129,8 @@ def launch(
         if hosts:
             environment[HOST_FILE] = str(Path(folder, "hosts"))
             Path(folder, "hosts").write_text(hosts)
+        elif HOST_FILE not in environment and not any(map(shutil.which, _REMOTE_SHELLS)):
+            environment.setdefault("OMPI_MCA_plm", "isolated")  # Open MPI 4 starts nothing without one, even here
         started = time.time()
         with _running(meanwhile, Path(folder)):
             code, stopped_by = _run(command, environment, orderly)

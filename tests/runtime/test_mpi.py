@@ -210,6 +210,18 @@ def test_other_hosts_get_our_variables(tmp_path: Path) -> None:
     assert {"HLOOM_EXPECTED_RANKS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PYTHONPATH"} <= set(names)
 
 
+@pytest.mark.parametrize(("here", "starter"), [("ssh", ""), ("nothing", "isolated")])
+def test_hosts_without_a_remote_shell(here: str, starter: str, tmp_path: Path) -> None:
+    launcher = tmp_path / "mpiexec"
+    launcher.write_text('#!/bin/sh\necho "plm=$OMPI_MCA_plm"\n')
+    (tmp_path / here).write_text("#!/bin/sh\n")
+    for file in (launcher, tmp_path / here):
+        file.chmod(0o755)
+    with start("programs", 2, HLOOM_MPIEXEC=str(launcher), PATH=str(tmp_path)) as job:
+        printed, _ = job.communicate(timeout=PATIENCE)
+    assert printed.strip() == f"plm={starter}"
+
+
 def test_inside_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"):
         monkeypatch.delenv(name, raising=False)
