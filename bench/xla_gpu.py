@@ -1,8 +1,9 @@
 """Compiles programs for eight GPUs by XLA, ahead of time, and says what XLA keeps of a schedule.
 
-    python bench/xla_gpu.py [NAME ..] [--flags '--xla_disable_hlo_passes=dot-merger ..']
+    python bench/xla_gpu.py [NAME ..] [--flags pieces] [--platform cuda|cpu]
 
-Needs JAX with CUDA and one GPU, for which XLA chooses its kernels; the other seven are described, not used. A row has
+Needs JAX with CUDA and one GPU, for which XLA chooses its kernels; the other seven are described, not used. On the CPU
+it makes eight virtual devices, and no collective is asynchronous. A row has
 the asynchronous pairs of the scheduled program as XLA compiled it, those with computation between start and done, and
 the milliseconds that wait for collectives by Hloom's forecast on h100: in XLA's order of the plain program and of the
 scheduled one, and in Hloom's own. XLA schedules anew, by latencies of its own. By default it also combines small
@@ -73,11 +74,11 @@ def programs() -> dict[str, Callable[[], Module]]:
     }
 
 
-def compiled(local: Module, devices: Any) -> Module:
-    """Returns the program of a device as XLA compiles it for these GPUs."""
+def compiled(local: Module, platform: str, devices: Any) -> Module:
+    """Returns the program of a device as XLA compiles it for these devices."""
     import jax
 
-    exported = hloom.jax.exported(local, "cuda")
+    exported = hloom.jax.exported(local, platform)
     given = next(s.mesh for s in exported._in_named_shardings if s is not None)
     mesh = jax.sharding.Mesh(np.array(devices).reshape(tuple(given.shape.values())), tuple(given.shape),
                              axis_types=given.axis_types)  # fmt: skip
@@ -87,6 +88,16 @@ def compiled(local: Module, devices: Any) -> Module:
     text = jax.jit(exported.call).lower(*arguments).compile().as_text()
     assert text is not None
     return hloom.parse(text)
+
+
+def devices_of(platform: str) -> Any:
+    """Returns the devices to compile for: described GPUs, or virtual devices of the CPU."""
+    import jax
+    from jax.experimental import topologies
+
+    if platform == "cpu":
+        return jax.devices("cpu")
+    return topologies.get_topology_desc(platform=platform, topology_name="h100", topology=f"1x1x{DEVICES}").devices
 
 
 def pairs(module: Module) -> tuple[int, int]:
@@ -107,12 +118,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="parts of names of programs")
     parser.add_argument("--flags", default="", help="flags of XLA; `pieces` is PIECES")
+    parser.add_argument("--platform", default="cuda", choices=["cuda", "cpu"])
     arguments = parser.parse_args()
-    os.environ["XLA_FLAGS"] = PIECES if arguments.flags == "pieces" else arguments.flags
+    flags = PIECES if arguments.flags == "pieces" else arguments.flags
+    os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={DEVICES}"
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-    from jax.experimental import topologies
-
-    devices = topologies.get_topology_desc(platform="cuda", topology_name="h100", topology=f"1x1x{DEVICES}").devices
+    devices = devices_of(arguments.platform)
     machine = hloom.parse_machine("h100")
     print(f"{'':<18}{'pairs':>6}{'overlap':>8}{'XLA, plain':>12}{'scheduled':>11}{'Hloom':>8}  ms exposed")
     for name, make in programs().items():
@@ -121,9 +132,9 @@ def main() -> int:
         module = hloom.parse(make().to_text())
         context = PassContext(machine=machine)
         local = partition(module, context)
-        plain = compiled(local, devices)
+        plain = compiled(local, arguments.platform, devices)
         schedule(local, context, 0)
-        theirs = compiled(local, devices)
+        theirs = compiled(local, arguments.platform, devices)
         first, second, ours = (1e3 * hloom.timeline(m, machine).exposed for m in (plain, theirs, local))
         count, overlapped = pairs(theirs)
         print(f"{name:<18}{count:>6}{overlapped:>8}{first:>12.2f}{second:>11.2f}{ours:>8.2f}", flush=True)
