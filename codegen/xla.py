@@ -52,7 +52,7 @@ def replica_module(local: Module) -> Module:
             instruction.sharding = None
             instruction.attributes = _without_channel(instruction.attributes)
             if instruction.op.interface(DeviceNumber):
-                instruction.op = op_named("replica-id")
+                computation.set_op(instruction, op_named("replica-id"))
     return new
 
 

@@ -5,7 +5,7 @@ The order is that of the text and, in a scheduled module, the schedule. Operands
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +14,12 @@ from ..in_notebooks import InNotebooks
 from ..reached import reached
 from ..sharding.sharding import AnySharding, Sharding
 from ..types.shape import Shape
-from .attributes import NONE, Attributes, Callee, ParameterAttributes, called_fields
+from .attributes import NONE, Attributes, Callee, ParameterAttributes
 from .dynamic_sizes import result_shape
 from .insertion import Insertions, Order, Point
 from .instruction import Instruction
-from .op import AnyOp, Role, op_named
+from .op import AnyOp, op_named
+from .op_places import OpPlaces, is_parameter, may_call
 from .pickling import Record, instructions_of, records_of
 from .python_values import checked_use, known_op, literal_of
 from .transfers import is_transfer, joins_transfers
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .module import Module
 
 State = tuple[dict[str, Any], list[Record], "int | None"]
-_REBUILT = ("parent", "_order", "_names", "_root", "_insertions")
+_REBUILT = ("parent", "_order", "_names", "_root", "_insertions", "_places")
 
 
 class Computation(Callee, InNotebooks):
@@ -51,6 +52,7 @@ class Computation(Callee, InNotebooks):
         self._counters: dict[str, int] = {}
         self._root: Instruction | None = None
         self._insertions = Insertions()
+        self._places: OpPlaces | None = None  # until the next edit
 
     # -- reading
 
@@ -61,7 +63,8 @@ class Computation(Callee, InNotebooks):
         return reversed(self._settled())
 
     def _settled(self) -> Order:
-        self._order = self._insertions.settled(self._order)
+        if self._insertions.waiting:
+            self._order, self._places = self._insertions.settled(self._order), None
         return self._order
 
     def __len__(self) -> int:
@@ -84,8 +87,7 @@ class Computation(Callee, InNotebooks):
     @property
     def parameters(self) -> list[Instruction]:
         """The parameter instructions in the order of their numbers."""
-        found = [i for i in self._order if i.op.role is Role.PARAMETER]
-        return sorted(found, key=lambda i: i.attributes_as(ParameterAttributes).number)
+        return sorted(self.having(is_parameter), key=lambda i: i.attributes_as(ParameterAttributes).number)
 
     def find(self, name: str) -> Instruction | None:
         """Returns the instruction of this name (without `%`), or None."""
@@ -95,9 +97,20 @@ class Computation(Callee, InNotebooks):
         """Returns the root, and `others`, with everything they depend on through operands and control predecessors."""
         return set(reached((self.root, *others), lambda instruction: instruction.needs))
 
+    def shapes(self) -> list[Shape]:
+        """Returns the shapes of its values; equal ones once if they are one object, as readers make them."""
+        found = [instruction.shape for instruction in self._order]
+        return list(dict(zip(map(id, found), found, strict=True)).values())
+
     def calling(self) -> list[Instruction]:
         """Returns the instructions whose attributes may refer to computations."""
-        return [i for i in self._settled() if called_fields(type(i.attributes))]
+        return self.having(may_call)
+
+    def having(self, test: Callable[[AnyOp], object]) -> list[Instruction]:
+        """Returns the instructions, in order, whose op passes a test. Looks at the instructions only after an edit."""
+        order = self._settled()
+        self._places = self._places or OpPlaces(order)
+        return self._places.having(test)
 
     def called(self) -> Iterator[Computation]:
         """Yields the computations that its instructions call."""
@@ -199,6 +212,7 @@ class Computation(Callee, InNotebooks):
         """Appends a finished instruction under its own name, which must be free here."""
         instruction.parent = self
         self.loop_edits += self._root is None or not joins_transfers(instruction)
+        self._places = None
         self._order[instruction] = None
         if self._insertions.point is not None:
             self._insertions.point.append(instruction)
@@ -219,6 +233,7 @@ class Computation(Callee, InNotebooks):
                 users = operand.users
                 users[instruction] = users.get(instruction, 0) + 1
         self._order.update(dict.fromkeys(instructions))
+        self._places = None
         self.loop_edits += len(instructions)
         if self._insertions.point is not None:
             self._insertions.point += instructions
@@ -238,6 +253,11 @@ class Computation(Callee, InNotebooks):
         del self._names[instruction.name]
         instruction.name = self.unique_name(name)
         self._names[instruction.name] = instruction
+
+    def set_op(self, instruction: Instruction, op: AnyOp) -> None:
+        """Gives an instruction another op, of the same attributes and shape."""
+        instruction.op, self._places = op, None
+        self.loop_edits += 1
 
     def set_operand(self, user: Instruction, index: int, value: Instruction) -> None:
         """Makes `value` the operand of `user` at `index`."""
@@ -293,6 +313,7 @@ class Computation(Callee, InNotebooks):
                 raise ValueError(f"{instruction.name} is still used")
         if self._insertions.belong_to(dead):
             self._settled()
+        self._places = None
         for instruction in dead:
             for operand in instruction.operands:
                 if operand not in dead:
@@ -309,6 +330,7 @@ class Computation(Callee, InNotebooks):
         for instruction in self._order:
             instruction.operands, instruction.users, instruction.parent = [], {}, None
         self._order, self._names, self._root, self._insertions, self.parent = {}, {}, None, Insertions(), None
+        self._places = None
 
     def reorder(self, instructions: Sequence[Instruction]) -> None:
         """Sets the order. `instructions` must be the same instructions, operands before users."""
@@ -316,7 +338,7 @@ class Computation(Callee, InNotebooks):
             raise ValueError("reorder must keep the instructions")
         self._root = self.root
         self._insertions = Insertions()
-        self._order = dict.fromkeys(instructions)
+        self._order, self._places = dict.fromkeys(instructions), None
 
     def move_before(self, instruction: Instruction, place: Instruction) -> None:
         """Moves an instruction to just before another."""
@@ -349,7 +371,7 @@ class Computation(Callee, InNotebooks):
                     done.add(instruction)
                     order.append(instruction)
         self._root = self.root
-        self._order = dict.fromkeys(order)
+        self._order, self._places = dict.fromkeys(order), None
 
     def _drop_use(self, operand: Instruction, user: Instruction) -> None:
         count = operand.users.get(user, 0) - 1
@@ -367,7 +389,7 @@ class Computation(Callee, InNotebooks):
     def __setstate__(self, state: State) -> None:
         """Restores the state into an empty computation, creating its instructions."""
         fields, records, root = state
-        vars(self).update(fields, parent=None, _order={}, _names={}, _root=None, _insertions=Insertions())
+        vars(self).update(fields, parent=None, _order={}, _names={}, _root=None, _insertions=Insertions(), _places=None)
         made = instructions_of(records)
         for instruction in made:
             self.append(instruction)

@@ -7,7 +7,6 @@ A value that control flow or a tuple forwards cannot be followed, so it is not c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 from ..diagnostics import Diagnostic, Location, Severity
@@ -28,7 +27,7 @@ def in_flight_problems(module: Module) -> list[Diagnostic]:
 
 def transfer_problems(module: Module) -> list[Diagnostic]:
     """Returns an error for each send or receive of a program at any stage that is not awaited once."""
-    return [d for computation in module for i in computation if _is_transfer(i.op) for d in _start(i)]
+    return [d for computation in module for i in computation.having(_is_transfer) for d in _start(i)]
 
 
 def note(message: str, where: Location | None) -> Diagnostic:
@@ -45,12 +44,10 @@ def _error(instruction: Instruction, message: str, *notes: Diagnostic, help: str
 
 
 def _awaited(computation: Computation) -> Iterator[Diagnostic]:
-    for instruction in computation:
-        if is_start(instruction.op) or _is_transfer(instruction.op):
-            yield from _start(instruction)
+    for instruction in computation.having(lambda op: is_start(op) or _is_transfer(op)):
+        yield from _start(instruction)
 
 
-@cache
 def _is_transfer(op: AnyOp) -> bool:
     return isinstance(op, Send | Recv)
 

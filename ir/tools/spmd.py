@@ -17,7 +17,7 @@ from ..graph.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Inst
 from ..graph.interfaces import DeviceNumber
 from ..graph.module import Module, Stage
 from ..ops.calls.behaviour import CustomCallAttributes
-from ..ops.calls.custom_call import behaviour, behaviour_of, custom_calls
+from ..ops.calls.custom_call import behaviour, behaviour_of, custom_calls, is_custom_call
 from ..ops.collective_groups import channel_of, groups_of
 from ..ops.collectives import AllToAllAttributes, pairs_of
 from ..sharding.digit import Digits, merge, split
@@ -84,7 +84,7 @@ def main_order(instructions: Iterable[Instruction]) -> Order:
 
 def has_regions(module: Module) -> bool:
     """Whether a module has boundaries of manual regions."""
-    return any(is_region_boundary(i) for computation in module for i in custom_calls(computation))
+    return any(is_region_boundary(i) for computation in module for i in computation.having(is_custom_call))
 
 
 def is_per_device(module: Module) -> bool:

@@ -22,7 +22,7 @@ from ..ops.structure import (
     constant_array,
     element_index,
 )
-from .control_flow import computations_run
+from .control_flow import computations_run, is_control
 
 _UNCHANGED = (Copy, OptimizationBarrier, Convert, Reshape)  # the search for a counter looks through these
 
@@ -38,17 +38,16 @@ def runs_of_computations(module: Module) -> dict[Computation, int]:
 
 def uncounted_loops(module: Module) -> list[Instruction]:
     """Returns the loops that control flow runs whose trip count is not known."""
-    loops = [i for c in computations_run(module) for i in c if i.op.role is Role.LOOP]
+    loops = [i for c in computations_run(module) for i in c.having(is_control) if i.op.role is Role.LOOP]
     return [loop for loop in loops if trip_count(loop) is None]
 
 
 def _count_runs(computation: Computation, count: int, found: dict[Computation, int]) -> None:
     found[computation] = count
-    for instruction in computation:
-        if instruction.op.is_control:
-            trips = trip_count(instruction) if instruction.op.role is Role.LOOP else 1
-            for called in instruction.called():
-                _count_runs(called, count * (UNKNOWN_TRIPS if trips is None else max(trips, 1)), found)
+    for instruction in computation.having(is_control):
+        trips = trip_count(instruction) if instruction.op.role is Role.LOOP else 1
+        for called in instruction.called():
+            _count_runs(called, count * (UNKNOWN_TRIPS if trips is None else max(trips, 1)), found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,10 +147,9 @@ def run_pipeline(passes: Iterable[Pass], module: Module, context: PassContext, l
 def refuse_starts(module: Module, by: str) -> None:
     """Raises CompileError at the first start of an op, for the pass `by`."""
     for computation in module:
-        for instruction in computation:
-            if is_start(instruction.op):
-                fail(f"pass {by} cannot look into {instruction.opcode} {instruction.name}", instruction.location,
-                     help="run pass synchronous before it")
+        for instruction in computation.having(is_start):
+            fail(f"pass {by} cannot look into {instruction.opcode} {instruction.name}", instruction.location,
+                 help="run pass synchronous before it")
 
 
 def _verify(name: str, module: Module) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.graph.op import AnyOp
 from ...ir.ops.conversion import Convert, Copy
 from ...ir.ops.gather import Indexed, Indexing
 from ...ir.ops.shaping import Broadcast, BroadcastAttributes, ConcatenateAttributes, IotaAttributes, Reshape
@@ -36,12 +37,16 @@ class IndexBatching(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         changed = 0
         for computation in module:
-            found = [(i, i.attributes) for i in computation if isinstance(i.attributes, Indexed)]
+            found = [(i, i.attributes) for i in computation.having(_is_indexed) if isinstance(i.attributes, Indexed)]
             done = sum(_rewrite(computation, *use) for use in found)
             if done:
                 computation.sort()
             changed += done
         return changed > 0
+
+
+def _is_indexed(op: AnyOp) -> bool:
+    return issubclass(op.attributes, Indexed)
 
 
 def _rewrite(computation: Computation, user: Instruction, attributes: Indexed) -> bool:

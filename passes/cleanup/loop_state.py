@@ -11,6 +11,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import GetTupleElementAttributes, element_index
+from ...ir.tools.control_flow import is_control
 from ...ir.types.shape import Shape, tuple_shape
 
 
@@ -32,7 +33,7 @@ def private_loops(
     shared = shared_computations(module)
 
     def inside(computation: Computation) -> Iterator[tuple[Computation, Instruction]]:
-        found = [i for i in computation if i.op.is_control]
+        found = computation.having(is_control)
         for control in reversed(found) if last_first else found:
             called = control.called()
             is_private = control.op.role is Role.LOOP and not shared.intersection(called)
@@ -48,7 +49,7 @@ def private_loops(
 
 def editable_loops(module: Module, computation: Computation) -> list[Instruction]:
     """Returns the loops of a computation whose state and computations may be edited."""
-    loops = [i for i in computation if i.op.role is Role.LOOP and has_plain_state(i)]
+    loops = [i for i in computation.having(is_control) if i.op.role is Role.LOOP and has_plain_state(i)]
     shared = shared_computations(module) if loops else set[Computation]()
     return [i for i in loops if shared.isdisjoint(i.called())]
 

@@ -49,7 +49,6 @@ class ReshapedSums(Pass):
         return changed
 
 
-@cache
 def _is_reshape(op: AnyOp) -> bool:
     return isinstance(op, Reshape)
 
@@ -61,7 +60,7 @@ def _may_sum(op: AnyOp) -> bool:
 def _from_merges(module: Module) -> Collection[Instruction]:
     """Returns the reshapes that merge dimensions, and what element-wise ops compute from them."""
     merges = cache(_merges)
-    reshapes = [i for computation in module for i in computation if _is_reshape(i.op)]
+    reshapes = [i for computation in module for i in computation.having(_is_reshape)]
     start = [i for i in reshapes if merges(i.operands[0].shape.dims, i.shape.dims)]
     return reached(start, lambda v: [u for u in v.users if u.op.is_elementwise and u.shape.dims == v.shape.dims])
 

@@ -7,7 +7,6 @@ changed, whatever the number of rewritten instructions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -24,8 +23,7 @@ def rewrite(module: Module, expand: Expand, concerns: Callable[[AnyOp], bool] = 
     `expand` returns the new instruction of the same value, or None (and appends nothing). The new one takes over uses,
     name, shardings and frontend attributes; control dependencies go to all new ones. Returns whether anything changed.
     """
-    concerns = cache(concerns)
-    found = [(c, olds) for c in module if (olds := [i for i in c if concerns(i.op)])]
+    found = [(c, olds) for c in module if (olds := c.having(concerns))]
     return sum(_rewrite(computation, olds, expand) for computation, olds in found) > 0
 
 

@@ -15,7 +15,7 @@ between the two are skipped as well.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import ClassVar
 
 from ...ir.graph.attributes import PadDim, PaddingConfig, SliceDim
@@ -39,7 +39,7 @@ class SliceOfPad(Pass):
 
     def is_idle(self, module: Module) -> bool:
         placed = module.stage is Stage.SHARDED
-        found = [i for computation in module for i in computation if _is_slice(i.op) or _is_pad(i.op)]
+        found = [i for computation in module for i in computation.having(lambda op: _is_slice(op) or _is_pad(op))]
         return all((_merged(i, placed) if _is_slice(i.op) else _kept(i)) is None for i in found)
 
     def run(self, module: Module, context: PassContext) -> bool:
@@ -48,12 +48,10 @@ class SliceOfPad(Pass):
         return rewrite(module, _cut, _is_pad) or merged
 
 
-@cache
 def _is_slice(op: AnyOp) -> bool:
     return isinstance(op, Slice)
 
 
-@cache
 def _is_pad(op: AnyOp) -> bool:
     return isinstance(op, Pad)
 

@@ -116,7 +116,7 @@ def _work(start: Instruction, places: dict[Instruction, int]) -> _Work:
 
 
 def _computation(computation: Computation) -> int:
-    begun = [i for i in computation if is_start(i.op)]
+    begun = computation.having(is_start)
     if not begun:
         return 0
     places = {instruction: place for place, instruction in enumerate(computation)}

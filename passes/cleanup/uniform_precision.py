@@ -29,8 +29,8 @@ class UniformPrecision(Pass):
     name: ClassVar[str] = "uniform-precision"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        shapes = {id(i.shape): i.shape for computation in module for i in computation}
-        is_mixed = len(float_types(shapes.values())) > 1  # else only products that declare another type are left
+        shapes = [shape for computation in module for shape in computation.shapes()]
+        is_mixed = len(float_types(shapes)) > 1  # else only products that declare another type are left
         return rewrite(module, _write_out, lambda op: is_mixed or floats_of(op).converts_result)
 
 

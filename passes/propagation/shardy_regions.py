@@ -24,7 +24,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
-from ...ir.ops.calls.custom_call import custom_calls, target_of
+from ...ir.ops.calls.custom_call import is_custom_call, target_of
 from ...ir.reached import reached
 from ...ir.sharding.mesh import AxisRef
 from ...ir.sharding.sharding import DimSharding, Sharding, TupleSharding, leaf_shardings
@@ -46,7 +46,7 @@ class ShardyRegions(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         changed = False
         for computation in module:
-            for instruction in custom_calls(computation):
+            for instruction in computation.having(is_custom_call):
                 target = target_of(instruction)
                 if target in (SHARDY_INTO, SHARDY_OUT_OF):
                     _rewrite(computation, instruction, entering=target == SHARDY_INTO)

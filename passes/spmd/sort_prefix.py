@@ -50,7 +50,7 @@ class SortPrefix(Pass):
 
 
 def _sorts(computation: Computation) -> list[Instruction]:
-    return [i for i in computation if isinstance(i.op, Sort)]
+    return computation.having(lambda op: isinstance(op, Sort))
 
 
 def _split(computation: Computation, sort: Instruction, devices: int) -> bool:

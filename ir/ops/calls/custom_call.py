@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...factors.sharding_rule import ShardingRule
 from ...factors.shardy_rule import shardy_rule
 from ...graph.interfaces import Dynamic, FloatTypes, Placed, Ranges, TextForm
-from ...graph.op import Algebra, Compile, Kernel, Op, ShapeError, Use, register
+from ...graph.op import Algebra, AnyOp, Compile, Kernel, Op, ShapeError, Use, register
 from ...graph.value_range import Demand, Fact, Visitor
 from ...types.shape import Shape
 from ..checks import text
@@ -55,6 +55,11 @@ def custom_calls(instructions: Iterable[Instruction]) -> list[Instruction]:
 def is_foreign(attributes: CustomCallAttributes) -> bool:
     """Whether nothing is known of the target."""
     return behaviour(attributes) is _FOREIGN
+
+
+def is_custom_call(op: AnyOp) -> bool:
+    """Whether the uses of an op are custom-calls."""
+    return issubclass(op.attributes, CustomCallAttributes)
 
 
 def target_of(instruction: Instruction) -> str | None:

@@ -18,6 +18,7 @@ from ....ir.graph.module import Module
 from ....ir.graph.op import AnyOp, Op, Role
 from ....ir.ops.calls.custom_call import behaviour_of, target_of
 from ....ir.sharding.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
+from ....ir.tools.control_flow import is_control
 from ....ir.tools.spmd import parts
 from ....ir.tools.verifier import countable
 from ....ir.types.element_type import TOKEN
@@ -28,7 +29,8 @@ def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
     if module.num_partitions == 1:
         return
     for computation in module:
-        for instruction in computation:
+        is_dynamic = any(shape.is_dynamic for shape in computation.shapes())
+        for instruction in computation if is_dynamic else computation.having(_may_act):
             if not (instruction.shape.is_dynamic or _may_act(instruction.op)):
                 continue
             # Report origins only: users of dynamic values, dones and parameters of callees follow from them.
@@ -52,8 +54,7 @@ def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
 
 def refuse_uncountable(local: Module) -> None:
     """Raises CompileError if padding made a value of a divided program larger than 64 bits count."""
-    shapes = {id(i.shape): i.shape for computation in local for i in computation}
-    if not all(map(countable, shapes.values())):
+    if not all(countable(shape) for computation in local for shape in computation.shapes()):
         found = [i for computation in local for i in computation if not countable(i.shape)]
         first = next((i for i in found if i.location is not None), found[0])
         fail(f"{first.shape.without_layout()}, padded for {local.num_partitions} devices, has too many elements for 64 "
@@ -114,14 +115,14 @@ def settle_shardings(module: Module, diagnostics: Diagnostics) -> None:
 
 def unsettled(module: Module) -> list[Instruction]:
     """Returns the instructions whose shardings `settle_shardings` replaces."""
-    return [
-        instruction
-        for computation in module
-        for instruction in computation
-        if module.num_partitions == 1 or instruction.op.is_control
-        or (instruction.op.role is Role.PARAMETER and computation is not module.entry)
-        if any(s.kind is ShardingKind.MAXIMAL for s in parts(instruction.sharding))
-    ]
+    found: list[Instruction] = []
+    for computation in module:
+        if module.num_partitions == 1:
+            found += computation
+        else:
+            found += computation.having(is_control)
+            found += computation.parameters if computation is not module.entry else ()
+    return [i for i in found if any(s.kind is ShardingKind.MAXIMAL for s in parts(i.sharding))]
 
 
 def _on_all_devices(instruction: Instruction, diagnostics: Diagnostics) -> AnySharding | None:
