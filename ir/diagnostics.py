@@ -76,9 +76,9 @@ class SourceFile:
         return self.text[start : len(self.text) if end < 0 else end].rstrip("\r")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, which would make creating one, as for each line, slower
 class Location:
-    """The span of characters [start, end) of a source file."""
+    """The span of characters [start, end) of a source file. It is never changed."""
 
     source: SourceFile
     start: int

@@ -48,9 +48,10 @@ def parse(text: str, filename: str = "<string>", *, verify: bool = True) -> Modu
     except UnicodeEncodeError as error:
         fail("unpaired UTF-16 surrogate", Location(source, error.start, error.end))
     with paused_collector():
-        module = ModuleReader(source).read()
+        reader = ModuleReader(source)
+        module = reader.read()
         if verify:
-            check(module, is_read=True)
+            check(module, reader.repeats)
     return module
 
 

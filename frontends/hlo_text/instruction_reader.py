@@ -7,6 +7,7 @@ spaces, operands with shapes, nested operands) goes through the cursor step by s
 from __future__ import annotations
 
 import re
+from collections.abc import Set
 from dataclasses import dataclass
 
 from ...ir import ops as ops  # registers all ops
@@ -60,12 +61,17 @@ class InstructionReader(AttributeReader):
 
     def __init__(self, source: SourceFile) -> None:
         super().__init__(source)
-        self._repeated = RepeatedLines(source, self._inline_attributes)
+        self._repeated = RepeatedLines(source, self._inline_attributes, self.computations)
 
     def _inline_attributes(self, op: AnyOp, text: str, start: int) -> Attributes:
         inline = inline_field(op.attributes)
         assert inline is not None
         return self.own_attributes(op, [(inline, text, start)], None, start)
+
+    @property
+    def repeats(self) -> Set[Instruction]:
+        """The instructions of lines that are like earlier ones."""
+        return self._repeated.repeats.keys()
 
     def repeated_lines(self, body: Body) -> None:
         """Reads the lines from the cursor on that are like earlier ones."""

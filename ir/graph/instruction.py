@@ -193,12 +193,19 @@ class Instruction:
 
     def copied(self, name: str, operands: list[Instruction], attributes: Attributes) -> Instruction:
         """Returns an instruction like this one, in no computation. Control predecessors are not copied."""
+        return self.repeated(name, operands, attributes, self.location, self._metadata)
+
+    def repeated(
+        self, name: str, operands: list[Instruction], attributes: Attributes, location: Location | None,
+        metadata: Metadata | None,
+    ) -> Instruction:  # fmt: skip
+        """Returns an instruction like this one that comes from another place, in no computation."""
         copy = Instruction.__new__(Instruction)
-        copy.name, copy.op, copy.operands, copy.location = name, self.op, operands, self.location
+        copy.name, copy.op, copy.operands, copy.location = name, self.op, operands, location
         # The slots themselves: these values were checked when this instruction got them.
         copy._attributes, copy._shape = attributes, self._shape
         copy._sharding, copy._shardy = self._sharding, self._shardy
-        copy._metadata, copy._frontend_attributes = self._metadata, self._frontend_attributes
+        copy._metadata, copy._frontend_attributes = metadata, self._frontend_attributes
         copy._backend_config, copy.other, copy.proto_extras = self._backend_config, self.other, self.proto_extras
         copy._control_predecessors, copy.users, copy.parent = (), {}, None
         return copy

@@ -35,18 +35,18 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from typing import Any
 
 from ..diagnostics import CompileError, Diagnostic, Location, Severity
-from ..graph.attributes import ParameterAttributes, called_fields
+from ..graph.attributes import ParameterAttributes
 from ..graph.computation import Computation
 from ..graph.dynamic_sizes import result_shape, same_bounds
 from ..graph.instruction import Instruction
 from ..graph.interfaces import Placed
 from ..graph.module import Module, Stage
-from ..graph.op import ShapeError
+from ..graph.op import AnyOp, ShapeError
 from ..ops.async_ops import starts_computation
 from ..ops.calls.custom_call import target_of
 from ..types.shape import Shape
@@ -65,28 +65,39 @@ Valid = set[tuple[Any, ...]]
 """Ops, attributes and shapes, and shardings and shapes, that fit, by identity: alike layers share these objects."""
 
 
-def check(module: Module, is_read: bool = False) -> None:
+def check(module: Module, repeats: Set[Instruction] | None = None) -> None:
     """Raises CompileError with all findings of `verify`, if there are any."""
-    found = verify(module, is_read)
+    found = verify(module, repeats)
     if found:
         raise CompileError(found)
 
 
-def verify(module: Module, is_read: bool = False) -> list[Diagnostic]:
-    """Returns every violation of the invariants of the module's stage. A module that `is_read` comes from a reader that
-    has found each operand by name and appended one instruction after the other: 1, 6, 7 and 8 hold then.
+def verify(module: Module, repeats: Set[Instruction] | None = None) -> list[Diagnostic]:
+    """Returns every violation of the invariants of the module's stage. A module with `repeats` comes from a reader that
+    has found each operand by name and appended one instruction after the other: 1, 6, 7 and 8 hold then. The repeats
+    are like earlier instructions, with operands of the same shapes, and what holds for these holds for them.
     """
+    found = _violations(module, repeats)
+    return _violations(module, frozenset()) if found and repeats else found
+
+
+def _violations(module: Module, repeats: Set[Instruction] | None) -> list[Diagnostic]:
     found: list[Diagnostic] = []
-    calls = {c: [(i, called) for i in c if called_fields(type(i.attributes)) for called in i.called()]
-             for c in module.computations}
+    calls = {c: [(i, called) for i in c.calling() for called in i.called()] for c in module.computations}
     valid: Valid = set()
     for computation in module.computations:
-        found += _computation(computation, valid, is_read)
+        if repeats:
+            distinct = [i for i in computation if i not in repeats]
+            if len(distinct) < len(computation):
+                distinct += [i for i in computation.having(_is_placed) if i in repeats]
+        else:
+            distinct = list(computation)
+        found += _computation(computation, distinct, valid, repeats is not None)
         for instruction, called in calls[computation]:
             if called not in calls:
                 found.append(_error(f"{instruction.name}: calls {called.name}, which is not in the module",
                                     instruction.location))
-        for instruction in computation:
+        for instruction in distinct:
             if instruction.annotation is not None:
                 found += _shardings(instruction, module, valid)
     found += _recursion(calls)
@@ -109,9 +120,16 @@ def _note(message: str, where: Location | None) -> Diagnostic:
 # -- graph and shapes
 
 
-def _computation(computation: Computation, valid: Valid, is_read: bool) -> Iterator[Diagnostic]:
+def _is_placed(op: AnyOp) -> bool:
+    return op.interface(Placed) is not None
+
+
+def _computation(
+    computation: Computation, distinct: Sequence[Instruction], valid: Valid, is_read: bool
+) -> Iterator[Diagnostic]:
+    """Yields the violations of a computation, and those of its `distinct` instructions."""
     late = {} if is_read else _late(computation)
-    for instruction in computation:
+    for instruction in distinct:
         if late and instruction in late:
             yield late[instruction]
             continue

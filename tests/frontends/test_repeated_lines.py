@@ -110,3 +110,70 @@ def test_many_damaged_programs(line_by_line: Callable[[str], object]) -> None:
         rng = random.Random(seed)
         text = program(rng, large() if seed % 20 == 0 else corpus())
         assert described(text) == line_by_line(text), seed
+
+
+REDUCED = """HloModule m
+s1 { a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }
+s2 {
+  a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = f32[] add(a, b)
+}
+s3 {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT z = f32[] add(x, y)
+}
+s4 {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT z = f32[] add(y, x)
+}
+s5 {
+  x = f32[] parameter(0)
+  y = f32[] parameter(1)
+  ROOT z = f32[] maximum(y, x)
+}
+ENTRY e {
+  p = f32[4,4]{1,0} parameter(0)
+  zero = f32[] constant(0)
+  r1 = f32[4]{0} reduce(p, zero), dimensions={0}, to_apply=s2, metadata={op_name="a"}
+  r2 = f32[4]{0} reduce(p, zero), dimensions={0}, to_apply=%s3
+  r3 = f32[4]{0} reduce(p, zero), dimensions={0}, to_apply=s4
+  r4 = f32[4]{0} reduce(p, zero), dimensions={0}, to_apply=s5
+  r5 = f32[4]{0} reduce(p, zero), dimensions={0}, to_apply=s3
+  r6 = f32[4]{0} reduce(p, zero), dimensions={1}, to_apply=s3
+  ROOT t = (f32[4]{0}, f32[4]{0}, f32[4]{0}, f32[4]{0}, f32[4]{0}, f32[4]{0}) tuple(r1, r2, r3, r4, r5, r6)
+}
+"""
+
+
+def test_lines_that_apply_equal_computations_are_alike(line_by_line: Callable[[str], object]) -> None:
+    with calls(RepeatedLines.keep) as made:
+        module = hloom.parse(REDUCED)
+    assert [c["instruction"].name for c in made if c["instruction"].called()] == ["r1", "r3", "r4", "r6"]
+    assert [i.called()[0].name for i in module.entry if i.called()] == ["s2", "s3", "s4", "s5", "s3", "s3"]
+    assert described(REDUCED) == line_by_line(REDUCED)
+
+
+@pytest.mark.parametrize("change", [
+    ("r2 = f32[4]{0} reduce(p, zero), dimensions={0}, to_apply=%s3", "r2 = f32[4]{0} reduce(p, p), to_apply=s3"),
+    ("to_apply=s3\n  r6", "to_apply=s3, to_apply=s2\n  r6"),
+    ("to_apply=s3\n  r6", "to_apply=s9\n  r6"),
+    ("to_apply=s3\n  r6", "to_apply=e\n  r6"),
+    ("ROOT z = f32[] add(x, y)", "ROOT z = (f32[]) tuple(x)"),
+    ("ROOT z = f32[] add(x, y)", "z = f32[] add(x, y)\n  ROOT w = f32[] copy(x)"),
+    ("x = f32[] parameter(0)", "x = f32[] parameter(1)"),
+])  # fmt: skip
+def test_changed_computations(change: tuple[str, str], line_by_line: Callable[[str], object]) -> None:
+    text = REDUCED.replace(*change)
+    assert text != REDUCED
+    assert described(text) == line_by_line(text)
+
+
+def test_all_wrong_lines_are_reported_though_they_are_alike() -> None:
+    wrong = "".join(f"{name} = f32[3]{{0}} negate({of})\n  " for name, of in zip("mno", "bcd", strict=True))
+    text = TWICE.replace("ROOT", f"{wrong}ROOT")
+    with pytest.raises(hloom.CompileError) as caught:
+        hloom.parse(text)
+    assert len(caught.value.diagnostics) == 3

@@ -265,4 +265,4 @@ def test_read_programs_are_in_order_by_themselves() -> None:
     assert looked == []
     assert [message for module in read for message in messages(module)] == []
     wrong = parse("ENTRY e { p = f32[8] parameter(0) ROOT n = f32[4] negate(p) }", verify=False)
-    assert [d.message for d in verify(wrong, is_read=True)] == messages(wrong) != []
+    assert [d.message for d in verify(wrong, frozenset())] == messages(wrong) != []
