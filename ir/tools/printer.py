@@ -34,9 +34,9 @@ def module_text(module: Module) -> str:
     if module.stack_frames:
         parts += [module.stack_frames.strip("\n"), ""]
     entry = module.entry
-    attribute_texts: dict[Attributes, tuple[str, str]] = {}
+    texts = _Texts()
     for computation in module.callees_first():
-        parts += [_computation(computation, computation is entry, attribute_texts), ""]
+        parts += [_computation(computation, computation is entry, texts), ""]
     return "\n".join(parts)
 
 
@@ -44,12 +44,12 @@ def computation_text(computation: Computation) -> str:
     """Prints a computation with its signature, preceded by `ENTRY` if it is its module's entry."""
     module = computation.parent
     is_entry = module is not None and any(c is computation for c in module.computations) and module.entry is computation
-    return _computation(computation, is_entry, {})
+    return _computation(computation, is_entry, _Texts())
 
 
 def instruction_text(instruction: Instruction) -> str:
     """Prints an instruction on one line, without indent and without `ROOT`."""
-    return _instruction(instruction, {})
+    return _instruction(instruction, _Texts())
 
 
 def entry_layout_text(layout: EntryLayout) -> str:
@@ -110,7 +110,7 @@ def _place(place: FlatMember) -> str:
     return f"{member.name}={place.number}[{member.start}] {member.shape} {member.whole} {sharding}{path}"
 
 
-def _computation(computation: Computation, is_entry: bool, texts: dict[Attributes, tuple[str, str]]) -> str:
+def _computation(computation: Computation, is_entry: bool, texts: _Texts) -> str:
     parameters = ", ".join(_numbered([f"{p.name}: {_bare(p.shape)}" for p in computation.parameters]))
     root = computation.root
     head = f"%{computation.name} ({parameters}) -> {_bare(root.shape)} {{"
@@ -121,21 +121,34 @@ def _computation(computation: Computation, is_entry: bool, texts: dict[Attribute
     return "\n".join(lines)
 
 
-def _instruction(instruction: Instruction, texts: dict[Attributes, tuple[str, str]]) -> str:
-    attributes = instruction.attributes
-    if attributes is NONE:
-        inline, own = "", ""
-    else:
-        known = texts.get(attributes)
-        if known is None:
-            known = texts[attributes] = _attributes(attributes, inline_field(instruction.op.attributes))
-        inline, own = known
+class _Texts:
+    """The parts of lines that instructions share, in texts that are made once."""
+
+    def __init__(self) -> None:
+        self._same: dict[tuple[int, int, int], tuple[str, str, str]] = {}  # by identities, which the program keeps
+        self._equal: dict[Attributes, tuple[str, str]] = {}
+
+    def of(self, instruction: Instruction) -> tuple[str, str, str]:
+        """Returns the texts before, in place of and after the operands of an instruction."""
+        key = id(instruction.op), id(instruction.attributes), id(instruction.shape)
+        found = self._same.get(key)
+        if found is None:
+            op, attributes = instruction.op, instruction.attributes
+            own = ("", "") if attributes is NONE else self._equal.get(attributes)
+            if own is None:
+                own = self._equal[attributes] = _attributes(attributes, inline_field(op.attributes))
+            found = self._same[key] = f" = {instruction.shape} {op.opcode}(", own[0], f"){own[1]}"
+        return found
+
+
+def _instruction(instruction: Instruction, texts: _Texts) -> str:
+    before, inline, after = texts.of(instruction)
     operands = instruction.operands
     if len(operands) > 5:
         inside = ", ".join(_numbered(["%" + o.name for o in operands]))
     else:
         inside = ", ".join(["%" + o.name for o in operands]) or inline
-    text = f"%{instruction.name} = {instruction.shape} {instruction.op.opcode}({inside}){own}"
+    text = f"%{instruction.name}{before}{inside}{after}"
     if instruction.sharding is not None:
         text += f", sharding={_sharding(instruction.sharding)}"
     if instruction.frontend_attributes:
