@@ -54,6 +54,7 @@ def clone_computation(
     target.execution_thread = source.execution_thread
     copies = {} if copies is None else copies
     mapped: dict[int, Attributes] = {}  # by the identities of attributes: what was one object stays one
+    made: list[Instruction] = []
     for instruction in source:
         attributes = instruction.attributes
         if called_fields(type(attributes)):
@@ -62,8 +63,9 @@ def clone_computation(
                 known = mapped[id(attributes)] = map_called(attributes, map_computation)
             attributes = known
         operands = [copies[o] for o in instruction.operands]
-        copies[instruction] = instruction.copied(instruction.name, operands, attributes)
-    target.extend([copies[instruction] for instruction in source])
+        copies[instruction] = copy = instruction.copied(instruction.name, operands, attributes)
+        made.append(copy)
+    target.extend(made)
     for instruction in source if source.has_control_dependencies else ():
         copies[instruction].control_predecessors = tuple(copies[p] for p in instruction.control_predecessors)
     target.root = copies[source.root]

@@ -108,7 +108,7 @@ class Computation(Callee, InNotebooks):
 
     def having(self, test: Callable[[AnyOp], object]) -> list[Instruction]:
         """Returns the instructions, in order, whose op passes a test. Looks at the instructions only after an edit."""
-        order = self._settled()
+        order = self._settled()  # which an edit may have changed
         self._places = self._places or OpPlaces(order)
         return self._places.having(test)
 
@@ -266,21 +266,21 @@ class Computation(Callee, InNotebooks):
         user.operands[index] = value
         value.users[user] = value.users.get(user, 0) + 1
 
-    def renew(self, names: Mapping[Instruction, str]) -> None:
+    def renew(self, names: Mapping[Instruction, str], used: Iterable[Instruction]) -> None:
         """Makes names and the order of users those of a computation to which the instructions are appended one by one,
-        under these names or else their own.
+        under these names or else their own. `used` are those whose users are in another order.
         """
-        places = {instruction: place for place, instruction in enumerate(self)}
         found: dict[str, Instruction] = {}
         self._names, self._counters = found, {}
-        for instruction in places:
-            name = names.get(instruction, instruction.name)
+        for instruction in self:
+            name = names.get(instruction) or instruction.name
             if name in found:
                 name = self.unique_name(name)
             instruction.name, found[name] = name, instruction
+        places = {instruction: place for place, instruction in enumerate(self)}
+        for instruction in used:
             users = instruction.users
-            if len(users) > 1 and list(users) != (ordered := sorted(users, key=places.__getitem__)):
-                instruction.users = {user: users[user] for user in ordered}
+            instruction.users = {user: users[user] for user in sorted(users, key=places.__getitem__)}
 
     def replace_all_uses(self, old: Instruction, new: Instruction) -> None:
         """Makes every user of `old` use `new`, which also becomes the root if `old` was. `old` stays, without users."""
@@ -329,8 +329,8 @@ class Computation(Callee, InNotebooks):
         """
         for instruction in self._order:
             instruction.operands, instruction.users, instruction.parent = [], {}, None
-        self._order, self._names, self._root, self._insertions, self.parent = {}, {}, None, Insertions(), None
-        self._places = None
+        self._order, self._names, self._insertions = {}, {}, Insertions()
+        self._root = self._places = self.parent = None
 
     def reorder(self, instructions: Sequence[Instruction]) -> None:
         """Sets the order. `instructions` must be the same instructions, operands before users."""

@@ -154,7 +154,8 @@ class Instruction:
     @property
     def annotation(self) -> AnySharding | None:
         """The sharding that the program requests: Shardy's if there is one, because it has names, else HLO's."""
-        return self.shardy if self.shardy is not None else self.sharding
+        shardy = self._shardy
+        return self._sharding if shardy is None else shardy
 
     @property
     def call(self) -> OpCall[Any]:

@@ -54,12 +54,13 @@ def _called(module: Module) -> dict[Computation, None]:
 
 def _dead(computation: Computation) -> set[Instruction]:
     """Returns the instructions that contribute to nothing."""
-    root, dead, earlier = computation.root, set[Instruction](), set[Instruction]()
-    for i in reversed(computation):  # users come first
-        is_used = i.users and not (dead and dead.issuperset(i.users))
-        if is_used or i in earlier or i is root or i.op.role is Role.PARAMETER or i.has_effect():
-            if i.control_predecessors:
-                earlier.update(i.control_predecessors)
-        else:
+    if computation.has_control_dependencies:
+        needed = live(computation)
+        return {i for i in computation if i not in needed}
+    root, dead, rest = computation.root, set[Instruction](), [i for i in computation if not i.users]
+    while rest:
+        i = rest.pop()
+        if not (i in dead or i is root or i.op.role is Role.PARAMETER or i.has_effect()):
             dead.add(i)
+            rest += [o for o in i.operands if dead.issuperset(o.users)]
     return dead

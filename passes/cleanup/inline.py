@@ -103,6 +103,7 @@ class _Inliner:
     def edit(self, entry: Computation) -> None:
         """Does in place what `copy` does, for an entry without control predecessors."""
         gone: list[Instruction] = []
+        used: set[Instruction] = set()
         started: dict[Computation, Computation] = {}
         for instruction in entry.calling():
             if instruction.op.role in _INLINED:
@@ -112,10 +113,11 @@ class _Inliner:
                 self._keep_annotation(instruction, copies[callee.root], callee.root)
                 entry.replace_all_uses(instruction, copies[callee.root])
                 gone.append(instruction)
+                used.update(copies.values())
             else:
                 instruction.attributes = self._mapped(instruction, started)
         entry.remove_all(gone)
-        entry.renew(self.names)
+        entry.renew(self.names, used.difference(gone))
 
     def body(
         self, target: Computation, source: Computation, arguments: list[Instruction] | None

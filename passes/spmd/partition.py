@@ -24,7 +24,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import DeviceNumber, additive
 from ...ir.graph.module import EntryLayout, Module, Stage, shell_of
-from ...ir.graph.op import AnyOp, OpCall
+from ...ir.graph.op import AnyOp, OpCall, Role
 from ...ir.ops.calls.custom_call import is_annotation
 from ...ir.ops.collective_groups import groups_of
 from ...ir.ops.collectives import pairs_of
@@ -167,7 +167,7 @@ class Partitioner:
         root = self.source.root
         self.emitter.like = root
         packed = self.pack(root, leaves)
-        if packed in self.target.parameters:
+        if packed.op.role is Role.PARAMETER:
             # A root that is a parameter would need two shardings.
             packed = self.emitter.add("copy", (packed,))
         packed.sharding = root.sharding
@@ -186,8 +186,8 @@ class Partitioner:
 
     def run(self) -> Leaves:
         """Partitions all instructions; returns the leaves of the root."""
+        check_time()
         for instruction in self.source:
-            check_time()
             self.emitter.like = instruction
             visit = HANDLERS.get(instruction.op.opcode, Partitioner.generic)
             try:
@@ -237,6 +237,7 @@ class Partitioner:
         operands = self.operands(instruction)
         if stamp is not None:
             return self._stamped(instruction, operands, stamp)
+        check_time()
         shapes = tuple(instruction.shape.leaves())
         wanted = self.tilings(instruction)
         _refuse(instruction, self.state.module, wanted)
@@ -286,11 +287,13 @@ class Partitioner:
     def _stamped(self, instruction: Instruction, operands: Leaves, stamp: Stamp) -> Leaves:
         """Partitions an op as an equal use before."""
         choice, first, placed = stamp.choice, stamp.value, operands
-        self.state.fallbacks.report(instruction, choice)
+        if stamp.is_reported:
+            self.state.fallbacks.report(instruction, choice)
         if not stamp.stays:
             placed = self.reshard(operands, choice.operands, f"operand of {_cause_name(instruction)}")
         made = self.emitter.repeat(first.instruction, [v.instruction for v in placed], instruction.name)
-        self.state.work.note(instruction, choice, (made,))
+        if stamp.is_reported:
+            self.state.work.note(instruction, choice, (made,))
         again = None
         if first.rematerialize is not None:
             local = partial(self._local, instruction, choice, placed)

@@ -9,6 +9,7 @@ made only because it is cheapest is no fallback and is not reported.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -135,13 +136,13 @@ def report_padding(module: Module, fraction: float, least: int, diagnostics: Dia
     """Reports each kind of array of a SHARDED module whose tiles waste more than `fraction` of a tile and `least`
     bytes.
     """
-    same: dict[tuple[int, int], list[Instruction]] = {}  # by the identities of shapes and shardings
-    for computation in module:
-        for instruction in computation:
-            same.setdefault((id(instruction.shape), id(instruction.sharding)), []).append(instruction)
+    nodes = [instruction for computation in module for instruction in computation]
+    same = [(id(i.shape), id(i.sharding)) for i in nodes]  # mostly a few objects
+    first_of = dict(zip(reversed(same), reversed(nodes), strict=True))
     kinds: dict[tuple[Shape, AnySharding | None], list[Instruction]] = {}
-    for instructions in same.values():
-        kinds.setdefault((instructions[0].shape, instructions[0].sharding), []).extend(instructions)
+    for key, count in Counter(same).items():
+        first = first_of[key]
+        kinds.setdefault((first.shape, first.sharding), []).extend([first] * count)
     found: dict[tuple[Shape, Tiling], list[Instruction]] = {}
     for (whole, annotation), instructions in kinds.items():
         shapes = list(whole.leaves())

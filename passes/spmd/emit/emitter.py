@@ -86,10 +86,9 @@ class Emitter:
 
     def repeat(self, made: Instruction, operands: list[Instruction], name: str) -> Instruction:
         """Appends an instruction like another one, on other operands of the same shapes."""
-        target = self.computation
-        copy = made.copied(target.unique_name(name), operands, made.attributes)
-        if self.like is not None:
-            copy.copy_annotations(self.like)
+        target, origin = self.computation, self.like or made
+        copy = made.repeated(
+            target.unique_name(name), operands, made.attributes, origin.location, origin.metadata)
         target.append(copy)
         return copy
 

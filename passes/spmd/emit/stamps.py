@@ -25,9 +25,9 @@ class Stamp:
     """The first of equal uses that emit one instruction on the tiles of the operands, in their order.
 
     The instruction is that of `value`, which is resharded to the `wanted` tilings unless it `stays_partial`. With
-    `stays` no use reshards its operands or its result. `repeats` if that instruction on other operands is all that a
-    use needs: nothing is resharded, computed again or reported. `kind` is a number that values with other shapes,
-    tilings or freedom do not have.
+    `stays` no use reshards its operands or its result. `is_reported` if each use may be reported. `repeats` if that
+    instruction on other operands is all that a use needs: nothing is resharded, computed again or reported. `kind` is a
+    number that values with other shapes, tilings or freedom do not have.
     """
 
     choice: Choice
@@ -36,6 +36,7 @@ class Stamp:
     may_stay_partial: bool
     stays_partial: bool
     stays: bool
+    is_reported: bool
     repeats: bool
     kind: int
 
@@ -94,7 +95,8 @@ class Stamps:
             stays = results[0] is value and all(a is b for a, b in zip(operands, placed, strict=True))
             repeats = stays and not use.may_stay_partial and value.rematerialize is None and not is_reported
             kind = self._kind(instruction, results)
-            stamp = Stamp(choice, wanted, value, use.may_stay_partial, use.stays_partial, stays, repeats, kind)
+            stamp = Stamp(
+                choice, wanted, value, use.may_stay_partial, use.stays_partial, stays, is_reported, repeats, kind)
             found = self._stamps.setdefault(self._key(instruction), [None, None])
             found[use.stays_partial] = stamp
             self._same[self._identities(instruction)] = found
@@ -108,15 +110,14 @@ class Stamps:
         """Returns a key that unequal uses do not share, and most equal ones do: readers make one object of equal
         attributes, and of equal shapes.
         """
-        known = self._kind_of
-        try:
-            kinds = [known[operand] for operand in instruction.operands]
-        except KeyError:
-            for operand in instruction.operands:
-                known.setdefault(operand, self._kind(operand, self._values[operand]))
-            kinds = [known[operand] for operand in instruction.operands]
-        attributes, config = id(instruction.attributes), instruction.backend_config
-        return instruction.op, attributes, config, id(instruction.shape), id(instruction.sharding), *kinds
+        known, operands = self._kind_of, instruction.operands
+        for operand in operands:
+            if operand not in known:
+                known[operand] = self._kind(operand, self._values[operand])
+        return (
+            instruction.op, id(instruction.attributes), instruction.backend_config, id(instruction.shape),
+            id(instruction.sharding), *map(known.__getitem__, operands),
+        )
 
     def _kind(self, instruction: Instruction, present: Sequence[LocalValue]) -> int:
         """Returns a number that only values with equal shapes, tilings and freedom share, and equal scalar constants.
