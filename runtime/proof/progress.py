@@ -25,11 +25,11 @@ class Progress:
         self._during = ""
         self.limit: TimeLimit | None = None
 
-    def begin(self, part: str, ended: int = 0) -> None:
-        """Records the part that starts, after so many trials."""
+    def begin(self, part: str, ended: int = 0, known: str = "") -> None:
+        """Records the part that starts, after so many trials, and tells it after the verdict, if that is `known`."""
         self._during, self._ended = part, ended
         if self._tell is not None:
-            self._tell(part)
+            self._tell(f"{known}; {part}" if known else part)
 
     def undecided(self, limit: TimeLimit) -> Verdict:
         """Returns the verdict of a proof that this limit has ended."""

@@ -208,15 +208,15 @@ class _Pair:
         try:
             found = self.divided.program.simulate(inputs, self.oracle.poison).outputs
         except CompileError as error:
-            origin = None if self.oracle.exhausted else self._origin(inputs)
             problem, differs = error.diagnostics[0].message, not self.oracle.exhausted
+            origin = self._origin(inputs, problem) if differs else None
             return self.verdict(number + 1, problem=problem, differs=differs, origin=origin)
         exact = [is_exact(leaf) for leaf in self.original.entry.root.shape.leaves() if leaf.is_array]
         difference = _difference(expected, found, exact)
         if difference is not None and self.oracle.exhausted:
             return self.verdict(number + 1, problem=self.oracle.exhausted)
         if difference is not None:
-            return self.verdict(number + 1, difference=difference, origin=self._origin(inputs))
+            return self.verdict(number + 1, difference=difference, origin=self._origin(inputs, str(difference)))
         self.decided = self.decided or self._other_decision()  # another trial may find a difference
         if mode.floats == "random":
             self.bounds.after_trial(self.oracle.made, sum(x.size for x in expected))
@@ -254,11 +254,11 @@ class _Pair:
                 return f"{name} compares other numbers than in the original program"
         return unlike(*self._plans, self.divided.program.grid.size)
 
-    def _origin(self, inputs: Sequence[Array]) -> Origin | None:
-        """The first wrong instruction in a run on these inputs."""
+    def _origin(self, inputs: Sequence[Array], reason: str) -> Origin | None:
+        """The first wrong instruction in a run on these inputs, for which the programs differ."""
         if self.locate is None:
             return None
-        self.progress.begin("the search for the first wrong instruction")
+        self.progress.begin("the search for the first wrong instruction", known=f"differs: {reason}")
         try:
             return self.locate(self.whole.program, self.divided.program, inputs, self.oracle)
         except TimeLimit as limit:

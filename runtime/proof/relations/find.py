@@ -11,6 +11,7 @@ import numpy as np
 
 from ....ir.brief import brief
 from ....ir.factors.sharding_rule import Monoid
+from ....ir.time_limit import check_time
 from ....ir.types.literal import Array
 from .. import field
 from ..field import UNDEFINED, ZERO
@@ -49,7 +50,8 @@ class Finder:
         self._tiles: dict[int, tuple[Array, Found]] = {}  # the arrays, too, so that their identities stay
 
     def relate(self, place: ValueLeaf, run: Run) -> Relation:
-        """The relation of a value in one run."""
+        """The relation of a value in one run. Raises TimeLimit."""
+        check_time()
         is_float = holds_elements(place, next(iter(run.values())))
         telling = is_float and any(is_telling(a).any() for a in run.values())
         alike = not is_float or all(np.unique(a).size <= _FEW for a in run.values())

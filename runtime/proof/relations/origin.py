@@ -16,6 +16,7 @@ import numpy as np
 
 from ....ir.graph.attributes import Dims
 from ....ir.sharding.tiling import Tiling
+from ....ir.time_limit import check_time
 from ....ir.tools.placement import Placement
 from ....ir.types.literal import Array
 from ...fabric.tiles import tile_slices
@@ -56,6 +57,9 @@ class Search:
         self._results = list(zip(self.flow.results(), relations.whole.results(), placements, strict=True))
         self._source_of = {p: s for s in relations.index.sources for p in s.places}
         self._begun: set[ValueLeaf] = set()  # where the search has been, from one result
+        self._sources = {id(s): s for s in relations.index.sources}
+        self._deviating: dict[ValueLeaf, Wrong | None] = {}
+        self._misusing: dict[ValueLeaf, ValueLeaf | None] = {}
 
     def origin(self) -> Origin | None:
         """The first wrong instruction; None if no result has a wrong element."""
@@ -231,25 +235,35 @@ class Search:
         return self.known[place].relation.kind if place in self.known else None
 
     def _out_of_line(self, place: ValueLeaf) -> Wrong | None:
-        """Finds an element that deviates from the tile that most others belong to."""
+        """Returns an element that deviates from the tile that most others belong to. Many ways lead to one value."""
+        if place not in self._deviating:
+            self._deviating[place] = self._deviation(place)
+        return self._deviating[place]
+
+    def _deviation(self, place: ValueLeaf) -> Wrong | None:
+        check_time()
         related = self.known[place]
         run = next((n for n, r in enumerate(related.relations) if r.kind in (RelationKind.NONE, RelationKind.HOLES)), 0)
         votes: Counter[int] = Counter()
         for array in related.runs[run].values():
             for sources, _ in self.relations.index.candidates(array):
                 votes.update(id(s) for s in sources if s.array.ndim == array.ndim)
-        sources = {id(s): s for s in self.relations.index.sources}
-        for number, _ in votes.most_common(_VOTED):
+        for source in (self._sources[number] for number, _ in votes.most_common(_VOTED)):
             for device, array in related.runs[run].items():
-                fit = usual_tile(sources[number], array)
-                if fit is not None and 2 * usual_share(sources[number], array, fit) > 1:
-                    found = self._mismatch(place, run, device, sources[number], fit)
+                fit = usual_tile(source, array)
+                if fit is not None and 2 * usual_share(source, array, fit) > 1:
+                    found = self._mismatch(place, run, device, source, fit)
                     if found is not None:
                         return found
         return None
 
     def _misused(self, place: ValueLeaf) -> ValueLeaf | None:
         """Returns the instruction that makes an operand other than the one of the same op in the original."""
+        if place not in self._misusing:
+            self._misusing[place] = self._misuse(place)
+        return self._misusing[place]
+
+    def _misuse(self, place: ValueLeaf) -> ValueLeaf | None:
         operands = self._reads(place)
         meant = self._counterpart(place, operands)
         for operand, value in zip(operands, meant or (), strict=meant is not None):

@@ -33,13 +33,21 @@ from .relation import Relation, RelationKind
 @brief
 @dataclass(frozen=True)
 class Related:
-    """A value of the partitioned program, its arrays in each run of its computation, and its relation in each."""
+    """A value of the partitioned program, and its arrays in each run of its computation. `finder` finds its relations
+    when they are first asked for: the search for the first wrong instruction asks for few.
+    """
 
     place: ValueLeaf
     runs: list[Run]
-    relations: list[Relation]
+    finder: Finder
 
-    @property
+    @cached_property
+    def relations(self) -> list[Relation]:
+        """The relation in each run."""
+        with np.errstate(all="ignore"):
+            return [self.finder.relate(self.place, run) for run in self.runs]
+
+    @cached_property
     def relation(self) -> Relation:
         """The relation of all runs together: NONE if one has none."""
         return max(self.relations, key=lambda r: _ORDER.index(r.kind))
@@ -138,8 +146,7 @@ def related(
     by_device = {p for p in flow.places() if p.instruction.op.interface(DeviceNumber)}
     varying = flow.made_from(drawn | flow.inputs)
     finder = Finder(Index(whole.values), devices, oracle, varying, flow.made_from(by_device))
-    with np.errstate(all="ignore"):
-        values = [Related(p, runs, [finder.relate(p, r) for r in runs]) for p, runs in recorder.values.items()]
+    values = [Related(p, runs, finder) for p, runs in recorder.values.items()]
     complete = whole.is_complete and recorder.is_complete
     return Relations(flow, whole.flow, finder.index, devices, values, complete)
 

@@ -119,3 +119,13 @@ def test_the_parts_of_a_proof_are_told() -> None:
     parts: list[str] = []
     prove(*both(REJECTION), trials=1, tell=parts.append)
     assert parts == ["making ready", "trial 1: the original program", "trial 1: the partitioned program"]
+
+
+def test_the_verdict_is_told_before_the_search_for_the_first_wrong_instruction() -> None:
+    module = hloom.parse("""HloModule m
+ENTRY e { x = f32[8] parameter(0), sharding={devices=[2]<=[2]}  ROOT y = f32[8] negate(x) }""")
+    wrong = hloom.parse(hloom.partition(module).to_text().replace("negate(", "copy("))
+    parts: list[str] = []
+    hloom.prove(module, wrong, tell=parts.append)
+    search = "the search for the first wrong instruction"
+    assert parts[-1] == f"differs: output 0 at [0]: another value (8 elements); {search}"

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import hloom
 import pytest
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module
+from hloom.ir.time_limit import time_limit
+from hloom.ir.types.literal import Array
+from hloom.runtime.evaluator import UnpartitionedProgram
+from hloom.runtime.proof.oracle import Oracle
+from hloom.runtime.proof.prove import prove
+from hloom.runtime.proof.relations.index import Index, Source
+from hloom.runtime.proof.relations.origin import Search
+from hloom.runtime.proof.relations.relate import related
+from hloom.runtime.proof.verdict import Origin
+from hloom.runtime.simulator import SimulatedProgram
 from support.command_line import EXAMPLES
 from support.golden import golden_texts
 from support.planted_faults import Fault, faults, some
@@ -93,3 +106,59 @@ def test_the_element_and_what_it_should_be_are_named() -> None:
 def test_right_programs_have_no_origin() -> None:
     module = hloom.parse(ROWS)
     assert hloom.prove(module, hloom.partition(module), trials=1).origin is None
+
+
+class _Asked(Index):
+    """An index that counts how often the values of each array are asked for."""
+
+    def __init__(self, index: Index) -> None:
+        self.__dict__ |= index.__dict__
+        self.times = Counter[int]()
+
+    def candidates(self, array: Array) -> Iterator[tuple[list[Source], tuple[int, ...]]]:
+        self.times[id(array)] += 1
+        return super().candidates(array)
+
+
+def _lost_element(name: str, instruction: str) -> tuple[Module, Module]:
+    module = hloom.load(EXAMPLES / f"{name}.hlo")
+    local = hloom.partition(module)
+    fault = next(f for f in faults(local) if f.kind == "lost element" and f.instruction == instruction)
+    return module, fault.plant(local)
+
+
+def test_the_search_looks_at_each_value_once_however_many_ways_lead_to_it() -> None:
+    asked, held = Counter[int](), Counter[int]()
+
+    def locate(a: UnpartitionedProgram, b: SimulatedProgram, inputs: Sequence[Array], oracle: Oracle) -> Origin | None:
+        found = related(a, b, inputs, oracle)
+        index = _Asked(found.index)
+        held.update(id(x) for value in found.values for run in value.runs for x in run.values())
+        origin = Search(replace(found, index=index), b.results).origin()
+        asked.update(index.times)
+        return origin
+
+    verdict = prove(*_lost_element("mlp_named", "xw"), locate=locate)
+    assert verdict.origin is not None
+    assert len(asked) > 8
+    assert asked <= held  # devices and values may share an array
+
+
+def test_the_search_ends_when_the_time_is_up() -> None:
+    def locate(a: UnpartitionedProgram, b: SimulatedProgram, inputs: Sequence[Array], oracle: Oracle) -> Origin | None:
+        found = related(a, b, inputs, oracle)
+        with time_limit(0):
+            return Search(found, b.results).origin()
+
+    verdict = prove(*_lost_element("mlp_named", "xw"), locate=locate)
+    assert verdict.outcome == "differs"
+    assert "no more is known" in str(verdict)
+
+
+@pytest.mark.slow
+def test_a_search_with_many_ways_takes_seconds() -> None:
+    programs = _lost_element("transformer_scan_train", "reduce_sum.162")
+    start = time.process_time()
+    verdict = hloom.prove(*programs, trials=1)
+    assert verdict.origin is not None
+    assert time.process_time() - start < 20  # some 3 s; 115 s when values were looked at again on each way
