@@ -8,7 +8,6 @@ arrays: they begin with their value.
 from __future__ import annotations
 
 import ctypes
-from bisect import bisect_right
 from collections.abc import Iterable
 
 import numpy as np
@@ -51,34 +50,6 @@ def copy_into(target: Array, source: Array) -> None:
     target[...] = source
 
 
-class Regions:
-    """The memory between the first and the last byte of each of some arrays."""
-
-    __slots__ = ("_ends", "_starts")
-
-    def __init__(self, arrays: Iterable[Array]) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        for start, end in sorted(_bounds(x) for x in arrays if x.size):
-            if self._ends and start < self._ends[-1]:
-                self._ends[-1] = max(end, self._ends[-1])
-            else:
-                self._starts.append(start)
-                self._ends.append(end)
-
-    def has_part_of(self, array: Array) -> bool:
-        """Whether an array may share a byte with one of them (`numpy.may_share_memory`)."""
-        if not self._starts or not array.size:
-            return False
-        start, end = _bounds(array)
-        last = bisect_right(self._starts, end - 1) - 1
-        return last >= 0 and self._ends[last] > start
-
-
-def _bounds(array: Array) -> tuple[int, int]:
-    """Returns the addresses of the first byte of an array that is not empty, and after its last one."""
-    start = address(array)
-    if array.flags.c_contiguous:
-        return start, start + array.nbytes
-    reach = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
-    return start + sum(r for r in reach if r < 0), start + sum(r for r in reach if r > 0) + array.itemsize
+def shares_memory(array: Array, arrays: Iterable[Array]) -> bool:
+    """Whether an array may share a byte with one of these."""
+    return any(np.may_share_memory(array, other) for other in arrays)

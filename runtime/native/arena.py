@@ -8,12 +8,16 @@ Efficient Memory Management for Deep Neural Net Inference, 2020).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 
 from ...ir.analysis.lifetimes import live_sums
+from ...ir.brief import brief
+from ...ir.types.literal import Array
+from ..plan.interpreter import Interpreter, Step
+from .addresses import address, shares_memory
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 ALIGNMENT = 64  # bytes: a line of the cache, and the widest vector
@@ -28,15 +32,43 @@ class Life:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Arena:
-    """A block of `size` bytes and the offset of each array. No layout can be smaller than `bound`, the most bytes that
-    live at one step.
+    """A block of `size` bytes per device that runs a plan, and the offset of each array. No layout can be smaller than
+    `bound`, the most bytes that live at one step.
     """
 
     size: int
     offsets: tuple[int, ...]
     bound: int
+
+    def block(self, interpreter: Interpreter, device: int) -> DeviceArena:
+        """Returns the memory of a device, which the run keeps for the next."""
+        blocks: dict[int, DeviceArena] = interpreter.kept.setdefault(self, {})
+        if device not in blocks:
+            blocks[device] = DeviceArena.of(self.size)
+        return blocks[device]
+
+    def holds(self, interpreter: Interpreter, value: Any) -> bool:
+        """Whether a value is an array in the memory of some device."""
+        blocks: dict[int, DeviceArena] = interpreter.kept.get(self, {})
+        is_view = isinstance(value, np.ndarray) and cast(Array, value).base is not None
+        return is_view and shares_memory(cast(Array, value), (block.memory for block in blocks.values()))
+
+
+@brief
+@dataclass(slots=True)
+class DeviceArena:
+    """The arena of one device: its memory, and the aligned byte where it starts. `tables` are those of the steps."""
+
+    memory: Array
+    start: int
+    tables: dict[Step, Array] = field(default_factory=dict["Step", Array])
+
+    @staticmethod
+    def of(size: int) -> DeviceArena:
+        memory = np.empty(size + ALIGNMENT, np.uint8)
+        return DeviceArena(memory, -address(memory) % ALIGNMENT)
 
 
 def arena_of(lives: Sequence[Life]) -> Arena:

@@ -24,10 +24,10 @@ from ...ir.graph.instruction import Instruction
 from ...ir.types.shape import Shape
 from ..plan.interpreter import Step, StepPlan, find_last_uses
 from ..plan.steps import ComputeStep, StartStep, TupleComputeStep, WaitStep, WhileStep
-from .arena import Life, arena_of
+from .arena import Arena, Life, arena_of
 from .loop import native_loop
 from .native_kernel import NativeKernel
-from .table import ARENA, ArrayPlace, Entry, GuardedStep, Outside, PlanMemory, TableStep
+from .table import ARENA, ArrayPlace, Entry, GuardedStep, Outside, TableStep
 
 
 @brief
@@ -232,8 +232,8 @@ def arranged(plan: StepPlan, lowerings: Lowerings) -> StepPlan:
     """Replaces the native steps of a plan by tables."""
     work = _Arranged(plan, lowerings)
     work.arrange()
-    memory = PlanMemory(arena_of(list(work.lives.values())))
-    in_arena = dict(zip(work.lives, memory.arena.offsets, strict=True))
+    memory = arena_of(list(work.lives.values()))
+    in_arena = dict(zip(work.lives, memory.offsets, strict=True))
     wanted = {b for step in work.parts if isinstance(step, Step) for b in step.reads}.union(plan.results)
     steps = list(_steps(work, in_arena, wanted, memory))
     result = replace(plan, steps=steps)
@@ -241,7 +241,7 @@ def arranged(plan: StepPlan, lowerings: Lowerings) -> StepPlan:
     return result
 
 
-def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: PlanMemory) -> Iterator[Step]:
+def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: Arena) -> Iterator[Step]:
     def placed(place: ArrayPlace) -> ArrayPlace:
         if place.root not in in_arena:
             return place

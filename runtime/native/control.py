@@ -21,8 +21,9 @@ from ...cost.host import HOST
 from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
 from ..plan.steps import ConditionalStep, WhileStep
-from .addresses import Regions, address, copy_into, is_dense
-from .table import DeviceArena, TableStep
+from .addresses import address, copy_into, is_dense, shares_memory
+from .arena import DeviceArena
+from .table import TableStep
 
 _ALWAYS = np.ones(1, np.int64)  # the end word of a step that never pauses
 _SELECTORS = {np.dtype(np.bool_): PRED, np.dtype(np.int32): SIGNED}
@@ -32,16 +33,14 @@ class NotNative(Exception):
     """Raised for arrays whose layout machine code does not support."""
 
 
+def steps_in(step: Step) -> list[Step]:
+    """Returns the steps of the plans that a step runs, and those of its loops and branches."""
+    return [inner for plan in step.plans() for deep in plan.all_plans() for inner in deep.steps]
+
+
 def is_native(step: Step) -> bool:
-    """Whether a step is a table, or a loop or branches that consist of native steps."""
-    if isinstance(step.acting, ConditionalStep | WhileStep):
-        return all(is_native(inner) for plan in step.plans() for inner in plan.steps)
-    return isinstance(step, TableStep)
-
-
-def steps_of(plan: StepPlan) -> int:
-    """Counts the steps of a plan, and those of its loops and branches."""
-    return sum(len(inner.steps) for inner in plan.all_plans())
+    """Whether machine code runs a loop: it consists of tables, and of loops and branches of these."""
+    return all(isinstance(inner.acting, TableStep | ConditionalStep | WhileStep) for inner in steps_in(step))
 
 
 def _updated(body: StepPlan) -> dict[int, int]:
@@ -90,17 +89,18 @@ class _Code:
         """Adds the steps of the plan for a state, with the arrays of `made` for its buffers. Returns its results."""
         frame, block = self.plan.frame(self.run.device, list(state)), self.run.block(self.plan)
         changing = [state[n] for n in self.updated.values()]
-        reused = Regions([*changing, block.memory])
         for step in self.plan.steps:
             inner = step.acting
             if isinstance(step, TableStep):
                 self._table(step, block, frame, made)
             elif isinstance(inner, WhileStep):
-                self._loop(inner, frame, made, reused)
+                self._loop(inner, frame, made, [*changing, block.memory])
             else:
                 assert isinstance(inner, ConditionalStep)
                 self._choose(inner, frame, made)
-        _refuse_views(Regions(changing), [frame[buffer] for buffer in self.plan.results if buffer not in self.updated])
+        read = [array_of(frame[buffer]) for buffer in self.plan.results if buffer not in self.updated]
+        if any(shares_memory(x, changing) for x in read):
+            raise NotNative  # the readers of a view may expect the old contents
         return [self._dense(frame[buffer]) for buffer in self.plan.results]
 
     def _table(self, step: TableStep, block: DeviceArena, frame: Frame, made: dict[int, Array]) -> None:
@@ -120,13 +120,13 @@ class _Code:
             self.add(code("run"), step.table(block, held))
         step.export(frame, block, held)
 
-    def _loop(self, step: WhileStep, frame: Frame, made: dict[int, Array], reused: Regions) -> None:
+    def _loop(self, step: WhileStep, frame: Frame, made: dict[int, Array], reused: Sequence[Array]) -> None:
         """Adds a loop. State that it forwards keeps its address, unless that memory changes afterwards."""
         given = [array_of(frame[buffer]) for buffer in step.reads]
         for n, write in enumerate(step.writes):
             if step.body.parameters[n] == step.body.results[n]:
                 given[n] = frame[write] = self._dense(given[n])
-            if frame[write] is None or reused.has_part_of(frame[write]):
+            if frame[write] is None or shares_memory(frame[write], reused):
                 frame[write] = made.setdefault(write, np.empty(given[n].shape, given[n].dtype))
         if not self.is_real:
             return
@@ -290,9 +290,3 @@ def array_of(value: Any) -> Array:
     if value is None:
         raise NotNative
     return np.asarray(value)
-
-
-def _refuse_views(changing: Regions, read: Sequence[Any]) -> None:
-    """Raises NotNative if a value is a view of an array updated in place: its readers may expect the old contents."""
-    if any(changing.has_part_of(array_of(value)) for value in read):
-        raise NotNative

@@ -15,7 +15,7 @@ from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step
 from ..plan.steps import WhileStep, free_unused
 from .addresses import address
-from .control import DeviceRun, Loop, NotNative, array_of, is_native, steps_of
+from .control import DeviceRun, Loop, NotNative, array_of, is_native, steps_in
 from .workers import run_all
 
 
@@ -51,7 +51,7 @@ class LoopStep(WhileStep):
     def _loop(self, frame: Frame, interpreter: Interpreter) -> Loop:
         """Returns the loop of a device before its first trip. Raises NotNative."""
         given, run = [array_of(frame[buffer]) for buffer in self.reads], DeviceRun(interpreter, frame[0])
-        if sum(x.nbytes for x in given) > HOST.copied_state * sum(map(steps_of, self.plans())):
+        if sum(x.nbytes for x in given) > HOST.copied_state * len(steps_in(self)):
             loop = Loop.of(self, given, run)
         else:
             # One that does not come to its end, as at a limit of time, is not there for the next run.

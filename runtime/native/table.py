@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,13 @@ import numpy as np
 from ...codegen.native.run_loop import table_loop
 from ...codegen.native.step import NativeStep, StridedLayout
 from ...cost.host import HOST
-from ...ir.brief import brief
 from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
 from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
 from ..plan.updates import is_owned
 from .addresses import address, copy_into, is_dense
-from .arena import ALIGNMENT, Arena
+from .arena import Arena, DeviceArena
 from .workers import run_all
 
 ARENA = 0  # the root of arrays in the arena; others are buffers of the frame
@@ -88,67 +87,24 @@ class Outside:
         return place.root == self.buffer and place.layout.dims == self.dims and place.layout.is_dense
 
 
-@dataclass(slots=True)
-class PlanMemory:
-    """The arena of a plan, on all devices that run it."""
-
-    arena: Arena
-
-    def block(self, interpreter: Interpreter, device: int) -> DeviceArena:
-        """Returns the memory of a device, which the run keeps for the next."""
-        blocks: dict[int, DeviceArena] = interpreter.kept.setdefault(self, {})
-        if device not in blocks:
-            blocks[device] = DeviceArena.of(self.arena.size)
-        return blocks[device]
-
-    def holds(self, interpreter: Interpreter, value: Any) -> bool:
-        """Whether an array lies in the arena of a device."""
-        base: Any = value.base if isinstance(value, np.ndarray) else None
-        if base is None:
-            return False
-        while isinstance(base, np.ndarray) and base.base is not None:
-            base = base.base
-        blocks: dict[int, DeviceArena] = interpreter.kept.get(self, {})
-        return any(block.memory is base for block in blocks.values())
-
-    __hash__ = object.__hash__
-    __eq__ = object.__eq__
-
-
-@brief
-@dataclass(slots=True)
-class DeviceArena:
-    """The arena of one device: its memory, and the aligned byte where it starts. `tables` are those of the steps."""
-
-    memory: Array
-    start: int
-    tables: dict[Step, Array] = field(default_factory=dict["Step", Array])
-
-    @staticmethod
-    def of(size: int) -> DeviceArena:
-        memory = np.empty(size + ALIGNMENT, np.uint8)
-        return DeviceArena(memory, -address(memory) % ALIGNMENT)
-
-
 class TableStep(Step):
     """Runs native steps, then puts the arrays that other steps read into their buffers (`exports`)."""
 
     __slots__ = (
-        "_begun", "_fixed", "_indices", "_offsets", "_pieces", "_places", "_starts", "entries", "exports", "memory",
-        "outside", "touched", "wholes",
+        "_fixed", "_indices", "_offsets", "_pieces", "_places", "_starts", "entries", "exports", "memory", "outside",
+        "touched", "wholes",
     )  # fmt: skip
 
     def __init__(
         self, instruction: Instruction, entries: Sequence[Entry], outside: Sequence[Outside],
-        exports: Sequence[tuple[int, ArrayPlace]], memory: PlanMemory,
+        exports: Sequence[tuple[int, ArrayPlace]], memory: Arena,
     ) -> None:  # fmt: skip
         reads = [o.buffer if o.taken is None else o.taken for o in outside if o.taken is not None or not o.is_made]
         made = [o.buffer for o in outside if o.is_made]
         super().__init__(instruction, reads, [*made, *(buffer for buffer, _ in exports)])
         self.entries = tuple(entries)
-        self.outside = tuple(outside)
+        self.outside = tuple(sorted(outside, key=lambda o: o.taken is None))  # what is taken must not be held before
         self.exports = tuple(exports)
-        self._begun = [o for o in self.outside if o.taken is not None]
         self.wholes = {buffer: o.buffer for buffer, place in exports for o in self.outside if o.is_all(place)}
         self.memory = memory
         touched = [sum(place.byte_size for place in entry.places) for entry in self.entries]
@@ -208,11 +164,10 @@ class TableStep(Step):
     def _arrays(self, frame: Frame) -> dict[int, Array]:
         """Returns the arrays outside of the arena, dense."""
         held: dict[int, Array] = {}
-        for o in self._begun:
-            assert o.taken is not None
-            frame[o.buffer] = frame[o.taken] if self._may_take(o.taken, frame) else _copied(frame[o.taken], o)
         for o in self.outside:
-            if o.is_made and o.taken is None:
+            if o.taken is not None:
+                frame[o.buffer] = frame[o.taken] if self._may_take(o.taken, frame) else _copied(frame[o.taken], o)
+            elif o.is_made:
                 frame[o.buffer] = np.empty(o.dims, o.dtype)
             x = np.asarray(frame[o.buffer])  # numpy's kernels may return scalars, which are no arrays
             if x.shape != o.dims or x.dtype != o.dtype:
@@ -283,7 +238,7 @@ class GuardedStep(Step):
 
     __slots__ = ("inner", "memory")
 
-    def __init__(self, inner: Step, memory: PlanMemory) -> None:
+    def __init__(self, inner: Step, memory: Arena) -> None:
         super().__init__(inner.instruction, inner.reads, inner.writes)
         self.inner = copy(inner)
         self.memory = memory
@@ -319,5 +274,4 @@ def pieces(touched: Sequence[int]) -> list[tuple[int, int]]:
 def arenas(plan: StepPlan) -> list[Arena]:
     """Returns the arenas of an arranged plan and of the plans of its loops and branches."""
     steps = (step for inner in plan.all_plans() for step in inner.steps)
-    found = dict.fromkeys(step.memory for step in steps if isinstance(step, TableStep | GuardedStep))
-    return [memory.arena for memory in found]
+    return list(dict.fromkeys(step.memory for step in steps if isinstance(step, TableStep | GuardedStep)))
