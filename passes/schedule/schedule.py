@@ -20,17 +20,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from ...cost.attention import OutsideOfAttention
-from ...cost.memory import live_memory
 from ...cost.seconds import Clock
 from ...ir.brief import brief
-from ...ir.diagnostics import Diagnostic, Severity, fail
+from ...ir.diagnostics import fail
 from ...ir.graph.computation import Computation
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, refuse_starts
 from .bound import program_bound
 from .combining import CombinedForm
-from .does_not_fit import DoesNotFit
+from .does_not_fit import refuse, what_lives
 from .extract import Extract
 from .labels import labels_of
 from .listing import RULES, ListRule, ListScheduler
@@ -159,6 +157,7 @@ class _Choice:
     is_thorough: bool = False  # gathers again, and orders all instructions
     until: float = math.inf
     is_tight: bool = False  # the plan without a limit does not fit
+    is_full: bool = False  # a faster order does not fit
     is_exhausted: bool = False  # values that were computed again freed less than was needed
     listed: list[Candidate | None] = field(default_factory=list["Candidate | None"])  # of the program itself, if known
 
@@ -190,7 +189,7 @@ class _Choice:
                 for new in self._computed_again((best.module, first), limit, share * limit):
                     best = min(best, new, key=lambda state: state.rank(limit))
         if best.peak > limit and is_hard:
-            self._refuse(best, limit)
+            refuse(best.module, best.peak, limit, machine)
         for unused in filter(None, self.listed):
             unused.module.release()
         plans.release_all(best)
@@ -199,6 +198,9 @@ class _Choice:
             self.module.take(best.module)
         if best.again or best.repeats:  # it has other ops, which may take more time, or less
             bound = program_bound(self.module, Clock.of(self.module, machine)).seconds
+        if is_hard and (self.is_tight or self.is_full):
+            said = what_lives(self.module, machine)
+            self.context.diagnostics.remark(f"{self.name}: faster programs need more than {sized(limit)}; {said}")
         self._record(old, best, bound)
         return is_new
 
@@ -294,7 +296,9 @@ class _Choice:
 
     def _is_better(self, listed: Candidate, best: Candidate, usual: float, limit: float) -> bool:
         share = self.limits.better if listed.peak <= usual else self.limits.worth
-        return listed.seconds < best.seconds * share and listed.rank(limit) < best.rank(limit)
+        is_faster = listed.seconds < best.seconds * share
+        self.is_full |= is_faster and listed.peak > limit
+        return is_faster and listed.rank(limit) < best.rank(limit)
 
     def _candidates(self, plans: Plans, limit: float) -> Iterator[Candidate]:
         """Yields candidates: the plan without a limit; unless that fits, plans with ever less memory for buckets, the
@@ -372,13 +376,6 @@ class _Choice:
             f"{self.name}: {done}; {timed(old.seconds)} become {timed(new.seconds)}, at least {timed(bound)}{gap}; "
             f"peak {sized(old.peak)} becomes {sized(new.peak)}"
         )
-
-    def _refuse(self, state: Candidate, limit: float) -> None:
-        over, memory = state.peak - limit, live_memory(state.module, OutsideOfAttention.on(self.planning.machine))
-        largest = ", ".join(f"{b.name} ({b.kind}, {sized(b.bytes)})" for b in memory.buffers[:5])
-        text = (f"{self.module.name} needs {sized(state.peak)} on a device at {memory.at}, {sized(over)} more "
-                f"than the limit of {sized(limit)}")  # fmt: skip
-        raise DoesNotFit(Diagnostic(Severity.ERROR, text, help=f"the largest buffers there: {largest}"), state.peak)
 
 
 def _list_orders(

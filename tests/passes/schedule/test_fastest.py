@@ -89,3 +89,13 @@ def test_earlier_starts_come_before_the_last_choice() -> None:
     quick = Fastest(rewrites=REWRITES[-1:], pieces=None, past_barriers=None, rotation=None, levels=None)
     times = [recorded_forecast(schedule(clone_module(local), context, fastest=way))[0] for way in (Fastest(), quick)]
     assert times[0] < 0.99 * times[1]
+
+
+def test_a_limit_that_costs_time_is_said_with_the_memory_at_the_peak() -> None:
+    context = PassContext(machine=parse_machine("h100"))
+    local = partition(hloom.parse(Model(kind="fsdp", data=4, layers=4, batch=64, width=16, hidden=32).text()), context)
+    peak = recorded_forecast(schedule(clone_module(local), context))[1]
+    for share, expected in ((2.0, False), (0.95, True)):
+        said = PassContext(machine=context.machine)
+        schedule(clone_module(local), said, int(share * peak))
+        assert expected == any("faster programs need more than" in d.message for d in said.diagnostics.found)
