@@ -30,6 +30,7 @@ from .sizes import timed
 from .start_earlier import StartEarlier
 
 _EARLIER = 0.94  # the least share of a schedule's time that earlier starts left in ten sizes (`bench/overlap.py`)
+_MUCH_EARLIER = 0.7  # of one that memory limits: `dense_fsdp` within 95 to 65 % of its peak (`bench/overlap.py memory`)
 _PREFETCH = PrefetchGathers(barriers=False)
 REWRITES: tuple[tuple[Pass, ...], ...] = (
     (SinkAllReduces(),),
@@ -47,8 +48,9 @@ class Fastest(Pass):
     after both, then after the best of these with gathers that start `past_barriers`, and after the best of all and a
     `rotation` of loops; keeps the fastest result. If it is faster with collectives by `levels` of links, all of these
     have them. With a pass that divides the `batch`, all of these are tried of the divided program, too. The collectives
-    of the best, and of others that are hardly slower, then start `earlier`, before the last choice. From the moment
-    `until` on (of `time.monotonic`) no further one is scheduled.
+    of the best, and of others that may then be faster, start `earlier`, before the last choice. The result is never
+    slower than by the last of the `rewrites` alone, without `levels` (`simple`). From the moment `until` on (of
+    `time.monotonic`) no further one is scheduled.
 
     Raises the CompileError of `final` if no result fits into memory, of the one that needs least.
     """
@@ -74,10 +76,8 @@ class Fastest(Pass):
             changed = run_pass(self.final, module, replace(context, records=[]))
             return self._with_earlier_starts(module, context) or changed
         self._start_earlier(tries, context)
-        best = min(tries, key=lambda t: t.rank)
-        if not self.final.memory:  # unasked, nothing takes more memory for next to nothing
-            near = [t for t in tries if t.seconds * self.final.limits.worth < best.seconds]
-            best = min(near, key=lambda t: (t.peak, t.seconds), default=best)
+        simple = self._best([t for t in tries if self._is_simple(t)])
+        best = self._best([t for t in tries if t.seconds <= simple.seconds])
         if best.error is not None:
             raise best.error
         context.diagnostics.found += best.diagnostics.found
@@ -91,12 +91,25 @@ class Fastest(Pass):
         module.take(best.module)
         return True
 
+    def _best(self, tries: list[_Try]) -> _Try:
+        """Returns the fastest alternative, or unasked one that is hardly slower and takes less memory."""
+        best = min(tries, key=lambda t: t.rank)
+        near = [t for t in tries if t.seconds * self.final.limits.worth < best.seconds and not self.final.memory]
+        return min(near, key=lambda t: (t.peak, t.seconds), default=best)
+
+    def _is_simple(self, one: _Try) -> bool:
+        """Whether only the last of the rewrites, or nothing, was done before the schedule."""
+        passes = tuple(p for p in one.passes if p != self.batch)
+        return not passes or passes in self.rewrites[-1:]
+
     def _start_earlier(self, tries: list[_Try], context: PassContext) -> None:
         """Lets the collectives of the best alternative start earlier, and of all others that may then be faster."""
-        least = math.inf
+        least, limit = math.inf, self.final.memory or context.machine.capacity
         for one in sorted(tries, key=lambda t: t.rank):
             below = recorded_bound(one.module) if one.error is None else None
-            if one.error is None and one.seconds * _EARLIER < least and (below or 0.0) < least:
+            is_full = one.peak * self.final.limits.growth > limit
+            share = _MUCH_EARLIER if is_full or self._is_simple(one) else _EARLIER
+            if one.error is None and one.seconds * share < least and (below or 0.0) < least:
                 self._with_earlier_starts(one.module, replace(context, diagnostics=one.diagnostics))
                 one.seconds, one.peak = recorded_forecast(one.module)
                 least = min(least, one.seconds)
@@ -111,8 +124,10 @@ class Fastest(Pass):
         crosses = any(border < module.devices for border in context.machine.levels)
         split = _rewritten((self.levels,), module, context) if self.levels and crosses else None
         tries = [] if split is None else self._scheduled([_Try((), clone_module(module)), split], context)
-        first = min(tries, key=lambda t: t.rank).passes if tries else ()
-        found = [_rewritten((*first, *passes), module, context) for passes in self.rewrites if _has_loops(module)]
+        first = self._base(tries)
+        ways = [(*first, *passes) for passes in self.rewrites] if _has_loops(module) else []
+        ways += [self.rewrites[-1]] if ways and first else []
+        found = [_rewritten(passes, module, context) for passes in ways]
         pieces = None
         if self.pieces is not None and (first or self.pieces.may_change(module, context)):
             pieces = _rewritten((*first, self.pieces), module, context)
@@ -122,18 +137,28 @@ class Fastest(Pass):
             others.insert(0, _Try((), clone_module(module)))
         tries += self._scheduled(others, context)
         if pieces is not None and pieces in tries:
-            looped = min((t for t in tries if t is not pieces), key=lambda t: t.rank).passes[len(first):]
+            looped = self._base([t for t in tries if t is not pieces])
+            looped = looped[len(first):] if looped[:len(first)] == first else looped
             both = _rewritten((*pieces.passes, *looped), module, context) if looped else None
             tries += self._scheduled([both] if both is not None else [], context)
         if self.past_barriers is not None and passes_barriers:
-            best = min(tries, key=lambda t: t.rank).passes
-            passed = _rewritten(_with_prefetch(best, self.past_barriers), module, context)
+            passed = _rewritten(_with_prefetch(self._base(tries), self.past_barriers), module, context)
             tries += self._scheduled([passed] if passed is not None else [], context)
         return self._rotated(tries, module, context)
 
+    def _base(self, tries: list[_Try]) -> tuple[Pass, ...]:
+        """Returns the passes to which others are added: the fewest of those after which the program is fastest, or
+        slower by next to nothing. One that gains nothing can stand in the way of others.
+        """
+        best = min(tries, key=lambda t: t.rank, default=None)
+        if best is None or best.error is not None:
+            return () if best is None else best.passes
+        near = [t for t in tries if t.seconds * self.final.limits.better <= best.seconds]
+        return min(near, key=lambda t: (len(t.passes), t.rank)).passes
+
     def _rotated(self, tries: list[_Try], module: Module, context: PassContext) -> list[_Try]:
         """Returns the alternatives, and the best of them with rotated loops if some gain by it."""
-        best = min(tries, key=lambda t: t.rank).passes if tries else ()
+        best = self._base(tries)
         if self.rotation is None or not _has_loops(module):
             return tries
         if best and not self.rotation.may_change(module, context):

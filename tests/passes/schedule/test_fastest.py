@@ -91,6 +91,16 @@ def test_earlier_starts_come_before_the_last_choice() -> None:
     assert times[0] < 0.99 * times[1]
 
 
+@pytest.mark.parametrize("link", ["1us/300MB", pytest.param("1ns/100MB", marks=pytest.mark.slow)])
+def test_the_search_does_not_end_above_its_own_quick_form(link: str) -> None:
+    """Without a limit, less memory is worth a little time: of the alternatives that are not slower than that form."""
+    context = PassContext(machine=parse_machine("work=f32:1G;memory=10GB", link))
+    local = partition(hloom.parse(Model(kind="fsdp", data=4, layers=4, batch=64, width=16, hidden=32).text()), context)
+    quick = Fastest(rewrites=REWRITES[-1:], pieces=None, past_barriers=None, rotation=None, levels=None)
+    times = [recorded_forecast(schedule(clone_module(local), context, fastest=way))[0] for way in (Fastest(), quick)]
+    assert times[0] <= times[1]
+
+
 def test_a_limit_that_costs_time_is_said_with_the_memory_at_the_peak() -> None:
     context = PassContext(machine=parse_machine("h100"))
     local = partition(hloom.parse(Model(kind="fsdp", data=4, layers=4, batch=64, width=16, hidden=32).text()), context)
