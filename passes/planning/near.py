@@ -1,9 +1,10 @@
 """Looks for better plans next to the best one by their forecasts.
 
-Neighbours of a choice differ from it in one class, or in two of which one reads the other's values. Those that the
-model prices least are forecast first, by a list schedule, or by that of a short program with a few of its layers. From
-the first one that is faster the search goes on. It finds what the partitioner and the scheduler do and the model does
-not know, such as to compute a value again from whole parameters rather than to exchange it.
+Neighbours of a choice differ from it in one class, or in two of which one reads the other's values, or divide all
+renewed state of one shape alike, such as weights and their moments. Those that the model prices least are forecast
+first, by a list schedule, or by that of a short program with a few of its layers. From the first one that is faster the
+search goes on. All have as few annotations inside as the best one. It finds what the partitioner and the scheduler do
+and the model does not know, such as to compute a value again from whole parameters rather than to exchange it.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ import numpy as np
 
 from ..base import PassContext
 from .descent import prices_of
-from .judge import Effort
+from .judge import Effort, Judged
 from .model import Choice
 from .on_mesh import MeshPlan, PlanCandidate
 from .short_programs import ShortPrograms
 from .time_left import TimeLeft
 from .times import Rows
+from .written import Inside
 
 _MOST = 32  # neighbours that get a quick forecast
 _TRYING = 0.5  # share of the time
 _LEAST = 2.0  # quick forecasts that there must be time for: of the best choice, and of one other
 _PAIRS = 1 << 14  # pairs of rows that the model prices at once
+_BEST = 3  # choices that get a forecast
 _GAIN = 1e-9  # the share of the time from which on a neighbour is better
 
 
@@ -32,7 +35,7 @@ def near(
     on: MeshPlan, candidates: Sequence[PlanCandidate], context: PassContext, limit: int, left: TimeLeft,
     short: ShortPrograms | None = None,
 ) -> Iterator[PlanCandidate]:
-    """Yields the best that is found next to the best candidate of this mesh in `limit` bytes (0: those of the machine),
+    """Yields the best ones found next to the best candidate of this mesh in `limit` bytes (0: those of the machine),
     in half of the time that is `left`. The `short` program tells which one that is, if it tells the time of the best.
     """
     half = left.share(_TRYING)
@@ -41,10 +44,11 @@ def near(
     if best is None or best.choice is None or not half.allows(_LEAST):
         return
     known = {_key(c.choice) for c in own if c.choice is not None}
-    choice, judged = best.choice, None if short is None else on.by_few_layers(best.choice, context, short)
+    inside = max(best.inside, Inside.FEW)
+    judged = None if short is None else on.by_few_layers(best.choice, context, short, inside)
     short = short if judged is not None else None
-    judged = judged or on.quick(choice, context, limit, half, Effort.LISTED)
-    queue, count = list(neighbours(on, choice)), _MOST
+    judged = judged or on.quick(best.choice, context, limit, half, Effort.LISTED, inside)
+    queue, count, better = list(neighbours(on, best.choice)), _MOST, list[tuple[Choice, Judged]]()
     while queue and count and half.allows():
         other = queue.pop(0)
         if _key(other) in known:
@@ -52,14 +56,16 @@ def near(
         known.add(_key(other))
         count -= 1
         if short is None:
-            found = on.quick(other, context, limit, half, Effort.LISTED)
+            found = on.quick(other, context, limit, half, Effort.LISTED, inside)
         else:
-            found = on.by_few_layers(other, context, short)
+            found = on.by_few_layers(other, context, short, inside)
         if found is not None and found.rank < judged.rank and found.seconds < judged.seconds * (1 - _GAIN):
-            choice, judged, queue = other, found, list(neighbours(on, other))
-    if choice is not best.choice and left.allows():
-        known = judged if short is None else None
-        yield on.candidate(f"near {best.name}", choice, context, limit, left=left, known=known)
+            judged, queue = found, list(neighbours(on, other))
+            better.append((other, found))
+    for choice, judged in better[: -_BEST - 1 : -1]:
+        if left.allows():
+            told = judged if short is None else None
+            yield on.candidate(f"near {best.name}", choice, context, limit, inside, left, told)
 
 
 def _key(choice: Choice) -> tuple[int, ...]:
@@ -78,7 +84,7 @@ def _changed(on: MeshPlan, choice: Choice) -> Rows:
     classes = on.model.classes
     own = np.array([choice[number] for number in range(len(classes))], np.int64)
     ends = [(reads.stand.cluster, other) for reads in on.model.of.reads for other in reads.classes[1:]]
-    found: list[Rows] = []
+    found = [_alike(on, choice)]
     for one, other in dict.fromkeys([*((n, n) for n in range(len(classes))), *ends]):
         count, further = len(classes[one].rows), len(classes[other].rows) if other != one else 1
         if sum(map(len, found)) + count * further > _PAIRS:
@@ -89,3 +95,16 @@ def _changed(on: MeshPlan, choice: Choice) -> Rows:
             lines[:, other] = np.tile(np.arange(further), count)
         found.append(lines)
     return np.unique(np.concatenate([own[None, :], *found]), axis=0)
+
+
+def _alike(on: MeshPlan, choice: Choice) -> Rows:
+    """Returns the rows of all classes with the renewed state of one shape divided as one of it is, for each shape."""
+    classes, shapes = on.model.classes, dict[tuple[int, ...], list[int]]()
+    for number in sorted(on.usual.renewed):
+        if (leaf := classes[number].example.leaf) is not None:
+            shapes.setdefault(leaf.shape.dims, []).append(number)
+    found = [choice]
+    for numbers in shapes.values():
+        for division in dict.fromkeys(classes[number].division(choice[number]) for number in numbers):
+            found.append({**choice, **{n: classes[n].row_of.get(division, choice[n]) for n in numbers}})
+    return on.costs.rows(found)

@@ -26,7 +26,7 @@ from .search import ASSUMED, search
 from .short_programs import RepeatableLayer, ShortPrograms
 from .time_left import WITHOUT_END, TimeLeft
 from .usual import ALWAYS, Usual
-from .written import AnnotationWriter
+from .written import AnnotationWriter, Inside
 
 _EXACT = 2  # axes, up to which each reshard is searched; on three there are thousands, of 15 ms each
 _SECONDS = 10.0  # of an integer program
@@ -52,8 +52,8 @@ Named = tuple[str, Choice, PlanValue]
 class PlanCandidate:
     """A sharding of the program: who proposed it, on which mesh, as an annotated program, and its forecast. `value` is
     its value in the model and `choice` its choice, if it comes from the model; `parts` is the number of parts in which
-    it computes the batch, 0 for the whole. A candidate called `.., inside free` has
-    annotations of parameters and results alone.
+    it computes the batch, 0 for the whole. `inside` tells how much its annotations say: those of a candidate called
+    `.., few inside` or `.., inside free` leave the rest to propagation.
     """
 
     name: str
@@ -63,6 +63,7 @@ class PlanCandidate:
     value: PlanValue | None = None
     choice: Choice | None = field(default=None, repr=False)
     parts: int = 0
+    inside: Inside = Inside.EVERY
 
     @property
     def rank(self) -> tuple[bool, float, int]:
@@ -116,28 +117,33 @@ class MeshPlan:
         found = [descend(self.costs, start, limit) for start in starts]
         return min(found, key=lambda choice: self.costs.value(choice).price(limit))
 
-    def annotated(self, choice: Choice, inner: bool = True, short: ShortProgram | None = None) -> Module:
-        """Returns the program, or a `short` one for it, with a choice as annotations: of parameters and results, and
-        unless `inner` is False of all other values.
+    def annotated(
+        self, choice: Choice, inside: Inside = Inside.EVERY, short: ShortProgram | None = None
+    ) -> Module:
+        """Returns the program, or a `short` one for it, with a choice as annotations: of parameters and results, and of
+        values `inside`.
         """
         if short not in self._writers:
             self._writers[short] = AnnotationWriter(self.model.of, short)
-        return self._writers[short].write(self.model, choice, self.mesh, inner)
+        return self._writers[short].write(self.model, choice, self.mesh, inside)
 
     def quick(
-        self, choice: Choice, context: PassContext, limit: int, left: TimeLeft, effort: Effort = Effort.QUICK
+        self, choice: Choice, context: PassContext, limit: int, left: TimeLeft, effort: Effort = Effort.QUICK,
+        inside: Inside = Inside.EVERY,
     ) -> Judged:
         """Returns the forecast of a choice by a schedule of little `effort` in `limit` bytes (0: those of the machine),
         in the time that is `left`.
         """
-        return judge(self.annotated(choice), context, self.mesh.size, limit, effort, left=left)
+        return judge(self.annotated(choice, inside), context, self.mesh.size, limit, effort, left=left)
 
-    def by_few_layers(self, choice: Choice, context: PassContext, short: ShortPrograms) -> Judged | None:
+    def by_few_layers(
+        self, choice: Choice, context: PassContext, short: ShortPrograms, inside: Inside = Inside.EVERY
+    ) -> Judged | None:
         """Returns the forecast of a choice by short programs; None if they do not tell it."""
         def stands(layer: RepeatableLayer) -> bool:
             return self.stands(layer, choice)
 
-        return short.judge(lambda program: self.annotated(choice, short=program), context, self.limit, stands)
+        return short.judge(lambda program: self.annotated(choice, inside, program), context, self.limit, stands)
 
     def stands(self, layer: RepeatableLayer, choice: Choice) -> bool:
         """Whether a layer of a short program is divided as those that it stands for."""
@@ -147,18 +153,18 @@ class MeshPlan:
         return all(of[a].division(choice[a]) == of[b].division(choice[b]) for a, b in self._pairs[layer])
 
     def candidate(
-        self, name: str, choice: Choice, context: PassContext, limit: int, inner: bool = True,
-        left: TimeLeft = WITHOUT_END, known: Judged | None = None,
+        self, name: str, choice: Choice, context: PassContext, limit: int,
+        inside: Inside = Inside.EVERY, left: TimeLeft = WITHOUT_END, known: Judged | None = None,
     ) -> PlanCandidate:
-        """Returns a choice with the forecast of its program in `limit` bytes (0: those of the machine); unless `inner`,
-        of parameters and results alone. Rewrites are tried in the time that is `left`. A `known` forecast, that of a
+        """Returns a choice with the forecast of its program, with annotations of values `inside`, in `limit` bytes (0:
+        those of the machine). Rewrites are tried in the time that is `left`. A `known` forecast, that of a
         quick schedule, counts if it is better, since rewrites are chosen before collectives start earlier.
         """
-        module = self.annotated(choice, inner)
+        module = self.annotated(choice, inside)
         judged = judge(module, context, self.mesh.size, limit, left=left)
         if known is not None and known.rank < judged.rank:
             name, judged = f"{name}{QUICK_SCHEDULE}", known
-        return PlanCandidate(name, self.mesh, module, judged, self.costs.value(choice), choice)
+        return PlanCandidate(name, self.mesh, module, judged, self.costs.value(choice), choice, inside=inside)
 
     def presets(self) -> list[Named]:
         """Returns the usual shardings: all weights whole, all divided by all axes together, and combinations of axes

@@ -4,8 +4,10 @@ The scheduler tries rewrites, so that a forecast takes seconds. A list schedule 
 part of that and screens the proposals; those that are best by it get a quick schedule, too. Neither can see what
 computing in pieces will hide. But proposals that compute, wait and hide alike in the model gain alike by the rewrites:
 they are of one kind. So those of a kind that has some already are screened later, and the best of each kind is judged
-before a second one of any kind: the others as their screening and the gain of the first let expect. A kind that
-computes longer than the best plan takes is left out. If no such schedule fits into memory, proposals for less of it are
+before a second one of any kind: the others as their screening and the gain of the first let expect, in half of the time
+that is left. A kind that computes longer than the best plan takes is left out. The best of the first kinds is also
+judged with few annotations inside: what propagation decides anyway launches no kernels of its own then, and the
+scheduler rewrites more. If no such schedule fits into memory, proposals for less of it are
 screened as well.
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...ir.brief import brief
 from ..base import PassContext
@@ -24,6 +26,7 @@ from .on_mesh import QUICK_SCHEDULE, MeshPlan, Named, PlanCandidate
 from .short_programs import ShortPrograms
 from .time_left import TimeLeft
 from .usual import ALWAYS
+from .written import Inside
 
 _ALIKE = 0.05  # difference of all parts of the model's time, relative, below which proposals are of one kind
 _FURTHER = 0.05  # share that each proposal before it of its kind adds to the price of one
@@ -31,9 +34,11 @@ _SCREENED = 24  # proposals at most
 _SCREENING = 0.3  # share of the time left
 _CLOSER = 0.3  # share of what is left then, for quick schedules of the best
 _FEW = 2  # proposals that are screened first, and that get a forecast if there is time
-_FREE = 2  # plans that are tried without annotations inside
+_OTHERS = 0.5  # share of the time for others than the best of the first kinds
+_FREE = 2  # plans that are tried with fewer annotations inside
 _LONGER = 8.0  # times a quick forecast: what propagation decides may be far larger than the plan
 _CLOSELY = 2.0  # times a screening: a quick schedule takes longer
+_LABELS = {Inside.EVERY: "", Inside.FEW: ", few inside", Inside.FREE: ", inside free"}
 _NONE = (True, math.inf, 1 << 62)  # the rank of no forecast
 
 Proposed = tuple[MeshPlan, Named]
@@ -98,16 +103,30 @@ class PlanTrials:
             kinds = _ranked([*kinds, *self._shrunk(smaller(max(beyond, 1.0)), known)])
         self._look_closer(kinds)
         kinds = _ranked(kinds)
-        judged = [(self._judge(kind[0]), kind) for kind in kinds if self._may_win(kind[0])]
+        judged = self._judge_firsts(kinds)
+        for _, kind in judged[:_FREE]:
+            if self._may_win(kind[0]) and self.left.allows(_LONGER):
+                self._judge(kind[0], Inside.FREE)
+        self._add_screened([trial for kind in kinds for trial in kind])
+
+    def _judge_firsts(self, kinds: Sequence[list[PlanTrial]]) -> list[tuple[PlanCandidate, list[PlanTrial]]]:
+        """Judges the best of each kind, of the first ones and those of each mesh before others; returns them, best
+        first.
+        """
+        meshes = [kind[0].on for kind in kinds]
+        first = [kind for n, kind in enumerate(kinds) if n < _FREE or kind[0].on not in meshes[:n]]
+        judged = [(self._judge(kind[0]), kind) for kind in first if self._may_win(kind[0])]
+        for _, kind in sorted(judged, key=lambda one: one[0].rank)[:_FREE]:
+            if self._may_win(kind[0]):
+                self._judge(kind[0], Inside.FEW)
+        deadline, self.left = self.left.deadline, self.left.share(_OTHERS)
+        judged += [(self._judge(kind[0]), kind) for kind in kinds if kind not in first and self._may_win(kind[0])]
         judged.sort(key=lambda one: one[0].rank)
         for trial in others_of(judged):
             if self._may_win(trial):
                 self._judge(trial)
-        for first, kind in judged[:_FREE]:
-            if self._may_win(kind[0]) and self.left.allows(_LONGER):
-                found = next(t for t in kind if t.named[1] == first.choice)
-                self._judge(found, inner=False)
-        self._add_screened([trial for kind in kinds for trial in kind])
+        self.left = replace(self.left, deadline=deadline)
+        return judged
 
     def _add_screened(self, trials: Sequence[PlanTrial]) -> None:
         """Adds trials with the forecast of their screening: usual ones, and those for which there was no time for
@@ -200,11 +219,11 @@ class PlanTrials:
             return few and self.left.allows() and not any(c.judged.fits for c in self.made)
         return self.left.allows() and (few or trial.screened.computing < min(c.judged.seconds for c in self.made))
 
-    def _judge(self, trial: PlanTrial, inner: bool = True) -> PlanCandidate:
+    def _judge(self, trial: PlanTrial, inside: Inside = Inside.EVERY) -> PlanCandidate:
         name, choice, _ = trial.named
-        label, known = (name, trial.screened) if inner else (f"{name}, inside free", None)
-        known = None if trial.is_short else known
-        self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inner, self.left, known))
+        known = None if trial.is_short or inside is not Inside.EVERY else trial.screened
+        label = name + _LABELS[inside]
+        self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inside, self.left, known))
         return self.made[-1]
 
 

@@ -2,14 +2,16 @@
 
 Each value gets the sharding in which it is made; a partial sum that of its first reader. Where an op reads a value in
 another sharding, a custom-call `Sharding` of its own says so (a pin), since the partitioner would decide anew for each
-op.
+op. Or fewer values are annotated (`Inside`): what only follows them costs no exchange of its own then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
 from typing import Generic, NamedTuple, TypeVar
 
+from ...cost.work import is_contraction
 from ...ir.analysis.fewer_layers import ShortProgram
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -26,6 +28,16 @@ from .model import Choice, Model
 T = TypeVar("T")
 
 
+class Inside(IntEnum):
+    """The values inside of a program that get annotations, in addition to parameters and results: none, those that
+    loops carry and products make, or all, with pins of reads.
+    """
+
+    FREE = 0
+    FEW = 1
+    EVERY = 2
+
+
 def sharding_of(division: Division, rank: int, mesh: Mesh) -> Sharding:
     """Returns the sharding that a division of an array of this rank means."""
     names = [name for name, _ in mesh.axes]
@@ -34,11 +46,13 @@ def sharding_of(division: Division, rank: int, mesh: Mesh) -> Sharding:
 
 
 class _Value(NamedTuple):
-    """A value to annotate: its leaves by the numbers of their stands, with their ranks."""
+    """A value to annotate, from an extent of annotations (`least`) on: its leaves by the numbers of their stands, with
+    their ranks.
+    """
 
     instruction: Instruction
     leaves: Sequence[tuple[int, int]]
-    is_bound: bool
+    least: Inside
 
 
 class _Read(NamedTuple):
@@ -74,6 +88,7 @@ class AnnotationWriter:
         self.module = of.clusters.module if short is None else short.module
         self._values, self._reads = list[_Value](), list[_Read]()
         clusters, entry = of.clusters, of.clusters.module.entry
+        carried = {cluster.leaf.instruction for cluster in clusters.all if cluster.leaf is not None}
         copies = None if short is None else short.copies
         for instruction, leaves in clusters.graph.leaves.items():
             copy = instruction if copies is None else copies.get(instruction)
@@ -83,7 +98,9 @@ class AnnotationWriter:
             if copy is None or not leaves or not is_own or (is_free and not is_bound):
                 continue
             found = [(self._of_leaf(leaf), leaf.shape.rank) for leaf in leaves]
-            self._values.append(_Value(copy, found, is_bound))
+            is_key = instruction in carried or is_contraction(instruction)
+            least = Inside.FREE if is_bound else Inside.FEW if is_key else Inside.EVERY
+            self._values.append(_Value(copy, found, least))
         results = clusters.results if short is None else [clusters.results[n] for n in short.results]
         self._results = [
             (self._of_leaf(leaf) if leaf in clusters.home and leaf.shape.is_array else -1, leaf.shape.rank)
@@ -113,9 +130,9 @@ class AnnotationWriter:
                         read, kept = self._stands.of(stand), self._of_leaf(leaf)
                         self._reads.append(_Read(user, place, read, kept, leaf.shape.rank))
 
-    def write(self, model: Model, choice: Choice, mesh: Mesh, inner: bool = True) -> Module:
-        """Returns a copy of the program with the choice as annotations: of parameters and results, and unless `inner`
-        is False of all other values.
+    def write(self, model: Model, choice: Choice, mesh: Mesh, inside: Inside = Inside.EVERY) -> Module:
+        """Returns a copy of the program with the choice as annotations: of parameters and results, and of values
+        `inside`.
         """
         rows = {number: model.classes[number].division(row) for number, row in choice.items()}
         divisions = [stand.division(rows[stand.cluster]) for stand in self._stands.found]
@@ -131,13 +148,13 @@ class AnnotationWriter:
         copies = dict[Instruction, Instruction]()
         module = clone_module(self.module, copies)
         for value in self._values:
-            if inner or value.is_bound:
+            if value.least <= inside:
                 found = [sharding(kept[number], rank) for number, rank in value.leaves]
                 is_tuple = value.instruction.shape.is_tuple
                 copies[value.instruction].sharding = TupleSharding(tuple(found)) if is_tuple else found[0]
         found = [sharding(kept[number], rank) for number, rank in self._results]
         module.entry.root.sharding = TupleSharding(tuple(found)) if module.entry.root.shape.is_tuple else found[0]
-        if inner:
+        if inside is Inside.EVERY:
             pins = ((r, divisions[r.stand]) for r in self._reads if divisions[r.stand] != kept[r.kept])
             _pin([(copies[r.user], r.place, sharding(division, r.rank)) for r, division in pins])
         module.num_partitions = mesh.size

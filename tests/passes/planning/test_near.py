@@ -10,7 +10,7 @@ from hloom.ir.sharding.mesh import Mesh
 from hloom.passes.base import PassContext
 from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
-from hloom.passes.planning.near import near
+from hloom.passes.planning.near import near, neighbours
 from hloom.passes.planning.on_mesh import MeshPlan
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.time_left import WITHOUT_END
@@ -40,3 +40,34 @@ ENTRY e {
     assert found.name.startswith("near ")
     assert found.judged.seconds < 0.5 * first.judged.seconds
     assert hloom.prove(module, hloom.partition(found.module, machine=MACHINE)).is_equal
+
+
+def test_state_of_one_shape_may_be_divided_alike_at_once() -> None:
+    module = hloom.parse("""HloModule m, input_output_alias={ {0}: (1, {}), {1}: (2, {}), {2}: (3, {}), {3}: (4, {}) }
+ENTRY e {
+  x = f32[32,16] parameter(0)
+  w = f32[16,64] parameter(1)
+  m = f32[16,64] parameter(2)
+  v = f32[16,64] parameter(3)
+  u = f32[16,64] parameter(4)
+  h = f32[32,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  t = f32[32,64] tanh(h)
+  g = f32[16,64] dot(x, t), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  a = f32[16,64] add(m, g)
+  b = f32[16,64] maximum(v, g)
+  c = f32[16,64] minimum(u, g)
+  d = f32[16,64] divide(a, b)
+  s = f32[16,64] multiply(d, c)
+  n = f32[16,64] subtract(w, s)
+  ROOT r = (f32[16,64], f32[16,64], f32[16,64], f32[16,64]) tuple(n, a, b, c)
+}""")
+    context = PassContext(machine=MACHINE)
+    classes = Classes(Clusters(prepared(module), context.forms), MACHINE)
+    on = MeshPlan(classes, context, Mesh.of(data=2, model=2), MACHINE.capacity)
+    weight, *others = sorted(on.usual.renewed)
+    assert len(others) == 3
+    whole = dict.fromkeys(range(len(on.model.classes)), 0)
+    one, other = (on.model.classes[weight].row_of[division] for division in ((0, 1), (1, 0)))
+    alike = dict.fromkeys([weight, *others], one)
+    assert {**whole, **alike} in neighbours(on, {**whole, **alike, **dict.fromkeys(others, other)})
+    assert {**whole, **alike} not in neighbours(on, {**whole, **dict.fromkeys(alike, other)})

@@ -23,6 +23,7 @@ from hloom.passes.planning.on_mesh import MeshPlan, PlanCandidate
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.time_left import TimeLeft
 from hloom.passes.planning.trials import PlanTrial, PlanTrials, Proposed, others_of, turns_of
+from hloom.passes.planning.written import Inside
 
 STEP = """HloModule step
 ENTRY e {
@@ -117,3 +118,21 @@ def test_where_nothing_fits_proposals_for_less_memory_are_screened() -> None:
     assert best.judged.fits
     assert best.judged.peak <= limit
     assert times[0] >= 1.0
+
+
+def test_the_best_of_the_first_kinds_are_judged_with_few_annotations_inside() -> None:
+    """Such a program says how values that products make are divided, and has no reads of its own."""
+    pytest.importorskip("highspy")
+    machine = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e8, points=1e9)
+    context = PassContext(machine=machine)
+    clusters = Clusters(prepared(hloom.parse(STEP)), context.forms)
+    on = MeshPlan(Classes(clusters, machine), context, Mesh.of(all=4), math.inf)
+    on.search(2.0)
+    trials = PlanTrials(context, 0, TimeLeft(time.monotonic() + 600))
+    trials.run([(on, named) for named in on.proposals])
+    few = next(candidate for candidate in trials.made if candidate.inside is Inside.FEW)
+    every = next(candidate for candidate in trials.made if candidate.choice == few.choice)
+    assert few.name == f"{every.name}, few inside"
+    given = {i.opcode for i in few.module.entry if i.sharding is not None}
+    assert given == {"parameter", "dot", "subtract"}
+    assert {i.opcode for i in every.module.entry if i.sharding is not None} > given
