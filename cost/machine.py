@@ -29,6 +29,8 @@ from .torus import axes_of, placed
 from .transfer import SECOND as SECOND
 from .transfer import Transfer as Transfer
 
+_SUM = 4  # bytes of a sum of products before it has its type
+
 
 @runtime_checkable
 class Machine(Protocol):
@@ -218,7 +220,7 @@ class Cluster(KeptHash, Machine):
         return points * (SECOND / rate)
 
     def product(self, sizes: ProductSizes, element: ElementType) -> float:
-        return self.work(sizes.multiply_adds, element) / self.products.efficiency(sizes)
+        return _product(self, sizes, element)
 
     @property
     def attention(self) -> float:
@@ -302,6 +304,17 @@ class Cluster(KeptHash, Machine):
     @property
     def fuses(self) -> bool:
         return self.fused
+
+
+@lru_cache(maxsize=65536)
+def _product(cluster: Cluster, sizes: ProductSizes, element: ElementType) -> float:
+    """Returns the time of products in the best way. Parts of the depth write their sums, which a kernel adds."""
+    work = cluster.work(sizes.multiply_adds, element)
+    sums = cluster.memory(2 * _SUM * sizes.batch * sizes.rows * sizes.columns)
+    return min(
+        work / efficiency + (parts * sums + cluster.launch if parts > 1 else 0.0)
+        for efficiency, parts in cluster.products.divisions(sizes)
+    )
 
 
 @lru_cache(maxsize=1024)

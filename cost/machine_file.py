@@ -64,6 +64,7 @@ SINGLE = {
     ("products", "columns"): ("products.columns", Quantity.COUNT),
     ("products", "depth"): ("products.depth", Quantity.COUNT),
     ("products", "units"): ("products.units", Quantity.COUNT),
+    ("products", "least"): ("products.least", Quantity.COUNT),
     **{("native", name): (f"native_speed.{name}", Quantity.SECONDS) for name in NATIVE},
 }
 """The numbers of a machine by table and key: the field of `Cluster`, or of one of its fields, and what they count."""

@@ -3,11 +3,16 @@
 A unit computes a tile of `rows` by `columns` of the result and takes `depth` products of each element at a time; sizes
 are rounded up to these. The `units` of a device work on tiles in rounds, and the last round may be short. A device
 sustains only a `share` of its rate, for lack of power.
+
+Libraries of kernels choose among tiles whose sides are multiples of `least`, up to the largest. A tile of r by c reads
+r + c numbers for r c products, so a unit is as much slower at small tiles as it reads more for each product. Where few
+tiles fill the units, the depth is divided among several: each writes its sums, which a second kernel adds.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -30,28 +35,62 @@ class ProductSizes(NamedTuple):
         return self.batch * self.rows * self.columns * self.depth
 
 
+class Division(NamedTuple):
+    """A way to compute products: the share of the rate that it reaches, and the parts into which it divides depth."""
+
+    efficiency: float
+    parts: int
+
+
 @dataclass(frozen=True, slots=True)
 class ProductSpeed:
-    """How a device divides products. The default computes all of them at its rate."""
+    """How a device divides products. The default computes all of them at its rate. Tiles have one size unless `least`
+    is the side of smaller ones.
+    """
 
     share: float = 1.0
     rows: int = 1
     columns: int = 1
     depth: int = 1
     units: int = 1
+    least: int = 0
 
     def efficiency(self, sizes: ProductSizes) -> float:
-        """Returns the share of the rate that products of these sizes reach, from 0 to 1; the operands may swap."""
-        either = (sizes, sizes._replace(rows=sizes.columns, columns=sizes.rows))
-        return self.share * max(map(self._filled, either))
+        """Returns the share of the rate that products of these sizes reach undivided, from 0 to 1; the operands may
+        swap.
+        """
+        return max(self._reached(sizes, rows, columns, 1) for rows, columns in self._tiles())
 
-    def _filled(self, sizes: ProductSizes) -> float:
-        """Returns the share of the multiply-adds of whole tiles and whole rounds that are those of the products."""
-        rows, columns = -(-sizes.rows // self.rows), -(-sizes.columns // self.columns)
-        tiles = max(sizes.batch * rows * columns, 1)
-        depth = -(-sizes.depth // self.depth) * self.depth
-        filled = sizes.multiply_adds / (tiles * self.rows * self.columns * depth) if sizes.multiply_adds else 1.0
-        return filled * tiles / (math.ceil(tiles / self.units) * self.units)
+    def divisions(self, sizes: ProductSizes) -> Iterator[Division]:
+        """Yields the best way for each number of parts of the depth, while more parts fill more units."""
+        yield Division(self.efficiency(sizes), 1)
+        parts, best = 2, 0.0
+        while self.least and parts * self.depth <= sizes.depth and best < self.share:
+            best = max(self._reached(sizes, rows, columns, parts) for rows, columns in self._tiles())
+            yield Division(best, parts)
+            if self._count(sizes, self.rows, self.columns) * parts >= self.units:
+                break
+            parts *= 2
+
+    def _tiles(self) -> Iterator[tuple[int, int]]:
+        """Yields the sides of tiles, also those of tiles across."""
+        least = self.least or max(self.rows, self.columns)
+        for rows in {self.rows, *range(least, self.rows, least)}:
+            for columns in {self.columns, *range(least, self.columns, least)}:
+                yield from {(rows, columns), (columns, rows)}
+
+    def _count(self, sizes: ProductSizes, rows: int, columns: int) -> int:
+        """Returns the number of tiles of the results."""
+        return max(sizes.batch * -(-sizes.rows // rows) * -(-sizes.columns // columns), 1)
+
+    def _reached(self, sizes: ProductSizes, rows: int, columns: int, parts: int) -> float:
+        """Returns the share of the rate that tiles of this size reach, whole tiles and whole rounds counted."""
+        tiles = self._count(sizes, rows, columns) * parts
+        depth = -(-sizes.depth // (parts * self.depth)) * self.depth
+        filled = sizes.multiply_adds / (tiles * rows * columns * depth) if sizes.multiply_adds else 1.0
+        used = tiles / (math.ceil(tiles / self.units) * self.units)
+        reuse = rows * columns / (rows + columns) * (self.rows + self.columns) / (self.rows * self.columns)
+        return self.share * filled * used * min(reuse, 1.0)
 
     def filled_depth(self, depth: int) -> float:
         """Returns the share of a unit that sums of so many products fill."""

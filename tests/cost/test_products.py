@@ -32,6 +32,38 @@ def test_what_does_not_fill_tiles_or_rounds_is_lost(sizes: ProductSizes, share: 
     assert SPEED.efficiency(sizes) == pytest.approx(0.8 * share)
 
 
+CHOOSING = replace(SPEED, least=64)
+
+
+def test_small_tiles_fill_more_units_and_compute_more_slowly() -> None:
+    small = ProductSizes(132, 64, 64, 64)
+    assert SPEED.efficiency(small) == pytest.approx(0.8 * 64 * 64 / (128 * 256))
+    reuse = (64 * 64 / (64 + 64)) / (128 * 256 / (128 + 256))
+    assert CHOOSING.efficiency(small) == pytest.approx(0.8 * reuse)
+    large = ProductSizes(1, 128 * 12, 256 * 11, 4096)
+    assert CHOOSING.efficiency(large) == SPEED.efficiency(large)
+
+
+def test_the_depth_of_few_tiles_is_divided() -> None:
+    element = ELEMENT_TYPES["bf16"]
+    deep = ProductSizes(1, 256, 256, 65536)
+    fixed, chosen = (Cluster(products=speed, launch_seconds=1e-6) for speed in (SPEED, CHOOSING))
+    assert fixed.product(deep, element) > 20 * chosen.product(deep, element)
+    parts = 64  # of each of two tiles
+    sums = chosen.memory(2 * 4 * parts * 256 * 256) + chosen.launch
+    divided = chosen.work(deep.multiply_adds, element) / (0.8 * 128 / 132) + sums
+    assert chosen.product(deep, element) <= divided
+    assert chosen.product(deep, element) > sums / parts  # the sums of the parts cost time
+    slow = replace(chosen, memory_bytes=1e9)
+    assert slow.product(deep, element) == slow.work(deep.multiply_adds, element) / CHOOSING.efficiency(deep)
+
+
+def test_what_fills_all_units_stays_whole() -> None:
+    element = ELEMENT_TYPES["bf16"]
+    sizes = ProductSizes(1, 8192, 8192, 8192)
+    assert Cluster(products=CHOOSING).product(sizes, element) == Cluster(products=SPEED).product(sizes, element)
+
+
 def test_the_sizes_of_products() -> None:
     module = hloom.parse("""ENTRY e { x = bf16[4,16,1024,128] parameter(0)
   y = bf16[4,16,2048,128] parameter(1)
