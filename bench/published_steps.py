@@ -35,7 +35,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from models import dense, experts
 from selective import Chosen, Kernel, Products, Selective
 
-TORCHTITAN = "h100;memory=2.4TB"
+# PyTorch starts kernels one by one: these rows keep the launch that the preset had when they were first compared, a fit
+# to products in XLA's tables. That of today is of programs that XLA starts as graphs.
+TORCHTITAN = "h100;memory=2.4TB;launch=5.8us"
+MPT_H100 = "h100;launch=5.8us"
 # 0.9 of 1555 GB/s in the data sheet of A100 40 GB, as a100; the first FlashAttention "reaching only 25-40 % of the
 # theoretical maximum" (Dao, FlashAttention-2, 2023), whose version in Triton these benchmarks have.
 A100_40GB = "a100;memory=1400GB;attention=0.33"
@@ -190,12 +193,12 @@ ROWS = [
     mpt("7B", MPT_7B, 128, 18, 3623, A100_40GB, True),
     mpt("7B", MPT_7B, 16, 16, 3645, A100_40GB, True),
     mpt("3B", MPT_3B, 128, 6, 9538, A100_40GB),
-    mpt("13B", MPT_13B, 64, 2, 4800, "h100"),
-    mpt("13B", MPT_13B, 8, 2, 4792, "h100"),
-    mpt("7B", MPT_7B, 8, 6, 10643, "h100"),
-    mpt("1B", MPT_1B, 64, 20, 44402, "h100"),
-    mpt("1B", MPT_1B, 8, 14, 45455, "h100"),
-    mpt("760M", MPT_760M, 32, 24, 67971, "h100"),
+    mpt("13B", MPT_13B, 64, 2, 4800, MPT_H100),
+    mpt("13B", MPT_13B, 8, 2, 4792, MPT_H100),
+    mpt("7B", MPT_7B, 8, 6, 10643, MPT_H100),
+    mpt("1B", MPT_1B, 64, 20, 44402, MPT_H100),
+    mpt("1B", MPT_1B, 8, 14, 45455, MPT_H100),
+    mpt("760M", MPT_760M, 32, 24, 67971, MPT_H100),
     maxtext(16, (256, 1), 6, 120e12, "tpu-v5e"),
     maxtext(32, (256, 1), 4, 132e12, "tpu-v5e"),
     maxtext(64, (256, 1), 2, 118e12, "tpu-v5e"),

@@ -5,8 +5,9 @@
     a100;attention=0                                 .. without a kernel for attention: its scores lie in memory
     work=bf16:400T,f32:60T;memory=2TB                the default machine with other rates
 
-`work` lists multiply-adds per second by float type (K, M, G, T, P are powers of 1000), `memory` bytes per second,
-`attention` the share of `work` that a kernel for attention reaches. Links are given apart (`cost.links`).
+`work` lists multiply-adds per second by float type (K, M, G, T, P are powers of 1000), `memory` bytes per second.
+`launch` is the time that a kernel takes in addition (`launch=2us`), `attention` the share of `work` that a kernel for
+attention reaches. Links are given apart (`cost.links`).
 
     FILE.toml                                        a machine file (see `cost.machine_file`), rates likewise
     tpu-v4:8x16x16                                   the axes of a torus
@@ -117,6 +118,8 @@ def parse_machine(text: str = "", links: str = "", mesh: Mesh | None = None) -> 
             machine = replace(machine, memory_bytes=_rate(value, part))
         elif name == "work":
             machine = _with_work(machine, value, part)
+        elif name == "launch":
+            machine = replace(machine, launch_seconds=_seconds(value, part))
         elif name == "attention":
             machine = replace(machine, attention_share=_share(value, part))
         else:
@@ -152,6 +155,13 @@ def _with_work(machine: Cluster, value: str, part: str) -> Cluster:
             fail(f"'{entry}' in '{part}' is not a float type and a rate", help=_HELP)
         rates[element.bits] = _rate(rate, part)
     return replace(machine, points=rates[max(rates)], by_bits=tuple(sorted(rates.items())))
+
+
+def _seconds(text: str, part: str) -> float:
+    found = Quantity.SECONDS.read(text)
+    if found is None:
+        fail(f"'{part}' has no time", help=_HELP)
+    return found
 
 
 def _share(text: str, part: str) -> float:

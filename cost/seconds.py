@@ -1,8 +1,9 @@
 """The seconds of single instructions on a machine, which forecasts, timelines and schedulers add up.
 
-An op takes `launch + max(work / rate, bytes / bandwidth)`: the multiply-adds of contractions at the rate that products
-of their sizes reach (`cost.products`), and the bytes that it reads and writes of materialized values
-(`ir.analysis.stored`; all values where nothing is fused). A fusion touches memory at its ends only and does the work of
+A kernel takes `launch + max(work / rate, bytes / bandwidth)`: the multiply-adds of contractions at the rate that
+products of their sizes reach (`cost.products`), and the bytes that it reads and writes of materialized values
+(`ir.analysis.stored`; all values where nothing is fused). A nest of loops is one kernel, and so are all scalars of a
+computation. A fusion touches memory at its ends only and does the work of
 the contractions inside. Attention is one kernel where the machine has such (`cost.attention`). A collective takes the
 time of the machine for its kind, its bytes and its links.
 """
@@ -90,6 +91,7 @@ class Clock:
         self._touched: dict[Instruction, int] = {}
         self._sent, self._combined = sent or {}, combined
         self._launch, self._kernels = machine.launch, kernels
+        self._scalars: dict[Computation, Instruction] = {}
         self._routes: dict[tuple[Kind, ReplicaGroups | Pairs], _Route] = {}
         self._fused: dict[Computation, float] = {}
         self._serial: dict[Computation, Seconds] = {}
@@ -156,10 +158,25 @@ class Clock:
         work = self._work(instruction)
         if not size and not work:
             return _NOTHING
-        launch = self._launch if work or self.is_stored(instruction) else 0.0
+        launch = self._launch if work else self._launched(instruction)
         memory = self.machine.memory(size)
         bound = (0.0, work) if work >= memory else (memory, 0.0)
         return Seconds(0.0, bound[0] / SECOND, bound[1] / SECOND, launch / SECOND)
+
+    def _launched(self, instruction: Instruction) -> float:
+        """Returns the time to launch the kernel of an op. The first value that a nest of loops stores has that of the
+        nest, the first scalar of a computation that of all its arithmetic on scalars.
+        """
+        if not self.is_stored(instruction):
+            return 0.0
+        if self._stored is None or instruction.parent is None:
+            return self._launch
+        if _is_of_scalars(instruction):
+            first = self._scalars.setdefault(instruction.parent, instruction)
+        else:
+            nest = self.together(instruction)
+            first = next((o for o in nest if self.is_stored(o) and not self.is_joined(o)), instruction)
+        return self._launch if first is instruction else 0.0
 
     def _of_kernel(self, instruction: Instruction, seconds: float) -> Seconds:
         """Returns the known seconds of an op as the kind that they are of."""
@@ -316,6 +333,12 @@ class Clock:
         if instruction.op.role is Role.BRANCH:
             return [(1, self.parts(instruction)), (1, max(called, key=lambda s: s.total))]
         return [(1, self.parts(instruction)), *((trips_of(instruction), s) for s in called)]
+
+
+def _is_of_scalars(instruction: Instruction) -> bool:
+    """Whether an op computes a scalar from scalars."""
+    values = (instruction, *instruction.operands)
+    return instruction.op.is_elementwise and all(v.shape.is_array and not v.shape.dims for v in values)
 
 
 def trips_of(instruction: Instruction) -> int:

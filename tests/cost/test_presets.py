@@ -46,6 +46,12 @@ def test_a_preset_without_a_kernel_for_attention() -> None:
     assert machine.work(1.0, BF16) == PRESETS["h100"].work(1.0, BF16)
 
 
+def test_a_preset_with_another_launch() -> None:
+    machine = parse_machine("h100;launch=5.8us")
+    assert machine.launch == pytest.approx(5.8e-6 * SECOND)
+    assert PRESETS["h100"].launch == pytest.approx(2.3e-6 * SECOND)
+
+
 def test_a_preset_with_a_shape() -> None:
     torus, nodes = parse_machine("tpu-v4:8x16x16;memory=2TB"), parse_machine("h100:4x4")
     assert isinstance(torus, Cluster)
@@ -64,6 +70,7 @@ def test_a_preset_with_a_shape() -> None:
     ("cpu-cluster:4", "cpu-cluster has no shape of 1 numbers"),
     ("h200", "'h200' is neither a machine nor a rate"),
     ("h100;speed=3", "'speed=3' is neither a machine nor a rate"),
+    ("h100;launch=soon", "'launch=soon' has no time"),
     ("h100;attention=2", "'attention=2' has no share between 0 and 1"),
     ("h100;attention=", "'attention=' has no share between 0 and 1"),
     ("memory=fast", "'memory=fast' has no rate above zero"),

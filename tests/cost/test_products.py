@@ -132,13 +132,14 @@ def test_attention_is_one_kernel() -> None:
 
 def test_a_kernel_reads_its_operands_and_writes_its_result() -> None:
     module = hloom.parse(ATTENTION)
-    with_kernel = replace(PRESETS["h100"], launch_seconds=0.0)
+    machine = PRESETS["h100"]
+    with_kernel = replace(machine, launch_seconds=0.0)
     clock = Clock.of(module, with_kernel)
     touched = sum(clock.touched(i) for i in module.entry)
     rows = 8 * 512 * 4
     assert touched == 4 * 64 * rows  # operands and results
     work = clock.serial(module.entry).work
-    assert work == pytest.approx(2 * 0.5 * 8 * 512 * 512 * 64 / (247e12 * 0.35))
+    assert work == pytest.approx(2 * 0.5 * 8 * 512 * 512 * 64 / (247e12 * machine.attention))
     spilled = Clock.of(module, replace(with_kernel, attention_share=0.0)).serial(module.entry)
     assert spilled.total > 3 * clock.serial(module.entry).total
 
