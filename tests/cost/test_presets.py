@@ -42,7 +42,7 @@ def test_a_preset_with_another_rate_and_other_links() -> None:
 
 def test_a_preset_without_a_kernel_for_attention() -> None:
     machine = parse_machine("h100;attention=0")
-    assert (machine.attention, PRESETS["h100"].attention) == (0.0, 0.35)
+    assert (machine.attention, PRESETS["h100"].attention) == (0.0, 0.5)
     assert machine.work(1.0, BF16) == PRESETS["h100"].work(1.0, BF16)
 
 
