@@ -2,13 +2,14 @@
 
 Propagation decides op by op which value yields. A wider view often finds a cheaper solution: the resharding belongs
 where the value is smallest, or outside the loop. After the fixed point, unannotated values around the conflicts
-therefore get other tilings: those that their neighbours have or would need. A single change may gain nothing (two
-reshardings become two others), so a *trail* of changes follows: each time the neighbour whose change costs least, up to
-a maximal length. The best prefix of the trail is kept if it gains (the search of Kernighan and Lin, "An efficient
-heuristic procedure for partitioning graphs", 1970). It gains if no more is received and the sum of all costs
-(`traffic`) falls, so the search ends. Where the same is received, values therefore lie in smaller tiles, and are
-gathered later. A limit on added arithmetic keeps the search from replicating work to save bytes. A program without
-conflicts does not change.
+therefore get other tilings: those that their neighbours have or would need. So do arrays of which a loop reads slices
+along a divided dimension, as scans do (`sliced`). A single change may gain nothing (two reshardings become two others),
+so a *trail* of changes follows: each time the neighbour whose change costs least, up to a maximal length. The best
+prefix of the trail is kept if it gains (the search of Kernighan and Lin, "An efficient heuristic procedure for
+partitioning graphs", 1970). It gains if no more is received and the sum of all costs (`traffic`) falls, so the search
+ends. Where the same is received, values therefore lie in smaller tiles, and are gathered later. A limit on added
+arithmetic keeps the search from replicating work to save bytes. A program without conflicts or such arrays does not
+change.
 
 Programs repeat themselves: leaves whose surroundings look alike, as far as a trail can see, form a class
 (`neighbourhoods`). Only one leaf of a class is searched around; where that finds nothing, the others are left alone,
@@ -32,6 +33,7 @@ from ..op_sharding.assignment import compatible_tiling
 from ..op_sharding.decide import Decider
 from .folds import Folds
 from .neighbourhoods import Surroundings
+from .sliced import read_in_slices, with_whole_slices
 from .traffic import Traffic
 from .values import Conflict, Leaf, PropagationDirection, RuleRelation, ValueGraph
 
@@ -92,9 +94,10 @@ def refine(
     """
     # A value that any device can compute causes no communication.
     disputes = [c for c in graph.conflicts if not c.kept.leaf.receive_only and not c.lost.leaf.receive_only]
-    if not disputes:
+    asked = dict.fromkeys((*(leaf for c in disputes for leaf in _at(c)), *read_in_slices(graph)))
+    if not asked:
         return False
-    found = _Refiner(graph, Traffic(module, graph, order, decider), _fixed(module, graph), limits, folds).run(disputes)
+    found = _Refiner(graph, Traffic(module, graph, order, decider), _fixed(module, graph), limits, folds).run(asked)
     for leaf, tiling in found.items():
         leaf.dims = tiling.dims
     return bool(found)
@@ -132,10 +135,9 @@ class _Refiner:
         """The surroundings of all leaves, which a search needs only if a disputed leaf is open."""
         return Surroundings(self.graph, self.traffic, self.is_open, RADIUS, self.folds)
 
-    def run(self, disputes: Iterable[Conflict]) -> dict[Leaf, Tiling]:
-        """Returns the leaves that change, and their tilings."""
+    def run(self, asked: Iterable[Leaf]) -> dict[Leaf, Tiling]:
+        """Searches around these leaves. Returns the leaves that change, and their tilings."""
         first: dict[Leaf, Tiling] = {}
-        asked = {leaf: None for c in disputes for leaf in _at(c)}
         for _ in range(self.limits.rounds):
             again: dict[Leaf, None] = {}
             waiting = list(filter(self.is_open, asked))
@@ -215,8 +217,11 @@ class _Refiner:
         return self._open[leaf]
 
     def _candidates(self, leaf: Leaf) -> list[Tiling]:
-        """Returns the tilings in which ops use a leaf, and those compatible with the other values of these ops."""
+        """Returns the tilings in which ops use a leaf, and those compatible with the other values of these ops. The one
+        under which slices are whole that loops read of it comes first.
+        """
         found: dict[Tiling, None] = {}
+        whole = self.traffic.one(with_whole_slices(leaf, self.traffic.tiling(leaf)))
         for relation in leaf.relations:
             tilings = self.traffic.relation_cost(relation).tilings
             places = [n for n, x in enumerate(relation.leaves) if x is leaf]
@@ -224,7 +229,7 @@ class _Refiner:
             for other in relation.leaves:
                 if other is not leaf and other.fixed_sharding is None:
                     found.update(dict.fromkeys(self._compatible(relation, other, n) for n in places))
-        return sorted((t for t in found if self._is_possible(leaf, t)), key=_tiling_key)
+        return [t for t in (whole, *sorted(found.keys() - {whole}, key=_tiling_key)) if self._is_possible(leaf, t)]
 
     def _compatible(self, relation: RuleRelation, other: Leaf, place: int) -> Tiling:
         """Returns the tiling of a relation's value under which `other` can keep its tiling."""

@@ -64,6 +64,39 @@ ENTRY e {{
 """
 
 
+# A scan over the divided rows of x adds them up.
+SCAN = f"""HloModule m
+cond {{
+  p = (s32[], f32[6], f32[8,6]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(8)
+  ROOT less = pred[] compare(i, n), direction=LT
+}}
+body {{
+  p = (s32[], f32[6], f32[8,6]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  zero = s32[] constant(0)
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  sum = f32[6] get-tuple-element(p), index=1
+  rows = f32[8,6] get-tuple-element(p), index=2
+  row = f32[1,6] dynamic-slice(rows, i, zero), dynamic_slice_sizes={{1,6}}
+  flat = f32[6] reshape(row)
+  wave = f32[6] sine(sum)
+  next = f32[6] add(wave, flat)
+  ROOT r = (s32[], f32[6], f32[8,6]) tuple(j, next, rows)
+}}
+ENTRY e {{
+  zero = s32[] constant(0)
+  start = f32[6] parameter(0)
+  x = f32[8,6] parameter(1), sharding={ROWS}
+  s = (s32[], f32[6], f32[8,6]) tuple(zero, start, x)
+  w = (s32[], f32[6], f32[8,6]) while(s), condition=cond, body=body
+  ROOT y = f32[6] get-tuple-element(w), index=1
+}}
+"""
+
+
 def limited(module: Module, **limits: int) -> Module:
     """The program of each device, after a search with these limits."""
     module = clone_module(module)
@@ -212,3 +245,10 @@ def test_a_change_that_sends_the_same_must_take_less_time_for_no_more_arithmetic
     assert not refinement.Delta(received=0.0, total=0.0, arithmetic=0.0).gains(0.0)
     assert not refinement.Delta(received=0.0, total=-5.0, arithmetic=1.0).gains(0.0)
     assert not refinement.Delta(received=1.0, total=-5.0, arithmetic=0.0).gains(0.0)
+
+
+def test_scanned_rows_are_gathered_once() -> None:
+    """Each of eight trips would send a row to all, by an all-reduce."""
+    (found,) = hloom.collectives(hloom.partition(check(SCAN)))
+    assert found.kind == "all-gather"
+    assert found.sent_bytes == 8 * 6 * 4 * 3 // 4
