@@ -77,7 +77,7 @@ def chosen(names: list[str]) -> list[GpuProgram]:
 def module_of(program: GpuProgram) -> hloom.Module:
     """Returns a program without shardings."""
     jitted = jax.jit(program.function, donate_argnums=program.donated, keep_unused=True)
-    module = hloom.parse(from_jax(jitted, *program.arguments).to_text())
+    module = hloom.parse(from_jax(jitted, *program.arguments, platform="cuda").to_text())
     hloom.strip_annotations(module)
     return module
 
