@@ -4,7 +4,7 @@ A unit computes a tile of `rows` by `columns` of the result and takes `depth` pr
 are rounded up to these. The `units` of a device work on tiles in rounds, and the last round may be short. A device
 sustains only a `share` of its rate, for lack of power.
 
-Libraries of kernels choose among tiles whose sides are multiples of `least`, up to the largest. A tile of r by c reads
+Libraries of kernels choose among tiles with half of these sides, and again half, down to `least`. A tile of r by c reads
 r + c numbers for r c products, so a unit is as much slower at small tiles as it reads more for each product. Where few
 tiles fill the units, the depth is divided among several: each writes its sums, which a second kernel adds.
 """
@@ -72,12 +72,17 @@ class ProductSpeed:
                 break
             parts *= 2
 
-    def _tiles(self) -> Iterator[tuple[int, int]]:
-        """Yields the sides of tiles, also those of tiles across."""
-        least = self.least or max(self.rows, self.columns)
-        for rows in {self.rows, *range(least, self.rows, least)}:
-            for columns in {self.columns, *range(least, self.columns, least)}:
-                yield from {(rows, columns), (columns, rows)}
+    def _tiles(self) -> list[tuple[int, int]]:
+        """Returns the sides of tiles, also those of tiles across."""
+        found = [(rows, columns) for rows in self._sides(self.rows) for columns in self._sides(self.columns)]
+        return list(dict.fromkeys([*found, *((columns, rows) for rows, columns in found)]))
+
+    def _sides(self, most: int) -> list[int]:
+        """Returns a side of the largest tile and its halves, down to the least."""
+        found = [most]
+        while self.least and found[-1] >= 2 * self.least:
+            found.append(found[-1] // 2)
+        return found
 
     def _count(self, sizes: ProductSizes, rows: int, columns: int) -> int:
         """Returns the number of tiles of the results."""

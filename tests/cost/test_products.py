@@ -58,6 +58,12 @@ def test_the_depth_of_few_tiles_is_divided() -> None:
     assert slow.product(deep, element) == slow.work(deep.multiply_adds, element) / CHOOSING.efficiency(deep)
 
 
+def test_the_sides_of_tiles_are_halves_of_the_largest() -> None:
+    tall = ProductSizes(132 * 4, 192, 256, 64)  # two tiles of 128 rows, or three of 64
+    reuse = (64 * 256 / (64 + 256)) / (128 * 256 / (128 + 256))
+    assert CHOOSING.efficiency(tall) == pytest.approx(0.8 * max(192 / 256, reuse))
+
+
 def test_what_fills_all_units_stays_whole() -> None:
     element = ELEMENT_TYPES["bf16"]
     sizes = ProductSizes(1, 8192, 8192, 8192)
@@ -132,14 +138,13 @@ def test_attention_is_one_kernel() -> None:
 
 def test_a_kernel_reads_its_operands_and_writes_its_result() -> None:
     module = hloom.parse(ATTENTION)
-    machine = PRESETS["h100"]
-    with_kernel = replace(machine, launch_seconds=0.0)
+    with_kernel = replace(PRESETS["h100"], launch_seconds=0.0, attention_share=0.35)
     clock = Clock.of(module, with_kernel)
     touched = sum(clock.touched(i) for i in module.entry)
     rows = 8 * 512 * 4
     assert touched == 4 * 64 * rows  # operands and results
     work = clock.serial(module.entry).work
-    assert work == pytest.approx(2 * 0.5 * 8 * 512 * 512 * 64 / (247e12 * machine.attention))
+    assert work == pytest.approx(2 * 0.5 * 8 * 512 * 512 * 64 / (247e12 * 0.35))
     spilled = Clock.of(module, replace(with_kernel, attention_share=0.0)).serial(module.entry)
     assert spilled.total > 3 * clock.serial(module.entry).total
 
