@@ -4,9 +4,9 @@ A unit computes a tile of `rows` by `columns` of the result and takes `depth` pr
 are rounded up to these. The `units` of a device work on tiles in rounds, and the last round may be short. A device
 sustains only a `share` of its rate, for lack of power.
 
-Libraries of kernels choose among tiles with half of these sides, and again half, down to `least`. A tile of r by c reads
-r + c numbers for r c products, so a unit is as much slower at small tiles as it reads more for each product. Where few
-tiles fill the units, the depth is divided among several: each writes its sums, which a second kernel adds.
+Libraries of kernels choose among tiles with half of these sides, and again half, down to `least`. A tile of r by c
+reads r + c numbers for r c products, so a unit is as much slower at small tiles as it reads more for each product.
+Where few tiles fill the units, the depth is divided among several: each writes its sums, which a second kernel adds.
 """
 
 from __future__ import annotations
