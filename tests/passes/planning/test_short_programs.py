@@ -29,6 +29,7 @@ from hloom.passes.planning.on_mesh import MeshPlan, PlanCandidate
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.short_programs import ShortPrograms
 from hloom.passes.planning.time_left import TimeLeft
+from hloom.passes.planning.written import Inside
 from hloom.runtime.inputs.inputs import inputs_for_module
 from support.deep_step import ROWS, WIDTH, deep_step
 
@@ -171,10 +172,11 @@ def test_choices_next_to_the_best_are_forecast_by_a_short_program_and_the_best_o
 
     class Counted(MeshPlan):
         def quick(
-            self, choice: Choice, context: PassContext, limit: int, left: TimeLeft, effort: Effort = Effort.QUICK
+            self, choice: Choice, context: PassContext, limit: int, left: TimeLeft, effort: Effort = Effort.QUICK,
+            inside: Inside = Inside.EVERY,
         ) -> Judged:
             judged.append(choice)
-            return super().quick(choice, context, limit, left, effort)
+            return super().quick(choice, context, limit, left, effort, inside)
 
     counted = Counted(on.model.of, context, on.mesh, LIMIT)
     (found,) = near(counted, [first], context, int(LIMIT), TimeLeft(time.monotonic() + 60), short_of(on))
