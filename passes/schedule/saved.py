@@ -13,7 +13,7 @@ bytes per second go first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...cost.machine import SECOND
@@ -193,7 +193,7 @@ class _Pair:
         for entry in self.whole:
             steps = self._steps(entry) if self.sizes[entry] else None
             if steps is not None:
-                seconds = self.trips * sum(clock.alone(step).total for step in steps)
+                seconds = self.trips * _of_a_kernel(steps, clock)
                 needed = frozenset(n for s in steps for o in s.operands if (n := self._saved(o)) not in (None, entry))
                 yield _Again(self, entry, self.slices[entry], steps, needed, seconds, self.sizes[entry])
 
@@ -287,6 +287,15 @@ class _Pair:
             return value
         operands = [self._early(o, late) for o in value.operands]
         return clone_instruction(self.second, value, operands, lambda called: called)
+
+
+def _of_a_kernel(steps: Sequence[Instruction], clock: Clock) -> float:
+    """Returns the seconds of steps that are computed again. They need a launch, even if the nest that they are taken
+    from has none besides that of a value that stays.
+    """
+    parts = [clock.alone(step) for step in steps]
+    launches = sum(part.launches for part in parts)
+    return sum(part.total for part in parts) - launches + max(launches, clock.machine.launch / SECOND)
 
 
 def _passed(writer: Instruction, reader: Instruction, second: Computation) -> Iterator[tuple[int, Instruction]]:
