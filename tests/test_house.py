@@ -224,6 +224,12 @@ def test_the_command_line_asks_and_prints() -> None:
     assert calls == ["cli/partition.py"]  # of `hloom opt`
 
 
+def test_the_runtime_of_native_code_is_small() -> None:
+    """It has no rules of its own of what machine code can do: these are in codegen/native."""
+    lines = [len(path.read_text().splitlines()) for path in files_of(("runtime/native",), (".py",))]
+    assert 5 < len(lines) < sum(lines) <= 1250
+
+
 def test_files_import_in_no_circle() -> None:
     graph = import_graph(SOURCES)
     assert [arrow for arrow in CLOSING if arrow[1] not in graph[arrow[0]]] == [], "these are gone by now"

@@ -24,23 +24,27 @@ _RESULT = 2  # the number of a product's result, after its operands
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Native steps that compute an instruction together. Each has the numbers of its arrays: operands first, then
-    results, then dense `temporaries` of these shapes.
+    results, then dense `temporaries` of these shapes. Results are dense, or lie as `result` says.
     """
 
     steps: tuple[tuple[NativeStep, tuple[int, ...]], ...]
     temporaries: tuple[Shape, ...] = ()
+    result: StridedLayout | None = None
 
 
 def native_parts(
-    instruction: Instruction, operands: Sequence[StridedLayout], lowerings: Lowerings, kernels: Alike | None = None
-) -> Parts | None:
-    """Returns the machine code of an instruction whose operands have these layouts, and whose results are dense; None
-    if it has none. `kernels` are its loop kernels, if they are known.
+    instruction: Instruction, operands: Sequence[StridedLayout], lowerings: Lowerings, kernels: Alike | None = None,
+    wanted: StridedLayout | None = None,
+) -> Parts | None:  # fmt: skip
+    """Returns the machine code of an instruction whose operands have these layouts; None if it has none. Results are
+    dense, but that of a product has the `wanted` layout, if that takes no more copies. `kernels` are its loop kernels,
+    if they are known.
     """
     op, call = instruction.op, instruction.call
     try:
         if is_product(op):
-            return _product(op, call, operands, lowerings)
+            turned = None if wanted is None else _product_in(op, call, operands, wanted)
+            return turned or _product(op, call, operands, lowerings)
         if kernels is None:
             if not has_loops(instruction):
                 return None
@@ -148,13 +152,14 @@ def conversions(call: OpCall[Any], wide: OpCall[Any], lowerings: Lowerings) -> I
             yield number, lowerings.of(alone)
 
 
-def product_in(instruction: Instruction, operands: Sequence[StridedLayout], wanted: StridedLayout) -> NativeStep | None:
-    """Returns the machine code of a product whose result has a wanted layout; None for other ops, and if a dense result
-    takes less scratch memory, so fewer copies.
+def _product_in(
+    op: AnyOp, call: OpCall[Any], operands: Sequence[StridedLayout], wanted: StridedLayout
+) -> Parts | None:
+    """Returns the step of a product whose result has a wanted layout; None if a dense result takes less scratch memory,
+    so fewer copies.
     """
-    op, call = instruction.op, instruction.call
     found = product_step(op, call, operands, wanted)
     dense = product_step(op, call, operands, StridedLayout.dense(call.shape.dims))
     if found is None or dense is None or sum(found.scratch) > sum(dense.scratch):
         return None
-    return found
+    return Parts(((found, (0, 1, 2)),), result=wanted)

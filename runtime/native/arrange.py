@@ -11,15 +11,17 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from ...codegen.native.lowerings import Lowerings
-from ...codegen.native.native_steps import Parts, native_parts, product_in
+from ...codegen.native.native_steps import native_parts
 from ...codegen.native.put import put_step, start_indices
 from ...codegen.native.step import StridedLayout
 from ...codegen.native.views import layout_before, view_of
 from ...ir.brief import brief
+from ...ir.graph.attributes import Dims
 from ...ir.graph.instruction import Instruction
 from ...ir.types.shape import Shape
 from ..plan.interpreter import Step, StepPlan, find_last_uses
@@ -44,15 +46,15 @@ class _Segment:
 @dataclass(slots=True)
 class _Arranged:
     """A plan while it is arranged. Native results are roots, named by their buffers, and so are scratch arrays, by
-    negative numbers. `last` has the last step that reads each buffer, `until` that of each root and its views. Other
-    steps have seen the `shared` roots, of which they may have made views. `taken` are the buffers of arrays that roots
-    begin with, to be updated.
+    negative numbers; `begun` has their bytes and first step. `last` has the last step that reads each buffer, `until`
+    that of each root and its views. Other steps have seen the `shared` roots, of which they may have made views.
+    `taken` are the buffers of arrays that roots begin with, to be updated.
     """
 
     plan: StepPlan
     lowerings: Lowerings
     places: dict[int, ArrayPlace] = field(default_factory=dict[int, ArrayPlace])
-    lives: dict[int, Life] = field(default_factory=dict[int, Life])
+    begun: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     roots: dict[int, Outside] = field(default_factory=dict[int, Outside])
     parts: list[_Segment | Step] = field(default_factory=list["_Segment | Step"])
     made: set[int] = field(default_factory=set[int])
@@ -74,12 +76,13 @@ class _Arranged:
         for time, step in enumerate(self.plan.steps):
             if not self._is_native(step, time):
                 self.parts.append(step)
-                for buffer in (*step.reads, *held.get(step, ())):
-                    self._use(buffer, time)
                 self.shared.update(self.places[b].root for b in step.reads if b in self.places)
-        for buffer in self.plan.results:
-            if buffer in self.places:
-                self.lives.pop(self.places[buffer].root, None)  # results are their reader's, not the arena's
+
+    def lives(self) -> dict[int, Life]:
+        """Returns the live ranges of the arrays in the arena. Results are their reader's: they lie outside."""
+        ends = {root: max(first, self.until.get(root, -1)) for root, (_, first) in self.begun.items()}
+        return {root: Life(size, first, int(ends[root]))
+                for root, (size, first) in self.begun.items() if ends[root] < math.inf}  # fmt: skip
 
     def _is_native(self, step: Step, time: int) -> bool:
         """Adds a step to the current segment if it is a view or has machine code; returns whether it did."""
@@ -104,8 +107,7 @@ class _Arranged:
         return None if step.writes[0] in self.plan.results else layout_before(readers[0].instruction)
 
     def _add_root(self, buffer: int, shape: Shape, layout: StridedLayout | None = None) -> ArrayPlace:
-        dtype = shape.element.numpy
-        assert dtype is not None  # see _is_static
+        dtype = _type_of(shape)
         self.roots[buffer] = Outside(buffer, shape.dims, dtype)
         return self._lies(buffer, ArrayPlace(buffer, 0, layout or StridedLayout.dense(shape.dims), dtype))
 
@@ -125,7 +127,6 @@ class _Arranged:
         segment = self._segment(step.instruction)
         segment.found.append(step.writes[0])
         self._lies(step.writes[0], ArrayPlace(operand.root, operand.offset + found[0], found[1], operand.dtype))
-        self._use(step.reads[0], time)
         return True
 
     def _update(self, step: Step, operands: Sequence[ArrayPlace], time: int) -> bool:
@@ -134,8 +135,6 @@ class _Arranged:
         if starts is None:
             return False
         segment, part = self._segment(step.instruction), operands[1]
-        for buffer in step.reads:
-            self._use(buffer, time)
         whole = self._updated(step, operands, time)
         if whole is None:
             whole = self._result(step.writes[0], step.instruction.shape, time)
@@ -166,26 +165,19 @@ class _Arranged:
 
     def _compute(self, step: ComputeStep | TupleComputeStep, operands: Sequence[ArrayPlace], time: int) -> bool:
         layouts = [o.layout for o in operands]
-        wanted = self._wanted(step)
-        turned = product_in(step.instruction, layouts, wanted) if wanted else None
-        if turned is not None:
-            native = Parts(((turned, (0, 1, 2)),))
-        elif isinstance(step.kernel, NativeKernel):
-            native = step.kernel.parts(layouts)
+        if isinstance(step.kernel, NativeKernel):
+            native = step.kernel.parts(layouts, self._wanted(step))
         else:
-            native = native_parts(step.instruction, layouts, self.lowerings)
+            native = native_parts(step.instruction, layouts, self.lowerings, wanted=self._wanted(step))
         if native is None:
             return False
-        wanted = wanted if turned is not None else None
         segment = self._segment(step.instruction)
-        for buffer in step.reads:
-            self._use(buffer, time)
         leaves = step.instruction.shape.leaves()
-        results = [self._result(b, leaf, time, wanted) for b, leaf in zip(step.writes, leaves, strict=True)]
+        results = [self._result(b, leaf, time, native.result) for b, leaf in zip(step.writes, leaves, strict=True)]
         segment.found += step.writes
-        arrays = [*operands, *results, *(self._temporary(shape, time) for shape in native.temporaries)]
+        arrays = [*operands, *results, *(self._scratch(s.dims, _type_of(s), time) for s in native.temporaries)]
         for part, numbers in native.steps:
-            scratch = [self._scratch(size, time) for size in part.scratch]
+            scratch = [self._scratch((size,), np.dtype(np.uint8), time) for size in part.scratch]
             segment.entries.append(Entry(part, (*(arrays[n] for n in numbers), *scratch)))
         return True
 
@@ -193,19 +185,14 @@ class _Arranged:
         """Returns the place of a new array that a native step makes."""
         place = self._add_root(buffer, shape, layout)
         self.made.add(buffer)
-        self.lives[buffer] = Life(place.byte_size, time, time)
+        self.begun[buffer] = place.byte_size, time
         return place
 
-    def _temporary(self, shape: Shape, time: int) -> ArrayPlace:
-        dtype = shape.element.numpy
-        assert dtype is not None  # see _is_static
-        place = self._scratch(shape.num_elements * dtype.itemsize, time)
-        return replace(place, layout=StridedLayout.dense(shape.dims), dtype=dtype)
-
-    def _scratch(self, size: int, time: int) -> ArrayPlace:
+    def _scratch(self, dims: Dims, dtype: np.dtype[Any], time: int) -> ArrayPlace:
         self.scratch -= 1
-        self.lives[self.scratch] = Life(size, time, time)
-        return ArrayPlace(self.scratch, 0, StridedLayout.dense((size,)), np.dtype(np.uint8))
+        place = ArrayPlace(self.scratch, 0, StridedLayout.dense(dims), dtype)
+        self.begun[self.scratch] = place.byte_size, time
+        return place
 
     def _segment(self, instruction: Instruction) -> _Segment:
         last = self.parts[-1] if self.parts else None
@@ -213,13 +200,6 @@ class _Arranged:
             last = _Segment(instruction)
             self.parts.append(last)
         return last
-
-    def _use(self, buffer: int, time: int) -> None:
-        """Extends the live range of a value's root to this step."""
-        place = self.places.get(buffer)
-        life = None if place is None else self.lives.get(place.root)
-        if place is not None and life is not None:
-            self.lives[place.root] = Life(life.size, life.first, time)
 
 
 def _held(plan: StepPlan) -> dict[Step, tuple[int, ...]]:
@@ -232,8 +212,9 @@ def arranged(plan: StepPlan, lowerings: Lowerings) -> StepPlan:
     """Replaces the native steps of a plan by tables."""
     work = _Arranged(plan, lowerings)
     work.arrange()
-    memory = arena_of(list(work.lives.values()))
-    in_arena = dict(zip(work.lives, memory.offsets, strict=True))
+    lives = work.lives()
+    memory = arena_of(list(lives.values()))
+    in_arena = dict(zip(lives, memory.offsets, strict=True))
     wanted = {b for step in work.parts if isinstance(step, Step) for b in step.reads}.union(plan.results)
     steps = list(_steps(work, in_arena, wanted, memory))
     result = replace(plan, steps=steps)
@@ -266,6 +247,12 @@ def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: 
 def _is_static(instruction: Instruction) -> bool:
     """Whether all values are non-empty arrays of numpy's types and of static sizes."""
     return _has_static(instruction.shape) and all(_has_static(o.shape) for o in instruction.operands)
+
+
+def _type_of(shape: Shape) -> np.dtype[Any]:
+    dtype = shape.element.numpy
+    assert dtype is not None  # see _is_static
+    return dtype
 
 
 @lru_cache(maxsize=4096)

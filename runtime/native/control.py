@@ -19,11 +19,10 @@ from ...codegen.native.run_control import LONG, PRED, SIGNED
 from ...codegen.native.run_loop import code
 from ...cost.host import HOST
 from ...ir.types.literal import Array
-from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
+from ..plan.interpreter import Frame, Interpreter, StepPlan
 from ..plan.steps import ConditionalStep, WhileStep
 from .addresses import address, copy_into, is_dense, shares_memory
-from .arena import DeviceArena
-from .table import TableStep
+from .table import GuardedStep, TableStep
 
 _ALWAYS = np.ones(1, np.int64)  # the end word of a step that never pauses
 _SELECTORS = {np.dtype(np.bool_): PRED, np.dtype(np.int32): SIGNED}
@@ -31,16 +30,6 @@ _SELECTORS = {np.dtype(np.bool_): PRED, np.dtype(np.int32): SIGNED}
 
 class NotNative(Exception):
     """Raised for arrays whose layout machine code does not support."""
-
-
-def steps_in(step: Step) -> list[Step]:
-    """Returns the steps of the plans that a step runs, and those of its loops and branches."""
-    return [inner for plan in step.plans() for deep in plan.all_plans() for inner in deep.steps]
-
-
-def is_native(step: Step) -> bool:
-    """Whether machine code runs a loop: it consists of tables, and of loops and branches of these."""
-    return all(isinstance(inner.acting, TableStep | ConditionalStep | WhileStep) for inner in steps_in(step))
 
 
 def _updated(body: StepPlan) -> dict[int, int]:
@@ -66,11 +55,6 @@ class DeviceRun:
     device: int
     left: Array = field(default_factory=lambda: np.array([HOST.pause], np.int64))
 
-    def block(self, plan: StepPlan) -> DeviceArena:
-        """Returns the arena of a plan; one of no size if it has no tables."""
-        found = next((s.memory for s in plan.steps if isinstance(s, TableStep)), None)
-        return DeviceArena.of(0) if found is None else found.block(self.interpreter, self.device)
-
 
 @dataclass(slots=True)
 class _Code:
@@ -87,24 +71,23 @@ class _Code:
 
     def results(self, state: Sequence[Array], made: dict[int, Array]) -> list[Array]:
         """Adds the steps of the plan for a state, with the arrays of `made` for its buffers. Returns its results."""
-        frame, block = self.plan.frame(self.run.device, list(state)), self.run.block(self.plan)
+        frame = self.plan.frame(self.run.device, list(state))
         changing = [state[n] for n in self.updated.values()]
         for step in self.plan.steps:
-            inner = step.acting
             if isinstance(step, TableStep):
-                self._table(step, block, frame, made)
-            elif isinstance(inner, WhileStep):
-                self._loop(inner, frame, made, [*changing, block.memory])
+                self._table(step, frame, made)
+            elif isinstance(step.acting, ConditionalStep):
+                self._choose(step.acting, frame, made)
             else:
-                assert isinstance(inner, ConditionalStep)
-                self._choose(inner, frame, made)
+                assert isinstance(step, GuardedStep)  # see arranged
+                self._loop(step, frame, made, changing)
         read = [array_of(frame[buffer]) for buffer in self.plan.results if buffer not in self.updated]
         if any(shares_memory(x, changing) for x in read):
             raise NotNative  # the readers of a view may expect the old contents
         return [self._dense(frame[buffer]) for buffer in self.plan.results]
 
-    def _table(self, step: TableStep, block: DeviceArena, frame: Frame, made: dict[int, Array]) -> None:
-        held: dict[int, Array] = {}
+    def _table(self, step: TableStep, frame: Frame, made: dict[int, Array]) -> None:
+        block, held = step.memory.block(self.run.interpreter, self.run.device), dict[int, Array]()
         for o in step.outside:
             if o.buffer in self.updated:
                 frame[o.buffer] = frame[o.taken or 0]
@@ -120,13 +103,16 @@ class _Code:
             self.add(code("run"), step.table(block, held))
         step.export(frame, block, held)
 
-    def _loop(self, step: WhileStep, frame: Frame, made: dict[int, Array], reused: Sequence[Array]) -> None:
+    def _loop(self, guarded: GuardedStep, frame: Frame, made: dict[int, Array], changing: Sequence[Array]) -> None:
         """Adds a loop. State that it forwards keeps its address, unless that memory changes afterwards."""
+        step = guarded.inner
+        assert isinstance(step, WhileStep)  # see native_loop
         given = [array_of(frame[buffer]) for buffer in step.reads]
         for n, write in enumerate(step.writes):
             if step.body.parameters[n] == step.body.results[n]:
                 given[n] = frame[write] = self._dense(given[n])
-            if frame[write] is None or shares_memory(frame[write], reused):
+            is_reused = guarded.memory.holds(self.run.interpreter, frame[write])
+            if frame[write] is None or is_reused or shares_memory(frame[write], changing):
                 frame[write] = made.setdefault(write, np.empty(given[n].shape, given[n].dtype))
         if not self.is_real:
             return

@@ -24,20 +24,14 @@ from .native_kernel import NativeKernel
 
 
 class NativeKernels(NumpyKernels):
-    """Computes by native kernels where possible; `native` records for each instruction whether it does."""
+    """Computes by native kernels where possible."""
 
     def __init__(self, small: int = HOST.numpy_elements, by_numpy: bool | None = None) -> None:
         self.small = small
         self.by_numpy = not is_available() if by_numpy is None else by_numpy
-        self.native: dict[Instruction, bool] = {}
         self._lowerings = Lowerings()
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
-        found = self._kernel(instruction)
-        self.native[instruction] = found is not None
-        return found
-
-    def _kernel(self, instruction: Instruction) -> Kernel | None:
         """Returns the kernel of a fusion, of a product, or of another op that is worth one of its own."""
         has_product = is_product(instruction.op) and not self.by_numpy
         if instruction.op.role is not Role.FUSION and not has_product and not self._is_single(instruction):

@@ -13,15 +13,24 @@ from ...cost.host import HOST
 from ...ir.time_limit import check_time
 from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step
-from ..plan.steps import WhileStep, free_unused
+from ..plan.steps import ConditionalStep, WhileStep, free_unused
 from .addresses import address
-from .control import DeviceRun, Loop, NotNative, array_of, is_native, steps_in
+from .control import DeviceRun, Loop, NotNative, array_of
+from .table import TableStep
 from .workers import run_all
 
 
 def native_loop(step: WhileStep) -> Step:
-    """Returns a step that runs the loop in machine code, if all of it is native."""
-    return LoopStep(step.instruction, step.condition, step.body, step.reads, step.writes) if is_native(step) else step
+    """Returns a step that runs the loop in machine code, if it consists of tables, and of loops and branches of these.
+    """
+    if not all(isinstance(inner.acting, TableStep | ConditionalStep | WhileStep) for inner in _inside(step)):
+        return step
+    return LoopStep(step.instruction, step.condition, step.body, step.reads, step.writes)
+
+
+def _inside(loop: WhileStep) -> list[Step]:
+    """Returns the steps of a loop, and those of its loops and branches."""
+    return [step for plan in loop.plans() for inner in plan.all_plans() for step in inner.steps]
 
 
 class LoopStep(WhileStep):
@@ -51,7 +60,7 @@ class LoopStep(WhileStep):
     def _loop(self, frame: Frame, interpreter: Interpreter) -> Loop:
         """Returns the loop of a device before its first trip. Raises NotNative."""
         given, run = [array_of(frame[buffer]) for buffer in self.reads], DeviceRun(interpreter, frame[0])
-        if sum(x.nbytes for x in given) > HOST.copied_state * len(steps_in(self)):
+        if sum(x.nbytes for x in given) > HOST.copied_state * len(_inside(self)):
             loop = Loop.of(self, given, run)
         else:
             # One that does not come to its end, as at a limit of time, is not there for the next run.

@@ -49,9 +49,11 @@ class NativeKernel:
         results = self._calls[strides](arrays)
         return tuple(results) if self._instruction.shape.is_tuple else results[0]
 
-    def parts(self, layouts: Sequence[StridedLayout]) -> Parts | None:
-        """Returns the machine code for operands of these layouts; None if it has none."""
-        return native_parts(self._instruction, layouts, self._lowerings, self._kernels)
+    def parts(self, layouts: Sequence[StridedLayout], wanted: StridedLayout | None = None) -> Parts | None:
+        """Returns the machine code for operands of these layouts, and for the `wanted` one of a product's result, if
+        that takes no more copies; None if it has none.
+        """
+        return native_parts(self._instruction, layouts, self._lowerings, self._kernels, wanted)
 
     def _call_for(self, operands: Sequence[Array]) -> _Call:
         layouts = [layout for layout in map(StridedLayout.of, operands) if layout is not None]

@@ -6,9 +6,9 @@ that devices do not wait for each other's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import cache
 
 from ...codegen.native.products.blas import blas
@@ -23,25 +23,11 @@ def run_all(run: Callable[[int], None], tables: Sequence[int], touched: int) -> 
         for table in tables:
             run(table)
         return
-    with single_threaded_products():
+    library = blas()
+    with nullcontext() if library is None else library.single_threaded():
         list(_pool().map(run, tables))
 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(core_count(), "hloom-devices")
-
-
-@contextmanager
-def single_threaded_products() -> Generator[None]:
-    found = blas()
-    if found is None or found.threads is None:
-        yield
-        return
-    get, set = found.threads
-    before = get()
-    set(1)
-    try:
-        yield
-    finally:
-        set(before)

@@ -12,10 +12,10 @@ import pytest
 from hloom.ir.graph.op import OPS
 from hloom.ir.ops.elementwise import Elementwise
 from hloom.ir.types.element_type import ELEMENT_TYPES, ElementType
-from hloom.runtime.native.kernels import NativeKernels
 from ops import typed_programs
 from ops.oracle import random_inputs
 from support.loop_kernels import needs_llvm
+from support.recorded_kernels import RecordedKernels
 
 Array = np.ndarray[Any, Any]
 pytestmark = needs_llvm
@@ -58,7 +58,7 @@ def left_to_numpy(opcode: str, by_numpy: bool, programs: Mapping[str, Sequence[t
         taken = False
         for program in of_type:
             inputs = random_inputs([p.shape for p in program.module.entry.parameters], 0, "special")
-            kernels = NativeKernels(small=0, by_numpy=by_numpy)
+            kernels = RecordedKernels(small=0, by_numpy=by_numpy)
             have = hloom.evaluate(program.module, inputs, kernels=kernels)
             want = hloom.evaluate(program.module, inputs)
             taken |= any(done for i, done in kernels.native.items() if i.opcode == opcode)

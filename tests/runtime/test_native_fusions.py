@@ -17,6 +17,7 @@ from hloom.passes.fusion.fuse import FusionPass as FusionPass
 from hloom.runtime.native.kernels import NativeKernels
 from support.command_line import EXAMPLES
 from support.loop_kernels import needs_llvm
+from support.recorded_kernels import RecordedKernels
 
 Array = np.ndarray[Any, Any]
 pytestmark = needs_llvm
@@ -162,7 +163,7 @@ def inputs(module: Module) -> list[Array]:
 @pytest.mark.parametrize("name", FUSIONS)
 def test_fusions_agree_with_their_ops(name: str, by_numpy: bool) -> None:
     module = program(name)
-    kernels = NativeKernels(by_numpy=by_numpy)
+    kernels = RecordedKernels(by_numpy=by_numpy)
     given = inputs(module)
     have = hloom.evaluate(module, given, kernels=kernels)
     assert kernels.native[module.entry.root]
@@ -194,7 +195,7 @@ less { a = f32[] parameter(0) b = f32[] parameter(1) ROOT r = pred[] compare(a,b
 fused { x = f32[8,8] parameter(0) ROOT s = f32[8,8] sort(x), dimensions={0}, to_apply=less }
 ENTRY e { x = f32[8,8] parameter(0) ROOT r = f32[8,8] fusion(x), kind=kLoop, calls=fused }
 """)
-    kernels = NativeKernels()
+    kernels = RecordedKernels()
     x = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
     (found,) = hloom.evaluate(module, [x], kernels=kernels)
     assert not kernels.native[module.entry.root]

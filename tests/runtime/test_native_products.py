@@ -26,6 +26,7 @@ from ops import typed_programs
 from ops.oracle import random_inputs
 from support.loop_kernels import needs_llvm
 from support.op_samples import all_samples
+from support.recorded_kernels import RecordedKernels
 
 Array = np.ndarray[Any, Any]
 pytestmark = [needs_llvm, pytest.mark.skipif(not is_provided(), reason="needs a BLAS library")]
@@ -63,7 +64,7 @@ def test_samples_agree_with_numpy(opcode: str) -> None:
     native: set[str] = set()
     for module in modules:
         inputs = random_inputs([p.shape for p in module.entry.parameters], 0)
-        kernels = NativeKernels(small=0)
+        kernels = RecordedKernels(small=0)
         have = hloom.evaluate(module, inputs, kernels=kernels)
         native |= {str(i.shape.element) for i, taken in kernels.native.items() if taken and i.opcode == opcode}
         for x, y in zip(have, hloom.evaluate(module, inputs), strict=True):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -39,6 +40,20 @@ class Blas:
     def asking(self) -> int:
         """The address of the function that returns the number of threads; 0 if there is none."""
         return _value(self.threads[0]) if self.threads else 0
+
+    @contextmanager
+    def single_threaded(self) -> Generator[None]:
+        """Computes products by one thread each while the block runs."""
+        if self.threads is None:
+            yield
+            return
+        get, set = self.threads
+        before = get()
+        set(1)
+        try:
+            yield
+        finally:
+            set(before)
 
 
 @cache

@@ -13,6 +13,7 @@ from hloom.passes.fusion.fuse import FusionPass
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.native.kernels import NativeKernels
 from support.loop_kernels import needs_llvm
+from support.recorded_kernels import RecordedKernels
 
 ROTARY = """x = f32[4,6,32] parameter(0)  cosine = f32[6,16] parameter(1)  sine = f32[6,16] parameter(2)
   c = f32[4,6,16] broadcast(cosine), dimensions={1,2}  s = f32[4,6,16] broadcast(sine), dimensions={1,2}
@@ -53,7 +54,7 @@ def test_moves_are_part_of_one_fusion(body: str, by_numpy: bool) -> None:
     result, _ = fused(module)
     assert outside(result) == ["fusion"]
     inputs = make_inputs([p.shape for p in module.entry.parameters], seed=1)
-    kernels = NativeKernels(by_numpy=by_numpy)
+    kernels = RecordedKernels(by_numpy=by_numpy)
     want = hloom.evaluate(module, inputs)
     for x, y in zip(hloom.evaluate(result, inputs), want, strict=True):
         np.testing.assert_array_equal(x, y)

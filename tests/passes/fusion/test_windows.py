@@ -11,8 +11,8 @@ from hloom.codegen.native.lower import lower
 from hloom.ir.graph.module import Module
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.fusion.fuse import FusionPass
-from hloom.runtime.native.kernels import NativeKernels
 from support.loop_kernels import needs_llvm, same_bits, ways
+from support.recorded_kernels import RecordedKernels
 
 Array = np.ndarray[Any, Any]
 ROWS = """t = f32[50,40] parameter(0)  i = {index}[3,4,1] parameter(1)  x = f32[3,4,40] parameter(2)
@@ -69,7 +69,7 @@ def inputs(module: Module, seed: int) -> list[Array]:
 def test_windows_are_read_in_fusions(name: str, by_numpy: bool) -> None:
     module, result = fused(BODIES[name])
     assert [i.opcode for i in result.entry if i.opcode != "parameter"] == ["fusion"]
-    kernels = NativeKernels(by_numpy=by_numpy)
+    kernels = RecordedKernels(by_numpy=by_numpy)
     for seed in range(8):
         given = inputs(module, seed)
         (have,), (want,) = hloom.evaluate(result, given, kernels=kernels), hloom.evaluate(module, given)

@@ -7,6 +7,7 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
+from hloom.codegen.native.products.blas import Blas
 from hloom.driver.backend import Backend
 from hloom.ir.tools.process_grid import ProcessGrid
 from hloom.runtime.evaluator import UnpartitionedProgram
@@ -194,7 +195,7 @@ def test_devices_on_threads_give_the_same_bits() -> None:
     local = Backend("native").prepared(hloom.partition(module).module)
     program = SimulatedProgram(local, NativeKernels(0))
     alone = SimulatedProgram(local, NativeKernels(1 << 40)).simulate(inputs).outputs
-    with calls(workers.single_threaded_products) as started:
+    with calls(Blas.single_threaded) as started:
         first, *others = ([x.tobytes() for x in program.simulate(inputs).outputs] for _ in range(3))
     assert started
     assert others == [first, first]
