@@ -188,9 +188,12 @@ def without_errors(found: list[Diagnostic]) -> list[Diagnostic]:
 
 @dataclass
 class Diagnostics:
-    """Collects findings. `raise_errors` raises one CompileError with all errors, if there are any."""
+    """Collects findings. `raise_errors` raises one CompileError with all errors, if there are any. Without `remarks`
+    none are kept, and those that take long to find are not looked for.
+    """
 
     found: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    remarks: bool = True
 
     def error(
         self,
@@ -214,7 +217,8 @@ class Diagnostics:
         category: str = "",
         cost: float = 0.0,
     ) -> None:
-        self.found.append(Diagnostic(Severity.REMARK, message, location, help, category=category, cost=cost))
+        if self.remarks:
+            self.found.append(Diagnostic(Severity.REMARK, message, location, help, category=category, cost=cost))
 
     @property
     def has_errors(self) -> bool:

@@ -82,7 +82,8 @@ def judge(
     tells. With less `effort` it does not try to fit a program whose parameters alone are too large.
     """
     local, divided, is_quick = clone_module(module), None, effort is not Effort.WHOLE
-    own = replace(context, num_devices=devices, default_devices=None, diagnostics=Diagnostics(), records=[])
+    silent = Diagnostics(remarks=False)
+    own = replace(context, num_devices=devices, default_devices=None, diagnostics=silent, records=[])
     own.reshardings = []
     try:
         divided = None if is_quick else divided_states(local, own)

@@ -71,7 +71,8 @@ class RepeatableLayer:
         """Returns the short program with annotations as that of each device, in place; None if it cannot be divided, or
         values next to the layer have other shardings than those of the layer that would take their place.
         """
-        own = replace(context, num_devices=module.num_partitions, diagnostics=Diagnostics(), records=[], reshardings=[])
+        silent = Diagnostics(remarks=False)
+        own = replace(context, num_devices=module.num_partitions, diagnostics=silent, records=[], reshardings=[])
         try:
             run_pipeline((_PROPAGATE,), module, own)
             if not is_even(self.seam, module):

@@ -38,7 +38,7 @@ from .program import solve, solver
 from .search import ASSUMED, by_axes
 from .time_left import TimeLeft
 from .usual import Usual
-from .written import annotated
+from .written import AnnotationWriter, Inside
 
 _SECONDS = 2.0  # of an integer program on one axis
 _LEARNING, _MOST_LEARNING = 0.25, 4.0  # the share of the time, and the seconds for a machine, to learn from two axes
@@ -215,10 +215,16 @@ class Sweeping:
         return SweepPoint(name, mesh, value, value.memory <= limit), costs.model, choice
 
     def _judge(self, point: SweepPoint, model: Model, choice: Choice, left: TimeLeft) -> SweepPoint:
-        """Returns a point with the forecast of its choice. Rewrites are tried in the time that is `left`."""
-        begun, module = time.monotonic(), annotated(model, choice, point.mesh)
-        context = self._context(point.machine, point.mesh.size)
-        judged = judge(module, context, point.mesh.size, self.memory, left=left)
+        """Returns a point with the better forecast of its choice, with annotations of all values and of few. Rewrites
+        are tried in the time that is `left`.
+        """
+        begun, found = time.monotonic(), list[tuple[Judged, Module]]()
+        writer, context = AnnotationWriter(model.of), self._context(point.machine, point.mesh.size)
+        for inside in (Inside.EVERY, Inside.FEW):
+            if not found or time.monotonic() < left.deadline:
+                module = writer.write(model, choice, point.mesh, inside)
+                found.append((judge(module, context, point.mesh.size, self.memory, left=left), module))
         if time.monotonic() > left.deadline:  # it has tried little: without rewrites it takes about as long
             self.left = self.left.after(time.monotonic() - begun)
+        judged, module = min(found, key=lambda one: one[0].rank)
         return replace(point, judged=judged, module=module)

@@ -65,6 +65,8 @@ class RepeatedWork:
 
     def report(self, module: Module, diagnostics: Diagnostics) -> None:
         """Reports contractions of this SHARDED program that repeat more than a per cent of its multiply-adds."""
+        if not diagnostics.remarks:
+            return
         runs = runs_of_computations(module)
         work = [c.multiply_adds * runs.get(c.instruction.parent, 1) if c.instruction.parent else 0 for c in self._found]
         for c, mine in zip(self._found, work, strict=True):

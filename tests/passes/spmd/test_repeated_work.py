@@ -7,6 +7,9 @@ import re
 import hloom
 import pytest
 from hloom.cost.presets import parse_machine
+from hloom.ir.diagnostics import Diagnostics
+from hloom.passes.base import PassContext
+from hloom.passes.stages import to_local
 from support.command_line import EXAMPLES
 
 # Heads are divided in the operand and columns in the weight; the result wants neither.
@@ -36,6 +39,14 @@ def test_repeated_work_is_reported_with_both_costs() -> None:
     assert now == 8 * divided
     assert share > 50
     assert bytes_now < bytes_divided
+
+
+@pytest.mark.parametrize("remarks", [True, False])
+def test_it_is_not_looked_for_without_remarks(remarks: bool) -> None:
+    module, diagnostics = hloom.load(EXAMPLES / "mlp_train.hlo"), Diagnostics(remarks=remarks)
+    to_local(module, PassContext(num_devices=8, diagnostics=diagnostics))
+    assert ("work" in {d.category for d in diagnostics.found}) is remarks
+    assert bool(diagnostics.found) is remarks
 
 
 @pytest.mark.parametrize("machine", ["work=f32:1G", "cpu-cluster;work=f32:1M"])
