@@ -158,14 +158,14 @@ class Clock:
         work = self._work(instruction)
         if not size and not work:
             return _NOTHING
-        launch = self._launch if work else self._launched(instruction)
+        launch = self._launch if work else self.launched(instruction)
         memory = self.machine.memory(size)
         bound = (0.0, work) if work >= memory else (memory, 0.0)
         return Seconds(0.0, bound[0] / SECOND, bound[1] / SECOND, launch / SECOND)
 
-    def _launched(self, instruction: Instruction) -> float:
-        """Returns the time to launch the kernel of an op. The first value that a nest of loops stores has that of the
-        nest, the first scalar of a computation that of all its arithmetic on scalars.
+    def launched(self, instruction: Instruction) -> float:
+        """Returns the picoseconds to launch the kernel of an op that is no contraction. The first value that a nest of
+        loops stores has those of the nest, the first scalar of a computation those of all its arithmetic on scalars.
         """
         if not self.is_stored(instruction):
             return 0.0

@@ -94,8 +94,8 @@ class Times:
         times = self._memory(self._touched(member, tiles))
         if is_contraction(instruction):
             times = np.maximum(times, np.array([self._product(member, row) for row in map(tuple, tiles.rows.tolist())]))
-        is_launched = self._clock.is_stored(instruction) or is_contraction(instruction)
-        return np.asarray((times + self._machine.launch * (times > 0) if is_launched else times) / SECOND, np.float64)
+        launch = self._machine.launch if is_contraction(instruction) else self._clock.launched(instruction)
+        return np.asarray((times + launch * (times > 0)) / SECOND, np.float64)
 
     def _touched(self, member: ClusterMember, tiles: ClusterTiles) -> Floats:
         """Returns the bytes that a device reads and writes, of each division."""

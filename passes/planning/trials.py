@@ -34,6 +34,7 @@ _SCREENED = 24  # proposals at most
 _SCREENING = 0.3  # share of the time left
 _CLOSER = 0.3  # share of what is left then, for quick schedules of the best
 _FEW = 2  # proposals that are screened first, and that get a forecast if there is time
+_NEAR = 0.02  # of the best screening, below which usual shardings are judged
 _OTHERS = 0.5  # share of the time for others than the best of the first kinds
 _FREE = 2  # plans that are tried with fewer annotations inside
 _LONGER = 8.0  # times a quick forecast: what propagation decides may be far larger than the plan
@@ -116,6 +117,7 @@ class PlanTrials:
         meshes = [kind[0].on for kind in kinds]
         first = [kind for n, kind in enumerate(kinds) if n < _FREE or kind[0].on not in meshes[:n]]
         judged = [(self._judge(kind[0]), kind) for kind in first if self._may_win(kind[0])]
+        self._judge_usual(kinds)
         for _, kind in sorted(judged, key=lambda one: one[0].rank)[:_FREE]:
             if self._may_win(kind[0]):
                 self._judge(kind[0], Inside.FEW)
@@ -127,6 +129,15 @@ class PlanTrials:
                 self._judge(trial)
         self.left = replace(self.left, deadline=deadline)
         return judged
+
+    def _judge_usual(self, kinds: Sequence[list[PlanTrial]]) -> None:
+        """Judges usual shardings whose screening is not far behind that of the best."""
+        near = (1 + _NEAR) * kinds[0][0].screened.seconds if kinds else 0.0
+        done = [candidate.choice for candidate in self.made]
+        for trial in (trial for kind in kinds for trial in kind if trial.named[0] in ALWAYS):
+            is_near = trial.screened.fits and trial.screened.seconds <= near
+            if is_near and trial.named[1] not in done and self._may_win(trial):
+                self._judge(trial)
 
     def _add_screened(self, trials: Sequence[PlanTrial]) -> None:
         """Adds trials with the forecast of their screening: usual ones, and those for which there was no time for
