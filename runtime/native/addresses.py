@@ -8,9 +8,12 @@ arrays: they begin with their value.
 from __future__ import annotations
 
 import ctypes
+from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import accumulate
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from ...ir.types.literal import Array
 
@@ -50,6 +53,20 @@ def copy_into(target: Array, source: Array) -> None:
     target[...] = source
 
 
-def shares_memory(array: Array, arrays: Iterable[Array]) -> bool:
-    """Whether an array may share a byte with one of these."""
-    return any(np.may_share_memory(array, other) for other in arrays)
+class Regions:
+    """The memory between the first and the last byte of each of some arrays."""
+
+    def __init__(self, arrays: Iterable[Array]) -> None:
+        bounds = sorted(map(_bounds, arrays))
+        self._starts, self._ends = [start for start, _ in bounds], list(accumulate((end for _, end in bounds), max))
+
+    def share(self, array: Array) -> bool:
+        """Whether an array may share a byte with one of them."""
+        start, end = _bounds(array)
+        below = bisect_left(self._starts, end)
+        return below > 0 and self._ends[below - 1] > start
+
+
+def _bounds(array: Array) -> tuple[int, int]:
+    """Returns the addresses of an array's first byte, and after its last one."""
+    return ((a := address(array)), a + array.nbytes) if array.flags.c_contiguous else byte_bounds(array)

@@ -17,7 +17,7 @@ from ...ir.analysis.lifetimes import live_sums
 from ...ir.brief import brief
 from ...ir.types.literal import Array
 from ..plan.interpreter import Interpreter, Step
-from .addresses import address, shares_memory
+from .addresses import address
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 ALIGNMENT = 64  # bytes: a line of the cache, and the widest vector
@@ -53,7 +53,7 @@ class Arena:
         """Whether a value is an array in the memory of some device."""
         blocks: dict[int, DeviceArena] = interpreter.kept.get(self, {})
         is_view = isinstance(value, np.ndarray) and cast(Array, value).base is not None
-        return is_view and shares_memory(cast(Array, value), (block.memory for block in blocks.values()))
+        return is_view and any(np.may_share_memory(cast(Array, value), block.memory) for block in blocks.values())
 
 
 @brief

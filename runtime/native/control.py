@@ -21,7 +21,7 @@ from ...cost.host import HOST
 from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, StepPlan
 from ..plan.steps import ConditionalStep, WhileStep
-from .addresses import address, copy_into, is_dense, shares_memory
+from .addresses import Regions, address, copy_into, is_dense
 from .table import GuardedStep, TableStep
 
 _ALWAYS = np.ones(1, np.int64)  # the end word of a step that never pauses
@@ -72,7 +72,7 @@ class _Code:
     def results(self, state: Sequence[Array], made: dict[int, Array]) -> list[Array]:
         """Adds the steps of the plan for a state, with the arrays of `made` for its buffers. Returns its results."""
         frame = self.plan.frame(self.run.device, list(state))
-        changing = [state[n] for n in self.updated.values()]
+        changing = Regions(state[n] for n in self.updated.values())
         for step in self.plan.steps:
             if isinstance(step, TableStep):
                 self._table(step, frame, made)
@@ -81,8 +81,7 @@ class _Code:
             else:
                 assert isinstance(step, GuardedStep)  # see arranged
                 self._loop(step, frame, made, changing)
-        read = [array_of(frame[buffer]) for buffer in self.plan.results if buffer not in self.updated]
-        if any(shares_memory(x, changing) for x in read):
+        if any(changing.share(array_of(frame[b])) for b in self.plan.results if b not in self.updated):
             raise NotNative  # the readers of a view may expect the old contents
         return [self._dense(frame[buffer]) for buffer in self.plan.results]
 
@@ -103,7 +102,7 @@ class _Code:
             self.add(code("run"), step.table(block, held))
         step.export(frame, block, held)
 
-    def _loop(self, guarded: GuardedStep, frame: Frame, made: dict[int, Array], changing: Sequence[Array]) -> None:
+    def _loop(self, guarded: GuardedStep, frame: Frame, made: dict[int, Array], changing: Regions) -> None:
         """Adds a loop. State that it forwards keeps its address, unless that memory changes afterwards."""
         step = guarded.inner
         assert isinstance(step, WhileStep)  # see native_loop
@@ -112,7 +111,7 @@ class _Code:
             if step.body.parameters[n] == step.body.results[n]:
                 given[n] = frame[write] = self._dense(given[n])
             is_reused = guarded.memory.holds(self.run.interpreter, frame[write])
-            if frame[write] is None or is_reused or shares_memory(frame[write], changing):
+            if frame[write] is None or is_reused or changing.share(frame[write]):
                 frame[write] = made.setdefault(write, np.empty(given[n].shape, given[n].dtype))
         if not self.is_real:
             return
