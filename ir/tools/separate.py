@@ -34,8 +34,10 @@ def separate(module: Module) -> Module:
 
 
 def _is_combined(instruction: Instruction) -> bool:
-    exchange = instruction.op.interface(Exchange) if len(instruction.operands) > 1 else None
-    return exchange is not None and exchange.divides
+    """Whether a collective has a result per operand, of several. A permute in place has other operands besides."""
+    count = len(instruction.operands)
+    exchange = instruction.op.interface(Exchange) if count > 1 else None
+    return exchange is not None and exchange.divides and len(instruction.shape.elements) == count
 
 
 def _separated(computation: Computation, old: Instruction, channels: Iterator[int]) -> Instruction:

@@ -7,6 +7,7 @@ import sys
 import hloom
 import numpy as np
 import pytest
+from hloom.ir.tools.separate import separate
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.xla import run_on_xla
 from support.command_line import EXAMPLES
@@ -82,3 +83,15 @@ def test_collectives_of_several_arrays() -> None:
     result = compare(run_on_xla(local, inputs), hloom.simulate(local, inputs))
     assert result.equal, result
     assert local.to_stablehlo().count('"stablehlo.reduce_scatter"') == 2
+
+
+def test_a_permute_in_place_is_one() -> None:
+    module = hloom.parse("""HloModule m, num_partitions=2
+ENTRY e {
+  x = f32[4,4] parameter(0)
+  y = f32[4,4] parameter(1)
+  z = s32[] constant(0)
+  at = (s32[], s32[]) tuple(z, z)
+  ROOT p = f32[4,4] collective-permute(x, y, at, at), source_target_pairs={{0,1},{1,0}}, slice_sizes={{2,2}}
+}""")
+    assert separate(module) is module
