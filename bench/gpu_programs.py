@@ -127,12 +127,19 @@ def chain(x: Any) -> Any:
 
 
 def small() -> Iterator[GpuProgram]:
-    """Yields the functions of `memory_programs`, whose kernels take microseconds."""
+    """Yields the functions of `memory_programs`, whose kernels take microseconds: of gradients what they derive, and of
+    steps that take over memory what they compute.
+    """
     for make in CASES:
         function, arguments = make()
-        # Of those that take a state the first argument is donated; measured are they without.
-        plain = getattr(function, "__wrapped__", function)
-        yield GpuProgram("small", make.__name__.strip("_").replace("_", " "), plain, arguments)
+        name = make.__name__.strip("_").replace("_", " ").replace("gradient", "without gradient")
+        yield GpuProgram("small", name, getattr(function, "__wrapped__", function), arguments)
+
+
+def case(name: str) -> Callable[..., Any]:
+    """Returns a function of `memory_programs`."""
+    function, _ = next(make for make in CASES if make.__name__ == name)()
+    return getattr(function, "__wrapped__", function)
 
 
 def steps() -> Iterator[GpuProgram]:
@@ -158,17 +165,18 @@ def steps() -> Iterator[GpuProgram]:
     yield of_model("decode", decode.decoding(large, ONE, decode.HEADS, 8))
     yield of_model("decode, one sequence", decode.decoding(replace(large, batch=1), ONE, decode.HEADS, 8))
     yield GpuProgram("steps", "mlp", mlp_step, ((like(8192, 8192),) * 4, like(8192, 8192), like(8192, 8192)), (0,))
-    yield GpuProgram("steps", "adam", adam, (like(16384, 8192, kind=F32),) * 4, (0, 1, 2))
+    yield GpuProgram("steps", "adam", case("_adam"), (like(16384, 8192, kind=F32),) * 4, (0, 1, 2))
     yield GpuProgram("steps", "lstm", jax.grad(lstm), (like(2048, 4096, kind=F32), like(256, 64, 1024, kind=F32)))
     yield GpuProgram("steps", "newton schulz", newton_schulz, (like(4096, 8192),))
     yield GpuProgram("steps", "attention", jax.grad(attention), (like(4, 2048, 2048), like(3, 2048, 16, 128)))
     words = (like(8192, 32000, kind=F32), like(8192, kind=S32))
-    yield GpuProgram("steps", "cross entropy", jax.grad(cross_entropy), words)
+    yield GpuProgram("steps", "cross entropy", jax.grad(case("_cross_entropy_gradient")), words)
     graph = (like(65536, 256, kind=F32), like(256, 256, kind=F32), *(like(1 << 20, kind=S32),) * 2)
-    yield GpuProgram("steps", "graph", segments, graph)
+    yield GpuProgram("steps", "graph", case("_sums_of_segments"), graph)
     yield GpuProgram("steps", "stencil", stencil, (like(4096, 4096, kind=F32),))
-    yield GpuProgram("steps", "linear recurrence", recurrence, (like(4096, 4096, kind=F32),) * 2)
-    yield GpuProgram("steps", "clusters", clusters, (like(1 << 20, 64, kind=F32), like(256, 64, kind=F32)))
+    yield GpuProgram("steps", "linear recurrence", case("_linear_recurrence"), (like(4096, 4096, kind=F32),) * 2)
+    points = (like(1 << 20, 64, kind=F32), like(256, 64, kind=F32))
+    yield GpuProgram("steps", "clusters", case("_means_of_clusters"), points)
 
 
 def of_model(name: str, program: Program) -> GpuProgram:
@@ -184,11 +192,6 @@ def mlp_step(weights: Any, x: Any, y: Any) -> Any:
         return ((h - y).astype(F32) ** 2).mean()
 
     return jax.tree.map(lambda w, g: w - 0.1 * g, weights, jax.grad(loss)(weights))
-
-
-def adam(p: Any, m: Any, v: Any, g: Any) -> Any:
-    m, v = 0.9 * m + 0.1 * g, 0.99 * v + 0.01 * g * g
-    return p - 0.01 * m / (jnp.sqrt(v) + 1e-8), m, v
 
 
 def lstm(w: Any, x: Any) -> Any:
@@ -217,32 +220,8 @@ def attention(x: Any, w: Any) -> Any:
     return jnp.einsum("bhqk,bhkd->bhqd", jax.nn.softmax(scores).astype(x.dtype), v).astype(F32).sum()
 
 
-def cross_entropy(logits: Any, labels: Any) -> Any:
-    return -jnp.take_along_axis(jax.nn.log_softmax(logits), labels[:, None], 1).mean()
-
-
-def segments(x: Any, w: Any, sender: Any, receiver: Any) -> Any:
-    return jax.nn.relu(jax.ops.segment_sum((x @ w)[sender], receiver, x.shape[0])) + x
-
-
 def stencil(x: Any) -> Any:
     def step(_: Any, x: Any) -> Any:
         return 0.25 * (jnp.roll(x, 1, 0) + jnp.roll(x, -1, 0) + jnp.roll(x, 1, 1) + jnp.roll(x, -1, 1))
 
     return lax.fori_loop(0, 100, step, x)
-
-
-def recurrence(a: Any, x: Any) -> Any:
-    def both(a: Any, b: Any) -> Any:
-        return a[0] * b[0], b[0] * a[1] + b[1]
-
-    return lax.associative_scan(both, (a, x))[1]
-
-
-def clusters(x: Any, centers: Any) -> Any:
-    def step(_: Any, c: Any) -> Any:
-        near = jnp.argmin((x**2).sum(1)[:, None] - 2 * x @ c.T + (c**2).sum(1), 1)
-        count = jnp.zeros(c.shape[0]).at[near].add(1.0)
-        return jnp.zeros_like(c).at[near].add(x) / jnp.maximum(count, 1)[:, None]
-
-    return lax.fori_loop(0, 10, step, centers)
