@@ -150,7 +150,9 @@ class _Reader:
             table, key = target.split(".")
             parts[table][key] = fields.pop(target)
         fields["products"] = ProductSpeed(**parts["products"])
-        fields["native_speed"] = NativeSpeed(**parts["native_speed"])
+        speed = parts["native_speed"]
+        missing = tuple(name for name in NATIVE if name not in speed) if speed else ()
+        fields["native_speed"] = NativeSpeed(**speed, unmeasured=missing)
         for (table, key), own in FLAGS.items():
             fields[own] = self.flag((table, 0, key), self.table(found, table).get(key, getattr(DEFAULT, own)))
         self.work(self.table(found, "work"), fields)

@@ -17,7 +17,9 @@ _ASSUMED = "as given"
 
 
 def machine_text(file: MachineFile) -> str:
-    """Returns the text of a machine file. Numbers that are those of the default machine are left out."""
+    """Returns the text of a machine file. Numbers that are those of the default machine are left out, but not measured
+    ones of native code.
+    """
     return "\n".join([f"name = {json.dumps(file.name)}", *_tables(file.machine, file.sources)]) + "\n"
 
 
@@ -30,7 +32,7 @@ def _tables(machine: Cluster, sources: Mapping[str, str]) -> Iterator[str]:
         lines = [
             sourced(table, key, attrgetter(name)(machine), quantity)
             for (own, key), (name, quantity) in SINGLE.items()
-            if own == table and attrgetter(name)(machine) != attrgetter(name)(DEFAULT)
+            if own == table and _is_told(machine, table, key, name)
         ]  # fmt: skip
         lines += [f"{key} = {json.dumps(value)}" for (own, key), name in FLAGS.items()
                   if own == table and (value := getattr(machine, name)) != getattr(DEFAULT, name)]  # fmt: skip
@@ -52,6 +54,13 @@ def _tables(machine: Cluster, sources: Mapping[str, str]) -> Iterator[str]:
     if machine.engines or machine.torus_engines:
         named = (f"{key} = {json.dumps(name)}" for key, name in machine.engines)
         yield from ["", "[engines]", *([f"{TORUS} = true"] if machine.torus_engines else []), *named]
+
+
+def _is_told(machine: Cluster, table: str, key: str, name: str) -> bool:
+    """Whether a file has this number of a machine."""
+    if table == "native" and machine.native.is_known:
+        return key not in machine.native.unmeasured
+    return attrgetter(name)(machine) != attrgetter(name)(DEFAULT)
 
 
 def _row(table: str, row: Mapping[str, object], source: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ _STILL = 1e-7  # relative change of all numbers together, below which a sweep is
 def fit_native(counts: Sequence[Mapping[str, float]], seconds: Sequence[float]) -> tuple[NativeSpeed, float]:
     """Returns the speed without negative numbers by which forecasts are too fast or too slow by the least factors, as
     the sum of (forecast - time)² / (forecast * time) measures them, and the median of the relative errors. Things that
-    no program does cost nothing.
+    no program does are unmeasured.
     """
     used = [name for name in NATIVE if any(one.get(name) for one in counts)]
     shares = np.array([[one.get(name, 0.0) / time for name in used] for one, time in zip(counts, seconds, strict=True)])
@@ -31,7 +31,9 @@ def fit_native(counts: Sequence[Mapping[str, float]], seconds: Sequence[float]) 
         ratios = np.maximum(shares @ found, _FASTEST)
         found = _least_squares(shares, (ratios + 1) / ratios**2, found)
     errors = np.abs(shares @ found - 1)
-    return NativeSpeed(**dict(zip(used, map(float, found / scale), strict=True))), float(np.median(errors))
+    unmeasured = tuple(name for name in NATIVE if name not in used)
+    fitted = dict(zip(used, map(float, found / scale), strict=True))
+    return NativeSpeed(**fitted, unmeasured=unmeasured), float(np.median(errors))
 
 
 def _least_squares(shares: Numbers, weights: Numbers, found: Numbers) -> Numbers:

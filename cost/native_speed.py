@@ -9,12 +9,14 @@ their plan. What a run, a table of kernels, a call of numpy and a loop cost besi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 
 
 @dataclass(frozen=True, slots=True)
 class NativeSpeed:
-    """Seconds of each kind of work of native code, 0 where it costs nothing or was not measured."""
+    """Seconds of each kind of work of native code, 0 where it costs nothing. It seems to cost nothing, too, where it is
+    `unmeasured`: the calibration knew no such work.
+    """
 
     nest: float = 0.0  # the loops of a kernel
     operation: float = 0.0  # on a strip of 16 columns of 32 bits; of an extreme or a conversion several
@@ -63,6 +65,7 @@ class NativeSpeed:
     loop_state: float = 0.0  # an array that such a loop takes and gives
     loop_array: float = 0.0  # an array that a table of such a loop takes or shows
     trip: float = 0.0  # of a loop in machine code
+    unmeasured: tuple[str, ...] = ()
 
     def seconds(self, counts: Mapping[str, float]) -> float:
         """Returns the time of work by its names and numbers."""
@@ -71,9 +74,13 @@ class NativeSpeed:
     @property
     def is_known(self) -> bool:
         """Whether anything was measured."""
-        return any(astuple(self))
+        return any(getattr(self, name) for name in NATIVE)
+
+    def not_measured(self, counts: Mapping[str, float]) -> tuple[str, ...]:
+        """Returns the kinds of this work that seem to cost nothing, since they are `unmeasured`."""
+        return tuple(name for name in self.unmeasured if counts.get(name))
 
 
 UNKNOWN = NativeSpeed()
-NATIVE = tuple(field.name for field in fields(NativeSpeed))
+NATIVE = tuple(field.name for field in fields(NativeSpeed) if field.name != "unmeasured")
 """The names of all kinds of work."""

@@ -65,7 +65,8 @@ class StepForecast(InNotebooks):
     second. `kernels` is the number of products that are taken to be part of attention kernels, `torus` are the axes
     that the machine is taken to have, empty if it is none; `layout` says how the program's mesh lies best on it,
     None where it has no names or does not fit. `error` is the largest that forecasts of this machine have shown,
-    None if none was compared.
+    None if none was compared. `unmeasured` are the kinds of the program's work (`cost.native_speed`) that seem to take
+    no time, since the machine's calibration did not know them.
     """
 
     devices: int
@@ -81,6 +82,7 @@ class StepForecast(InNotebooks):
     torus: tuple[int, ...] = ()
     layout: MeshLayout | None = None
     error: float | None = None
+    unmeasured: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -223,6 +225,9 @@ def forecast_text(found: StepForecast) -> str:
         lines.append(f"confidence: forecasts of this machine were up to {found.error:.0%} off published steps")
     else:
         lines.append("confidence: no step of this machine was compared")
+    if found.unmeasured:
+        lines.append(f"too fast: {', '.join(found.unmeasured)} of native code were not measured on this machine and "
+                     "seem to take no time; hloom machine calibrate measures them")  # fmt: skip
     lines += [f"peak memory: {found.peak:,} bytes at {schedule.at}, the largest buffers of it", ""]
     lines.append(buffers_table(schedule.memory.buffers, _BUFFERS, others=False))
     return "\n".join(lines)
@@ -233,7 +238,7 @@ def forecast_record(name: str, found: StepForecast) -> dict[str, object]:
     schedule, bound = found.schedule, found.bound
     path = [{"name": s.instruction.name, "seconds": s.seconds, "runs": s.runs, "depth": s.depth} for s in bound.path]
     named = ("devices", "seconds", "utilisation", "with_recomputation", "next", "rate", "unit", "kernels", "torus",
-             "error", "peak")  # fmt: skip
+             "error", "unmeasured", "peak")  # fmt: skip
     return {
         "program": name, "machine": schedule.machine, **{key: getattr(found, key) for key in named},
         "layout": _layout(found.layout) if found.layout is not None else None,

@@ -8,7 +8,7 @@ from pathlib import Path
 import hloom
 import pytest
 from hloom.cost.machine import Cluster
-from hloom.cost.machine_file import MachineFile
+from hloom.cost.machine_file import MachineFile, read_machine
 from hloom.cost.machine_text import machine_text
 from hloom.cost.native_speed import NATIVE, NativeSpeed
 from hloom.driver.backend import has_native_code
@@ -72,6 +72,26 @@ def test_calibrated_machines_time_what_native_code_does(tmp_path: Path) -> None:
     found.append(json.loads(done.out)["plans"][0]["summary"]["seconds"])
     assert found == pytest.approx([found[0]] * 5, rel=1e-12)
     assert found[0] > 1.1e-3
+
+
+@pytest.mark.skipif(not has_native_code(), reason="there is no native code")
+def test_a_forecast_says_which_work_its_machine_did_not_measure() -> None:
+    """Machine files from before a kind of work was known have no number for it, and such work seems to take no time."""
+    speed = NativeSpeed(operation=2e-9, blas=1e-9, vector=1e-6, vector_multiply=1e-10, run=1e-3)
+    module = hloom.parse("""HloModule m
+ENTRY e {
+  w = f32[1024,1024] parameter(0)
+  x = f32[1024] parameter(1)
+  ROOT y = f32[1024] dot(w, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}""")
+    text = machine_text(MachineFile("ours", Cluster(native_speed=speed), {f"native.{n}": "measured" for n in NATIVE}))
+    older = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("vector"))
+    now, before = (hloom.forecast(module, read_machine(one).machine) for one in (text, older))
+    assert now.unmeasured == ()
+    assert before.unmeasured == ("vector", "vector_multiply")
+    assert before.seconds < now.seconds
+    assert "too fast: vector, vector_multiply of native code were not measured" in str(before)
+    assert "too fast" not in str(now)
 
 
 @pytest.mark.skipif(not has_native_code(), reason="there is no native code")
