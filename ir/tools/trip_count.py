@@ -1,13 +1,16 @@
 """Static trip counts of loops with a counter from a constant, by a constant, up to a constant.
 
-XLA records the trip count that it inferred in the loop's `backend_config`; fusions may hide the counter by then.
+A fusion may compute the next value of the counter. XLA records the trip count that it inferred in the loop's
+`backend_config`.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..graph.attributes import ParameterAttributes
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.module import Module
@@ -143,12 +146,34 @@ def _state_index(value: Instruction) -> int | None:
 
 def _step(value: Instruction | None, place: int) -> int | None:
     """Returns the increment that the body adds to the state element at `place`."""
+    value, given = _in_fusion(value)
     if value is None or value.op not in (ADD, SUBTRACT):
         return None
-    left, right = (_look_through(o) for o in value.operands)
+    left, right = (_from_outside(_look_through(o), given) for o in value.operands)
     if value.op is ADD and _number(left) is not None:
         left, right = right, left
     amount = _number(right)
     if amount is None or _state_index(left) != place:
         return None
     return amount if value.op is ADD else -amount
+
+
+def _in_fusion(value: Instruction | None) -> tuple[Instruction | None, Sequence[Instruction]]:
+    """Returns the value in a fusion that is its result or an element of it, and the operands of the fusion; the value
+    itself, and none, for any other.
+    """
+    if value is None:
+        return None, ()
+    place = element_index(value)
+    fusion = value if place is None else value.operands[0]
+    if fusion.op.role is not Role.FUSION:
+        return value, ()
+    root = fusion.called()[0].root
+    return _look_through(root) if place is None else _element(root, place), fusion.operands
+
+
+def _from_outside(value: Instruction, given: Sequence[Instruction]) -> Instruction:
+    """Returns the operand of a fusion that a parameter stands for there; any other value itself."""
+    if not given or value.op.role is not Role.PARAMETER:
+        return value
+    return _look_through(given[value.attributes_as(ParameterAttributes).number])

@@ -20,3 +20,29 @@ def test_trips(start: int, step: int, limit: int, direction: str, trips: int | N
         f"ENTRY e {{ i = s32[] constant({start}) ROOT w = s32[] while(i), condition=c, body=b }}"
     )
     assert trip_count(module.entry.root) == trips
+
+
+@pytest.mark.parametrize(("step", "trips"), [("add(c, one)", 7), ("add(one, c)", 7), ("add(x, one)", None)])
+def test_a_fusion_may_compute_the_next_value_of_the_counter(step: str, trips: int | None) -> None:
+    """Its parameters stand for its operands, of which the second is the counter."""
+    module = parse(f"""HloModule m
+    f {{ x = s32[] parameter(0) c = s32[] parameter(1) one = s32[] constant(1) n = s32[] {step}
+        y = s32[] multiply(n, x) ROOT t = (s32[], s32[]) tuple(y, n) }}
+    c {{ s = (s32[], s32[]) parameter(0) i = s32[] get-tuple-element(s), index=0 n = s32[] constant(7)
+        ROOT r = pred[] compare(i, n), direction=LT }}
+    b {{ s = (s32[], s32[]) parameter(0) i = s32[] get-tuple-element(s), index=0
+        x = s32[] get-tuple-element(s), index=1 f = (s32[], s32[]) fusion(x, i), kind=kLoop, calls=f
+        y = s32[] get-tuple-element(f), index=0 n = s32[] get-tuple-element(f), index=1
+        ROOT r = (s32[], s32[]) tuple(n, y) }}
+    ENTRY e {{ i = s32[] constant(0) x = s32[] parameter(0) t = (s32[], s32[]) tuple(i, x)
+        ROOT w = (s32[], s32[]) while(t), condition=c, body=b }}""")
+    assert trip_count(module.entry.root) == trips
+
+
+def test_a_fusion_of_one_result_is_the_next_value_of_the_counter() -> None:
+    module = parse("""HloModule m
+    f { c = s32[] parameter(0) one = s32[] constant(2) ROOT n = s32[] add(c, one) }
+    c { s = s32[] parameter(0) n = s32[] constant(7) ROOT r = pred[] compare(s, n), direction=LT }
+    b { s = s32[] parameter(0) ROOT r = s32[] fusion(s), kind=kLoop, calls=f }
+    ENTRY e { i = s32[] constant(0) ROOT w = s32[] while(i), condition=c, body=b }""")
+    assert trip_count(module.entry.root) == 4
