@@ -1,8 +1,9 @@
 """The forecast of a step: its time and the parts of it, utilisation, rate, memory, and the bounds of the time.
 
 Parts are the ops that work bounds, those that memory bounds, launches, the bubbles of pipelines, and the seconds by
-which the collectives of each kind and group delay computation. Together they are the step. Without its largest part the
-next one would bound it, unless collectives that run beside computation take longer than the rest.
+which the collectives of each kind and group, and moves to and from the host, delay computation. Together they are the
+step. Without its largest part the next one would bound it, unless collectives or moves that run beside computation take
+longer than the rest.
 
 Utilisation is the time that the program's products take at the peak of all devices, by the time of the step: the
 products of the program before partitioning, so repeated work does not count, without those that JAX marks as computed
@@ -12,8 +13,9 @@ again, and with them.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from ..cost.attention import attention_kernels
 from ..cost.bubbles import bubbles
@@ -26,6 +28,7 @@ from ..cost.timeline import COMPUTE, TOGETHER, Timeline
 from ..cost.work import is_contraction, multiply_adds
 from ..ir.brief import brief
 from ..ir.diagnostics import fail
+from ..ir.graph.host_memory import is_host_move
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.grouping import group_by
@@ -36,7 +39,7 @@ from ..passes.schedule.bound import Bound, program_bound
 from ..passes.schedule.sizes import timed
 from .columns import columns
 from .memory import buffers_table
-from .schedule import Schedule, Scheduled, schedule_of
+from .schedule import Schedule, schedule_of
 from .xla_memory import xla_memory
 
 _AGAIN = "rematted_computation"  # in JAX's name of an op of the backward pass
@@ -45,8 +48,8 @@ _BUFFERS = 5
 
 @dataclass(frozen=True, slots=True)
 class ForecastPart:
-    """A part of a step: its name and its seconds. `running` are those in which the collectives of this part run, also
-    those that computation hides; None for a part of computation.
+    """A part of a step: its name and its seconds. `running` are those in which the collectives or moves of this part
+    run, also those that computation hides; None for a part of computation.
     """
 
     name: str
@@ -114,8 +117,8 @@ def forecast_of(
     clock = clock or Clock.of(local, machine)
     found = schedule_of(local, machine, clock, memory or live_memory(local, clock))
     once = clock.serial(local.entry)
-    waits = group_by(found.collectives, lambda c: f"{c.kind}, {c.groups}")
-    total = sum(c.waited * c.runs for c in found.collectives)
+    waits = _delays(found)
+    total = sum(wait.waited for wait in waits)
     scale = found.exposed / total if total else 0.0
     idle = bubbles(local, clock)
     named = {key: getattr(once, name) - sum(getattr(b.seconds, name) for b in idle)
@@ -124,9 +127,8 @@ def forecast_of(
         name = f"bubble, {b.stages} stages in {b.trips} trips"
         named[name] = named.get(name, 0.0) + b.seconds.compute
     parts = [ForecastPart(name, seconds) for name, seconds in named.items() if seconds]
-    for name, own in waits.items():
-        waited, running = (sum(getattr(c, what) * c.runs for c in own) for what in ("waited", "seconds"))
-        parts.append(ForecastPart(name, scale * waited, running))
+    for name, own in group_by(waits, lambda wait: wait.name).items():
+        parts.append(ForecastPart(name, scale * sum(w.waited for w in own), sum(w.running for w in own)))
     parts.sort(key=lambda part: (-part.seconds, -(part.running or 0)))
     devices = local.devices
     utilisation: tuple[float | None, float | None] = (None, None)
@@ -143,7 +145,26 @@ def forecast_of(
     )  # fmt: skip
 
 
-def _next(parts: Sequence[ForecastPart], waits: Mapping[str, Sequence[Scheduled]], line: Timeline) -> str:
+class _Delay(NamedTuple):
+    """A collective, or a move to or from the host: the part of the forecast that it belongs to, its engines, and the
+    seconds in all runs by which it delays computation, and in which it runs.
+    """
+
+    name: str
+    engine: str
+    waited: float
+    running: float
+
+
+def _delays(found: Schedule) -> list[_Delay]:
+    moves = [event for event in found.timeline.events if is_host_move(event.instruction)]
+    return [
+        *(_Delay(f"{c.kind}, {c.groups}", c.engine, c.waited * c.runs, c.seconds * c.runs) for c in found.collectives),
+        *(_Delay(f"moves {e.engine}", e.engine, e.waited * e.trips, e.seconds * e.trips) for e in moves),
+    ]
+
+
+def _next(parts: Sequence[ForecastPart], waits: Sequence[_Delay], line: Timeline) -> str:
     """Names the part that would bound the step if the first one took no time."""
     if len(parts) < 2:
         return ""
@@ -152,8 +173,8 @@ def _next(parts: Sequence[ForecastPart], waits: Mapping[str, Sequence[Scheduled]
         left -= first.seconds
     engine = max(line.busy, key=lambda e: line.busy[e], default="")
     if first.running is None and line.busy.get(engine, 0.0) > left:
-        running = {name: sum(c.seconds * c.runs for c in own if engine in c.engine.split(TOGETHER))
-                   for name, own in waits.items()}  # fmt: skip
+        running = {name: sum(wait.running for wait in own if engine in wait.engine.split(TOGETHER))
+                   for name, own in group_by(waits, lambda wait: wait.name).items()}  # fmt: skip
         return max(running, key=lambda name: running[name])
     return parts[1].name if parts[1].seconds else ""
 

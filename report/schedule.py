@@ -17,6 +17,7 @@ from ..cost.memory import LiveMemory, live_memory
 from ..cost.presets import machine_name
 from ..cost.runs import Execution
 from ..cost.seconds import Clock
+from ..cost.simulation import collective_in
 from ..cost.timeline import Event, Timeline, state_of, timeline
 from ..ir.brief import brief
 from ..ir.diagnostics import fail
@@ -100,7 +101,8 @@ def schedule_of(
     found = group_by(line.collectives, lambda event: event.instruction)  # names repeat in other computations
     devices, mesh = module.devices, named_mesh(module)
     rows = tuple(
-        _scheduled(events, Execution(events[0].instruction, 1, True), devices, mesh) for events in found.values()
+        _scheduled(events, Execution(collective_in(started) or started, 1, True), devices, mesh)
+        for started, events in found.items()
     )
     bound = recorded_bound(module)
     gap = max(line.seconds / bound - 1, 0.0) if bound else None  # the attribute is rounded

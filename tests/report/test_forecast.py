@@ -142,3 +142,38 @@ ENTRY e { y = f32[4096] parameter(0)
 def test_collectives_of_one_name_in_two_computations_are_two() -> None:
     rows = hloom.forecast(hloom.parse(TWICE), MACHINE).schedule.collectives
     assert sorted((row.name, row.runs, row.bytes) for row in rows) == [("r", 1, 4 * 4096), ("r", 100, 4 * 8)]
+
+
+OFFLOADED = """HloModule offloaded
+ENTRY e { p = f32[1024,128] parameter(0), sharding={devices=[4,1]<=[4]}
+  s = f32[1024,128]{1,0:S(5)} copy(p)
+  t = f32[1024,128] sine(p)
+  b = f32[1024,128] copy(s)
+  ROOT m = f32[1024,128] multiply(t, b) }
+"""
+
+
+def test_moves_to_the_host_are_parts_of_the_step() -> None:
+    """The only engine beside computation is the one of moves, which are no collectives."""
+    found = hloom.forecast(hloom.parse(OFFLOADED), "h100")
+    parts = {part.name: part for part in found.parts}
+    assert {"moves to host", "moves from host"} <= parts.keys()
+    assert sum(part.seconds for part in found.parts) == pytest.approx(found.seconds)
+    assert found.next in parts
+
+
+WRAPPED = """HloModule wrapped, is_scheduled=true, num_partitions=8
+add { x = f32[] parameter(0)  y = f32[] parameter(1)  ROOT s = f32[] add(x, y) }
+c { p = f32[64,128] parameter(0)
+  ROOT r = f32[8,128] reduce-scatter(p), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true,
+    dimensions={0}, to_apply=add }
+ENTRY e { p = f32[64,128] parameter(0)
+  s = ((f32[64,128]), f32[8,128]) async-start(p), calls=c
+  ROOT d = f32[8,128] async-done(s), calls=c }
+"""
+
+
+def test_a_start_of_a_computation_is_the_collective_in_it() -> None:
+    """XLA for GPUs wraps reduce-scatters so."""
+    (row,) = hloom.forecast(hloom.parse(WRAPPED), "h100").schedule.collectives
+    assert (row.name, row.kind, row.bytes) == ("r", "reduce-scatter", 64 * 128 * 4)

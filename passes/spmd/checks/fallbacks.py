@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ....ir.brief import brief
@@ -18,7 +18,7 @@ from ....ir.diagnostics import Diagnostics
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
 from ....ir.graph.stack_frames import named_with_source
-from ....ir.sharding.digit import product
+from ....ir.sharding.digit import Digits, product
 from ....ir.sharding.sharding import AnySharding, leaf_shardings
 from ....ir.sharding.tiling import Tiling
 from ....ir.types.shape import Shape
@@ -116,14 +116,23 @@ def _lost(op: OpSharding, assignment: Assignment, number: int) -> _Finding | Non
     received = sum(plan.received * of.element.byte_size for plan, of in plans)
     if not received or math.isinf(received):
         return None
-    dims = [tuple(tiling.dims[split[0]] if d == dim else () for d in range(shape.rank)) for dim in range(shape.rank)]
-    others = [d for d, n in enumerate(shape.dims) if n >= tiles and expressible(op.rule, dims[d], number)]
+    alone = {dim: [own if d == dim else () for d, own in enumerate(tiling.dims)] for dim in split}
+    lost = next((dim for dim in split if not expressible(op.rule, alone[dim], number)), split[0])
+    moved = [_moved(tiling.dims, lost, dim) for dim in range(shape.rank)]
+    others = [d for d, dims in enumerate(moved) if d != lost and shape.dims[d] >= product(dims[d])
+              and expressible(op.rule, dims, number)]  # fmt: skip
     return _Finding(
-        f"cannot keep dimension {split[0]} of operand {number} ({shape}) divided: "
+        f"cannot keep dimension {lost} of operand {number} ({shape}) divided: "
         f"each device receives {round(received)} bytes, its own tile has {tiling.local_shape(shape).byte_size}",
         "replication" if all(op.tilings[r].is_replicated for r in results) else "gather",
         f"shard dimension {' or '.join(map(str, others))} of the operand instead" if others
         else "annotate the operand as replicated if this is meant", round(received))
+
+
+def _moved(dims: Sequence[Digits], source: int, target: int) -> list[Digits]:
+    """Returns the digits of dimensions after those of `source` have moved to the end of those of `target`."""
+    kept = [() if dim == source else digits for dim, digits in enumerate(dims)]
+    return [(*digits, *dims[source]) if dim == target else digits for dim, digits in enumerate(kept)]
 
 
 def _gathered_dims(op: OpSharding, value: int) -> list[int]:

@@ -124,6 +124,21 @@ def test_reshape_that_loses_the_division(op: str) -> None:
     assert found.help == "shard dimension 0 of the operand instead"
 
 
+def test_the_dimension_that_is_lost_is_named() -> None:
+    """The batch stays divided; the vocabulary becomes the inner part of a dimension. Beams have room for two tiles."""
+    text = """HloModule m
+ENTRY e {
+  x = f32[4,BEAMS,16] parameter(0), sharding={mesh['x'=2,'y'=4], [{'x'}, {}, {'y'}]}
+  ROOT y = f32[4,MERGED] reshape(x)
+}
+"""
+    (found,) = told(text.replace("BEAMS", "3").replace("MERGED", "48"))
+    assert "cannot keep dimension 2 of operand 0" in found.message
+    assert found.help == "annotate the operand as replicated if this is meant"
+    (found,) = told(text.replace("BEAMS", "8").replace("MERGED", "128"))
+    assert found.help == "shard dimension 1 of the operand instead"
+
+
 def test_reshape_that_keeps_the_division() -> None:
     assert told(merged("[{'x'}, {}]")) == []
     assert told(merged("[{}, {'x'}]", "f32[16,8,8]")) == []
