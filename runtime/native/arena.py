@@ -74,9 +74,8 @@ class DeviceArena:
 def arena_of(lives: Sequence[Life]) -> Arena:
     """Allocates each array in a block; offsets are multiples of `ALIGNMENT`."""
     count = len(lives)
-    sizes = np.array([-(-life.size // ALIGNMENT) * ALIGNMENT for life in lives], np.int64)
-    firsts = np.array([life.first for life in lives], np.int64)
-    lasts = np.array([life.last for life in lives], np.int64)
+    found = [(-(-life.size // ALIGNMENT) * ALIGNMENT, life.first, life.last) for life in lives]
+    sizes, firsts, lasts = np.ascontiguousarray(np.array(found, np.int64).reshape(count, 3).T)
     offsets = np.zeros(count, np.int64)
     order = sorted(range(count), key=lambda n: (-sizes[n], firsts[n]))
     placed = np.zeros(count, np.int64)  # numbers of arrays, in the order of placing

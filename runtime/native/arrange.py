@@ -118,15 +118,12 @@ class _Arranged:
         return place
 
     def _view(self, step: Step, operands: Sequence[ArrayPlace], time: int) -> bool:
-        if len(operands) != 1:
-            return False
-        (operand,) = operands
-        found = view_of(step.instruction, operand.layout)
+        found = view_of(step.instruction, operands[0].layout) if len(operands) == 1 else None
         if found is None:
             return False
-        segment = self._segment(step.instruction)
-        segment.found.append(step.writes[0])
-        self._lies(step.writes[0], ArrayPlace(operand.root, operand.offset + found[0], found[1], operand.dtype))
+        whole, (offset, layout) = operands[0], found
+        self._segment(step.instruction).found.append(step.writes[0])
+        self._lies(step.writes[0], ArrayPlace(whole.root, whole.offset + offset, layout, whole.dtype))
         return True
 
     def _update(self, step: Step, operands: Sequence[ArrayPlace], time: int) -> bool:

@@ -251,7 +251,7 @@ def _states(
     made: list[dict[int, Array]] = [{}, {}]
     results = [_Code(run, plan, updated, is_real=False).results(like, m) for m in made]
     owned = [{address(x) for x in m.values()} for m in made]
-    first, second = list[Array](), list[Array]()
+    states: tuple[list[Array], list[Array]] = [], []
     seen: set[int] = set()
     for n, (x, old) in enumerate(zip(given, like, strict=True)):
         after = results[0][n], results[1][n]
@@ -265,9 +265,9 @@ def _states(
             pair = (after[1], after[0])
         else:
             pair = (old, np.empty_like(old))
-        first.append(pair[0])
-        second.append(pair[1])
-    return (first, second), made
+        for state, array in zip(states, pair, strict=True):
+            state.append(array)
+    return states, made
 
 
 def array_of(value: Any) -> Array:

@@ -52,8 +52,7 @@ class LoopStep(WhileStep):
                 loop.run.left[0] = HOST.pause
             run_all(code("loop").run, [address(loop.block) for loop in going], HOST.pause * len(going))
             going = [loop for loop in going if not loop.block[0]]
-            if interpreter.fabric.needs_progress:
-                interpreter.fabric.progress()
+            interpreter.fabric.progress()
         self.give(frames, [self._results(loop, interpreter) for loop in loops])
         free_unused(self, frames)
 

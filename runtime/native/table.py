@@ -14,11 +14,12 @@ import math
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...codegen.native.run_loop import table_loop
+from ...codegen.native.run_loop import code
 from ...codegen.native.step import NativeStep, StridedLayout
 from ...cost.host import HOST
 from ...ir.diagnostics import InternalError
@@ -146,19 +147,16 @@ class TableStep(Step):
 
     def _run_pieces(self, tables: Sequence[int], interpreter: Interpreter) -> None:
         """Runs the tables of all devices, given by their addresses."""
-        run, fabric = table_loop().run, interpreter.fabric
+        run, fabric = code("run").run, interpreter.fabric
         offsets = [8 * (number + 2 * first) for number, (first, _) in enumerate(self._pieces)]
-        touched = self.touched * len(tables)
-        if not fabric.needs_progress:
+        groups = [[offset] for offset in offsets] if fabric.needs_progress else [offsets]
 
-            def run_whole(table: int) -> None:
-                for offset in offsets:
-                    run(table + offset)
+        def run_group(group: Sequence[int], table: int) -> None:
+            for offset in group:
+                run(table + offset)
 
-            run_all(run_whole, tables, touched)
-            return
-        for offset in offsets:
-            run_all(run, [table + offset for table in tables], touched // len(offsets))
+        for group in groups:
+            run_all(partial(run_group, group), tables, self.touched * len(tables) // len(groups))
             fabric.progress()
 
     def _arrays(self, frame: Frame) -> dict[int, Array]:
