@@ -371,7 +371,7 @@ class _Choice:
             done = ", ".join(filter(None, (new.done, done)))
         if new.again:
             done = f"{new.again} values are gathered again, {done}"
-        gap = f", gap {new.seconds / bound - 1:.0%}" if bound else ""
+        gap = f", gap {max(0.0, new.seconds / bound - 1):.0%}" if bound else ""
         self.context.diagnostics.remark(
             f"{self.name}: {done}; {timed(old.seconds)} become {timed(new.seconds)}, at least {timed(bound)}{gap}; "
             f"peak {sized(old.peak)} becomes {sized(new.peak)}"
