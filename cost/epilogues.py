@@ -1,10 +1,13 @@
-"""Products that compute more than themselves in one kernel: ops on elements after them, and slices before them.
+"""Products that compute more than themselves in one kernel: ops on elements after them, slices and ops that widen
+values before them.
 
-    y = dot(x, dynamic-slice(w, layer))   z = maximum(y, 0)   stack = dynamic-update-slice(stack, z, layer)
+    y = dot(x, convert(dynamic-slice(w, layer)))   z = maximum(y, 0)   stack = dynamic-update-slice(stack, z, layer)
 
 Where a machine has such kernels, ops on the elements of a product follow while its tiles are on the chip, and read and
 write beneath its work. An op whose other operands come later belongs to a later product. A slice that products alone
-read is read in place, and a value that is put into an array is written there.
+read is read in place, and a value that is put into an array is written there. An operand that takes more bytes than
+those from which its elements are computed, such as weights of 8 bits that are converted and scaled, is computed as they
+are read.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.interfaces import memory
 from ..ir.graph.op import Role
 from ..ir.reached import reached
+from .machine import Machine
+from .memory_traffic import touched
 from .uses import has_windows, overwritten
 from .work import is_contraction
 
@@ -43,14 +48,18 @@ class Epilogues:
 NO_EPILOGUES = Epilogues()
 
 
-def epilogues(computation: Computation, is_stored: Callable[[Instruction], bool]) -> Epilogues:
+def epilogues(computation: Computation, is_stored: Callable[[Instruction], bool], machine: Machine) -> Epilogues:
     """Finds the kernels of a computation, given which values lie in memory without them."""
     work = _Kernels(computation, is_stored)
-    for product in [i for i in reversed(work.order) if is_contraction(i) and i.shape.is_array and is_stored(i)]:
-        work.follow(product)
+    if machine.epilogues:
+        for product in [i for i in reversed(work.order) if is_contraction(i) and i.shape.is_array and is_stored(i)]:
+            work.follow(product)
     for value in work.order:
-        work.read_in_place(value)
-        work.write_in_place(value)
+        if machine.prologues:
+            work.read_narrower(value)
+        if machine.epilogues:
+            work.read_in_place(value)
+            work.write_in_place(value)
     return work.found
 
 
@@ -108,6 +117,23 @@ class _Kernels:
             return self.place[value] < place and self.found.stored.get(value, True)
         is_made = depth > 0 and (not value.op.is_elementwise or value.shape.num_elements == 1)
         return is_made and all(self._is_ready(o, place, depth - 1) for o in value.operands)
+
+    def read_narrower(self, value: Instruction) -> None:
+        """Lets the only product that reads a value on elements compute it, if that reads fewer bytes."""
+        if not (value.op.is_elementwise and value.op.is_fusible and value not in self.roots and self.is_stored(value)):
+            return
+        readers = list(reads(value, _is_view))
+        if len(readers) != 1 or not is_contraction(readers[0][0]):
+            return
+        made = list(reached([value], lambda one: (o for o in one.operands if not self.is_stored(o))))
+        if sum(touched(one, self.is_stored) for one in made) < 2 * value.shape.byte_size:
+            inside = {value}
+            for one in sorted(made, key=self.place.__getitem__, reverse=True):  # users first
+                if inside.issuperset(one.users):
+                    inside.add(one)
+            if not inside & self.found.hosts.keys():
+                self._host(readers[0][0], sorted(inside, key=self.place.__getitem__))
+                self._not_stored(value)
 
     def read_in_place(self, value: Instruction) -> None:
         """Lets products read a slice where it lies, if they alone read it."""

@@ -96,6 +96,11 @@ class Machine(Protocol):
         return False
 
     @property
+    def prologues(self) -> bool:
+        """Whether a product computes operands from narrower values as it reads these (`cost.epilogues`)."""
+        return False
+
+    @property
     def compiles_by_xla(self) -> bool:
         """Whether forecasts state the memory that XLA for CPUs allocates, not that of the kernels that they time."""
         return False
@@ -178,10 +183,10 @@ class Cluster(KeptHash, Machine):
     cost what the best algorithm takes (`cost.algorithms`) if the links have steps, what `cost.rails` says if they are
     rails, else latency and bandwidth of the slowest link. Programs are `fused` before they run, or run op by op.
     `products` says what share of the rate matrix products reach, `attention_share` is that of a kernel for attention, 0
-    without one. By `has_epilogues` ops on elements join the kernel of a product. By `has_xla_memory` forecasts state
-    the memory that XLA for CPUs allocates. `native_speed` is that of native code where such runs the programs. By
-    `torus_engines` each axis of a torus of known shape is an engine of its own. `known_error` is the largest error of
-    forecasts that were compared with steps, 0 if none were.
+    without one. By `has_epilogues` ops on elements join the kernel of a product, by `has_prologues` those of narrower
+    operands. By `has_xla_memory` forecasts state the memory that XLA for CPUs allocates. `native_speed` is that of
+    native code where such runs the programs. By `torus_engines` each axis of a torus of known shape is an engine of its
+    own. `known_error` is the largest error of forecasts that were compared with steps, 0 if none were.
     """
 
     links: Links = ONE_LINK
@@ -198,6 +203,7 @@ class Cluster(KeptHash, Machine):
     products: ProductSpeed = AT_RATE
     attention_share: float = 0.0
     has_epilogues: bool = False
+    has_prologues: bool = False
     has_xla_memory: bool = False
     known_error: float = 0.0
     torus_engines: bool = False
@@ -233,6 +239,10 @@ class Cluster(KeptHash, Machine):
     @property
     def epilogues(self) -> bool:
         return self.has_epilogues
+
+    @property
+    def prologues(self) -> bool:
+        return self.has_prologues
 
     @property
     def compiles_by_xla(self) -> bool:

@@ -20,13 +20,13 @@ device and its host; `xla = true` says that forecasts state the memory that XLA 
 kernels that they time. `[compute]` has `launch`, the time of a kernel in addition to its bytes or work; `overlap`, the
 speed of computation while a collective runs; `attention`, the share of the rate that a kernel for attention reaches;
 `fuses = false` says that programs run op by op, `epilogues = true` that a product and the ops on elements after it are
-one kernel. `[products]` are those of `cost.products`, `[native]` has the seconds of `cost.native_speed`, and `error` in
-`[forecast]` is the largest of forecasts that were compared with steps. `[work]` may have `other`, for all other types.
-Links may have `step`, `torus`, `shape`, `wrap`, `cores`, `crossed` and
-`rails = true` (`cost.links`). `[[collectives]]` are measured ones: `kind`, `devices` along each level of links,
-`latency`, `bandwidth` (bytes that a device receives), `array` (seconds of each that it combines after the first),
-`source`. `[engines]` name the engine of a kind, or of the links from a stride on; by `torus = true` each axis of a
-torus is one. What a file leaves out is as on the default machine.
+one kernel, `prologues = true` that a product computes operands from narrower values as it reads them. `[products]` are
+those of `cost.products`, `[native]` has the seconds of `cost.native_speed`, and `error` in `[forecast]` is the largest
+of forecasts that were compared with steps. `[work]` may have `other`, for all other types. Links may have `step`,
+`torus`, `shape`, `wrap`, `cores`, `crossed` and `rails = true` (`cost.links`). `[[collectives]]` are measured ones:
+`kind`, `devices` along each level of links, `latency`, `bandwidth` (bytes that a device receives), `array` (seconds of
+each that it combines after the first), `source`. `[engines]` name the engine of a kind, or of the links from a stride
+on; by `torus = true` each axis of a torus is one. What a file leaves out is as on the default machine.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ SINGLE = {
 
 FLAGS = {
     ("memory", "xla"): "has_xla_memory", ("compute", "fuses"): "fused", ("compute", "epilogues"): "has_epilogues",
+    ("compute", "prologues"): "has_prologues",
 }  # fmt: skip
 """The facts of a machine by table and key: the field of `Cluster`."""
 

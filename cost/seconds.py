@@ -83,7 +83,7 @@ class Clock:
         kernels: Callable[[Instruction], float | None] = lambda _: None,
     ) -> None:  # fmt: skip
         self.machine, self.devices = machine.of_devices(devices), devices
-        self._stored, self._joins = Stored() if machine.fuses else None, machine.epilogues
+        self._stored, self._joins = Stored() if machine.fuses else None, machine.epilogues or machine.prologues
         self._attention = KnownAttention(machine)
         self._epilogues: dict[Computation, Epilogues] = {}
         self._parts: dict[Instruction, Seconds] = {}
@@ -215,7 +215,7 @@ class Clock:
         if not self._joins or value.parent is None:
             return NO_EPILOGUES
         if value.parent not in self._epilogues:
-            self._epilogues[value.parent] = epilogues(value.parent, self._is_written)
+            self._epilogues[value.parent] = epilogues(value.parent, self._is_written, self.machine)
         return self._epilogues[value.parent]
 
     def touched(self, instruction: Instruction) -> int:

@@ -166,7 +166,7 @@ class KnownClasses:
 
     def of(self, machine: Machine, kept: Sequence[Kept] = ()) -> Classes:
         """Returns the classes on a machine, with parameters that must stay as they are."""
-        kernels = bool(machine.attention), machine.epilogues, machine.fuses
+        kernels = bool(machine.attention), machine.epilogues, machine.prologues, machine.fuses
         key = kernels, tuple((k.parameter, k.division) for k in kept)
         if key not in self._known:
             parameters = self.clusters.module.entry.parameters

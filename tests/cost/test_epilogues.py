@@ -94,6 +94,43 @@ ENTRY e {
     assert sum(apart.values()) - sum(joined.values()) == 2 * W + 4 * Y
 
 
+NARROW = """HloModule m
+ENTRY e {
+  x = bf16[8,16] parameter(0)
+  stack = s8[4,16,32] parameter(1)
+  n = s32[] parameter(2)
+  scale = bf16[32] parameter(3)
+  zero = s32[] constant(0)
+  one = s8[1,16,32] dynamic-slice(stack, n, zero, zero), dynamic_slice_sizes={1,16,32}
+  row = s8[16,32] reshape(one)
+  wide = bf16[16,32] convert(row)
+  scales = bf16[16,32] broadcast(scale), dimensions={1}
+  w = bf16[16,32] multiply(wide, scales)
+  y = bf16[8,32] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = bf16[8,32] copy(y)
+}"""
+
+
+def test_narrow_weights_are_widened_as_they_are_read() -> None:
+    x, narrow, scale, y, index = 2 * 8 * 16, 16 * 32, 2 * 32, 2 * 8 * 32, 4  # bytes
+    _, _, apart = touched(NARROW, MACHINE)
+    clock, named, joined = touched(NARROW, replace(MACHINE, has_prologues=True))
+    assert joined == {"y": x + narrow + scale + index + y, "r": 2 * y}
+    assert sum(apart.values()) == sum(joined.values()) + 2 * 2 * narrow
+    assert not clock.is_stored(named["w"])
+    assert clock.parts(named["w"]).total == clock.parts(named["one"]).total == 0
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("copy(y)", "dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}"),  # both would read and convert
+    ("= s8[", "= f32["),  # takes more bytes to read
+    ("bf16[8,32] copy(y)", "(bf16[8,32], bf16[16,32]) tuple(y, w)"),
+])  # fmt: skip
+def test_operands_that_products_do_not_widen(old: str, new: str) -> None:
+    text = NARROW.replace(old, new)
+    assert touched(text, MACHINE)[2] == touched(text, replace(MACHINE, has_prologues=True))[2]
+
+
 def test_a_slice_that_only_a_dead_view_reads_is_stored() -> None:
     text = """HloModule m
 ENTRY e {
