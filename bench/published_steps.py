@@ -4,7 +4,9 @@ Published are steps per second of GShard (Lepikhin et al., 2020, table 3), token
 of GSPMD's models (lingvo/tasks/lm/params/synthetic_packed_input.py), of torchtitan's benchmarks of Llama 3.1, and of
 MosaicML's of MPT (llm-foundry, scripts/train/benchmarking/README.md), operations per second of MaxText (README.md; the
 sizes by its scripts in configs/v5e and configs/v5p) and of Megatron-LM (Narayanan et al., 2021, table 1), seconds of
-its 22B (Korthikanti et al., 2022, table 5) and of MaxText on v6e and TPU7x (AI-Hypercomputer/tpu-recipes, training).
+its 22B (Korthikanti et al., 2022, table 5) and of MaxText on v6e and TPU7x (AI-Hypercomputer/tpu-recipes, training),
+tokens per second of PaLM (Chowdhery et al., 2022, section 4.1), and seconds of its prefills and decode steps on 64
+chips (Pope et al., 2022, table 2).
 
 What rows leave to assume. GShard: encoder and decoder count as one stack, sentences have 128 tokens (the paper says
 that sequences are short), activations are f32 (section 4.3). Rows of 128 devices are left out: text and table disagree
@@ -18,9 +20,9 @@ scripts say what is kept for the backward pass, and hide collectives of activati
 (`--xla_tpu_enable_async_collective_fusion`), so these rows have Hloom's whole schedule. MaxText on v6e offloads what it
 keeps for the backward pass; here it stays on the device, beyond its memory. Megatron-LM: rows without a pipeline,
 written down before the first forecast of them; attention is no kernel yet, the batch of a replica is one micro-batch;
-selective recomputation keeps its scores in f32 here, in 16 bits there. Left out: rows of float8, asynchronous tensor
-parallelism, context parallelism, micro-batches, and of several slices.
-"""
+selective recomputation keeps its scores in f32 here, in 16 bits there. PaLM: as of Megatron-LM, written down before the
+first forecast, and attention is no kernel in training; layers are computed again as a whole. Left out: rows of float8,
+asynchronous tensor parallelism, context parallelism, micro-batches, and of several slices. """
 
 from __future__ import annotations
 
@@ -32,6 +34,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
+import palm
 from models import dense, experts
 from selective import Chosen, Kernel, Products, Selective
 
@@ -129,6 +132,11 @@ def maxtext(
                lambda: dense.dense(made, axes, table), plain=False)  # fmt: skip
 
 
+def pope(name: str, seconds: float, program: Callable[[], Any], counts: bool = True) -> Row:
+    """A row of PaLM's serving on 64 chips."""
+    return Row("PaLM", name, seconds, "tpu-v4:4x4x4", program, counts=counts)
+
+
 def megatron(
     name: str, sizes: tuple[int, int, int], mesh: tuple[int, int], batch: int, rate: float = 0.0, seconds: float = 0.0,
     selective: bool = False,
@@ -216,6 +224,13 @@ ROWS = [
     recipe("tpu7x", "Llama 3.1 70B", dense.LLAMA_70B, 128, 2, 12.20, "qkv", True),
     recipe("tpu7x", "Llama 3.1 70B", replace(dense.LLAMA_70B, vocabulary=WIDER), 512, 2, 12.27, "qkv", True),
     recipe("tpu7x", "Llama 3.1 405B", replace(dense.LLAMA_405B, vocabulary=WIDER), 512, 3, 98.34, "kvd"),
+    # One pod has 1 / 1.95 of the tokens per second of both, and half of their batch.
+    Row("PaLM", "training, 256x12", 1024 * 2048 / (238.3e3 / 1.95), "tpu-v4:12x16x16;attention=0", palm.trained),
+    pope("prefill of 1, int8", 0.29, lambda: palm.prefilled(1, "int8", palm.STATIONARY)),
+    pope("prefill of 512", 85.2, lambda: palm.prefilled(512, "bfloat16", palm.GATHERED)),
+    # By this row it was found that narrow weights are widened as they are read.
+    pope("decode of 64, int8", 28.5e-3, lambda: palm.decoded(64, "int8"), counts=False),
+    pope("decode of 512", 6.0 / 64, lambda: palm.decoded(512, "bfloat16")),
     megatron("1.7B, 32x1", (24, 2304, 24), (32, 1), 512, 137e12),
     megatron("3.6B, 32x2", (30, 3072, 32), (32, 2), 512, 138e12),
     megatron("7.5B, 32x4", (36, 4096, 32), (32, 4), 512, 142e12),
