@@ -309,7 +309,7 @@ class Computation(Callee, InNotebooks):
         """Removes instructions that nothing else uses; they may use each other. Raises ValueError otherwise."""
         dead = set(instructions)
         for instruction in dead:
-            if instruction is self.root or any(u not in dead for u in instruction.users):
+            if instruction is self.root or not dead.issuperset(instruction.users):
                 raise ValueError(f"{instruction.name} is still used")
         if self._insertions.belong_to(dead):
             self._settled()

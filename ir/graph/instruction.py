@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pickle import UnpicklingError
@@ -161,6 +161,14 @@ class Instruction:
     def call(self) -> OpCall[Any]:
         """This use of the op, without its place in the graph."""
         return OpCall(tuple([o._shape for o in self.operands]), self._attributes, self._shape, *self.config_and_rule)
+
+    @property
+    def identities(self) -> tuple[Hashable, ...]:
+        """All that determines this use but for its operands and frontend attributes, by the identities of objects:
+        readers make one of equal ones.
+        """
+        return (
+            self.op, id(self._attributes), id(self._shape), id(self._sharding), id(self._shardy), self._backend_config)
 
     @property
     def config_and_rule(self) -> tuple[str, str]:

@@ -147,6 +147,7 @@ class Partitioner:
         )
         self.values: dict[Instruction, Leaves] = {}
         self.stamps = Stamps(self.values)
+        self._tilings: dict[tuple[int, int], list[Tiling]] = {}  # by identities, which the source keeps
 
     @property
     def module(self) -> Module:
@@ -200,11 +201,16 @@ class Partitioner:
 
     def tilings(self, instruction: Instruction) -> list[Tiling]:
         """Returns the propagated tilings of the leaves of a value."""
-        shapes = list(instruction.shape.leaves())
-        found: list[Tiling] = []
-        for sharding, shape in zip(leaf_shardings(instruction.sharding, len(shapes)), shapes, strict=True):
-            found.append(sharding.tiling(shape.rank) if sharding and shape.is_array else Tiling.replicated(shape.rank))
-        return found
+        key = id(instruction.shape), id(instruction.sharding)
+        found = self._tilings.get(key)
+        if found is None:
+            shapes = list(instruction.shape.leaves())
+            said = zip(leaf_shardings(instruction.sharding, len(shapes)), shapes, strict=True)
+            found = self._tilings[key] = [
+                sharding.tiling(shape.rank) if sharding and shape.is_array else Tiling.replicated(shape.rank)
+                for sharding, shape in said
+            ]
+        return list(found)
 
     def operands(self, instruction: Instruction) -> Leaves:
         """Returns the leaves of all operands, in order."""

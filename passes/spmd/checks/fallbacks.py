@@ -145,13 +145,12 @@ def report_padding(module: Module, fraction: float, least: int, diagnostics: Dia
     """Reports each kind of array of a SHARDED module whose tiles waste more than `fraction` of a tile and `least`
     bytes.
     """
-    nodes = [instruction for computation in module for instruction in computation]
-    same = [(id(i.shape), id(i.sharding)) for i in nodes]  # mostly a few objects
-    first_of = dict(zip(reversed(same), reversed(nodes), strict=True))
+    first_of: dict[tuple[int, int], Instruction] = {}  # by identities: mostly a few objects
+    same = [id(first_of.setdefault((id(i.shape), id(i.sharding)), i)) for c in module for i in c]
+    counts = Counter(same)
     kinds: dict[tuple[Shape, AnySharding | None], list[Instruction]] = {}
-    for key, count in Counter(same).items():
-        first = first_of[key]
-        kinds.setdefault((first.shape, first.sharding), []).extend([first] * count)
+    for first in first_of.values():
+        kinds.setdefault((first.shape, first.sharding), []).extend([first] * counts[id(first)])
     found: dict[tuple[Shape, Tiling], list[Instruction]] = {}
     for (whole, annotation), instructions in kinds.items():
         shapes = list(whole.leaves())

@@ -59,10 +59,10 @@ class Stamps:
 
         Such uses have equal attributes, shapes and shardings, and the present values of the operands are divided alike.
         """
-        if instruction.frontend_attributes or instruction.op.is_collective:
-            return None
         same = self._identities(instruction)
         found = self._same.get(same)
+        if instruction.frontend_attributes:
+            return None
         if found is None:
             found = self._stamps.get(self._key(instruction))
             if found is None:
@@ -110,14 +110,14 @@ class Stamps:
         """Returns a key that unequal uses do not share, and most equal ones do: readers make one object of equal
         attributes, and of equal shapes.
         """
-        known, operands = self._kind_of, instruction.operands
-        for operand in operands:
-            if operand not in known:
-                known[operand] = self._kind(operand, self._values[operand])
-        return (
-            instruction.op, id(instruction.attributes), instruction.backend_config, id(instruction.shape),
-            id(instruction.sharding), *map(known.__getitem__, operands),
-        )
+        operands, kinds = instruction.operands, self._kind_of
+        try:
+            return instruction.identities, *map(kinds.__getitem__, operands)
+        except KeyError:
+            for operand in operands:
+                if operand not in kinds:
+                    kinds[operand] = self._kind(operand, self._values[operand])
+            return self._identities(instruction)
 
     def _kind(self, instruction: Instruction, present: Sequence[LocalValue]) -> int:
         """Returns a number that only values with equal shapes, tilings and freedom share, and equal scalar constants.
