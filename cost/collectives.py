@@ -1,6 +1,7 @@
 """The collectives of a per-device program: kind, bytes, groups, executions, cause, source.
 
-The program may be Hloom's (stage LOCAL) or one compiled and printed by XLA; a start counts as its collective.
+The program may be Hloom's (stage LOCAL) or one compiled and printed by XLA; a start counts as its collective, and so do
+those inside of fusions.
 
 Wire bytes are the bytes that one device must send: see `cost.formulas`.
 """
@@ -57,7 +58,7 @@ class Collective:
 def collectives(module: Module) -> list[Collective]:
     """Returns all collectives that the entry reaches, in program order."""
     mesh = named_mesh(module)
-    return [collective_of(run, module.devices, mesh) for run in runs(module) if run.instruction.op.is_collective]
+    return [collective_of(r, module.devices, mesh) for r in runs(module, fused=True) if r.instruction.op.is_collective]
 
 
 def kind_of(instruction: Instruction) -> Kind:

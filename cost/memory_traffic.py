@@ -1,8 +1,9 @@
 """The bytes of memory that instructions of a per-device program read and write.
 
-Views, structure and collectives touch nothing (the time of a collective is that of its links). An op that moves
-elements reads at most as many bytes of each operand as it writes, and one that updates an operand in place writes at
-most as many as its other operands have. A fusion reads its parameters and writes its root by the same rules.
+Views, structure, collectives and memory without content touch nothing (the time of a collective is that of its links).
+An op that moves elements reads at most as many bytes of each operand as it writes, and one that updates an operand in
+place writes at most as many as its other operands have. A fusion reads its parameters and writes its root by the same
+rules.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.interfaces import Movement, PassesOn, memory
 from ..ir.graph.op import AnyOp, Role
+from ..ir.ops.calls.custom_call import is_allocation
 from .uses import algebra, overwritten
 
 _STRUCTURE = frozenset({Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT})
@@ -28,7 +30,7 @@ def touched(
     `is_stored` decides whether a value lies in memory; by default all do. Operands that were `read_before` cost
     nothing.
     """
-    if _touches_nothing(instruction.op):
+    if _touches_nothing(instruction.op) or (not instruction.operands and is_allocation(instruction)):
         return 0
     if instruction.op.role is Role.FUSION:
         return _fusion(instruction)

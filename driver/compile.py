@@ -23,6 +23,7 @@ from ..ir.diagnostics import CompileError, Diagnostics, fail, without_errors
 from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module, clone_module
 from ..ir.tools.interface import unflattened
+from ..ir.tools.library_calls import without_library_calls
 from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unknown_values import require_values
 from ..passes.base import PassContext, Rules, run_pipeline
@@ -96,7 +97,7 @@ def compiled(module: Module, context: PassContext, options: Options, during: Dur
     Raises CompileError.
     """
     require_values(live_in(module.entry), "to run the program")
-    program = Program(unflattened(module), clone_module(module), machine=context.machine)
+    program = Program(without_library_calls(unflattened(module)), clone_module(module), machine=context.machine)
     local, ranks = program.local, options.ranks
     if is_per_device(module) and context.num_devices not in (None, program.devices):
         fail(f"the program was partitioned for {program.devices} devices, {context.num_devices} are asked for")

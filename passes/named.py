@@ -20,9 +20,11 @@ from .cleanup.batching import IndexBatching
 from .cleanup.cse import CommonSubexpressions
 from .cleanup.dce import DeadCodeElimination
 from .cleanup.dead_loop_state import DeadLoopState
+from .cleanup.device_forms import DeviceForms
 from .cleanup.equal_computations import EqualComputations
 from .cleanup.index_vectors import IndexVectors
 from .cleanup.inline import CallInliner
+from .cleanup.library_calls import LibraryCalls
 from .cleanup.loop_invariants import LoopInvariants
 from .cleanup.reshaped_sums import ReshapedSums
 from .cleanup.single_replica import SingleReplica
@@ -63,13 +65,14 @@ from .spmd.sort_prefix import SortPrefix
 PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
-        Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors, IndexBatching,
-        ReshapedSums, SliceOfPad, SinkBroadcasts, DeadLoopState, DeadCodeElimination, CommonSubexpressions,
-        EqualComputations, DeviceOrders, Propagate, SortPrefix, SpmdPartition, OneDevice, LoopInvariants,
-        CombineCollectives, FusionPass, AllReduceToReduceScatter, ShardedOptimizer, ReassociateAllReduces,
-        CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters, HierarchicalCollectives, HoistGathers,
-        ScheduleCollectives, Bucket, Overlap, MemoryOrder, Rematerialize, FlatParameters,
-        InPieces, RotateLoops, SplitBatch, ReduceIn, GatherIn, AccumulateInPlace, UnitTransposes,
+        LibraryCalls, Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors,
+        IndexBatching, ReshapedSums, SliceOfPad, SinkBroadcasts, DeadLoopState, DeadCodeElimination,
+        CommonSubexpressions, EqualComputations, DeviceOrders, Propagate, SortPrefix, SpmdPartition, OneDevice,
+        LoopInvariants, CombineCollectives, FusionPass, AllReduceToReduceScatter, ShardedOptimizer,
+        ReassociateAllReduces, CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters,
+        HierarchicalCollectives, HoistGathers, ScheduleCollectives, Bucket, Overlap, MemoryOrder, Rematerialize,
+        FlatParameters, InPieces, RotateLoops, SplitBatch, ReduceIn, GatherIn, AccumulateInPlace, UnitTransposes,
+        DeviceForms,
     )
 }
 

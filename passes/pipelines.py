@@ -12,9 +12,11 @@ from .cleanup.batching import IndexBatching
 from .cleanup.cse import CommonSubexpressions
 from .cleanup.dce import DeadCodeElimination
 from .cleanup.dead_loop_state import DeadLoopState
+from .cleanup.device_forms import DeviceForms
 from .cleanup.equal_computations import EqualComputations
 from .cleanup.index_vectors import IndexVectors
 from .cleanup.inline import CallInliner
+from .cleanup.library_calls import LibraryCalls
 from .cleanup.loop_invariants import LoopInvariants
 from .cleanup.reshaped_sums import ReshapedSums
 from .cleanup.single_replica import SingleReplica
@@ -30,6 +32,7 @@ from .spmd.partition import SpmdPartition
 from .spmd.sort_prefix import SortPrefix
 
 PROPAGATE: tuple[Pass, ...] = (
+    LibraryCalls(),  # products and convolutions that XLA compiled have their rules again
     Synchronous(),  # sharding rules are those of the ops that starts begin
     SingleReplica(),  # partitions have no part in these collectives
     EqualComputations(),  # what is found for one call of a reducer holds for all
@@ -58,6 +61,7 @@ PARTITION: tuple[Pass, ...] = (
 )
 
 WHOLE: tuple[Pass, ...] = (
+    LibraryCalls(),
     Synchronous(),
     SingleReplica(),
     EqualComputations(),
@@ -72,6 +76,12 @@ WHOLE: tuple[Pass, ...] = (
     DeadCodeElimination(),
 )
 """The passes of `PROPAGATE` and `PARTITION` that a program for one device needs, whose ops nobody divides."""
+
+COMPILED: tuple[Pass, ...] = (
+    DeviceForms(),  # collectives are instructions of the program
+    LibraryCalls(),  # their work is known then
+)
+"""The passes for the program of each device that another compiler made."""
 
 PIPELINE: tuple[Pass, ...] = (*PROPAGATE, *PARTITION)
 """All passes that partition a GLOBAL module."""

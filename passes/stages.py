@@ -14,7 +14,7 @@ from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module, Stage, clone_module
 from ..ir.tools.spmd import is_per_device
 from .base import PassContext, run_pass, run_pipeline
-from .pipelines import exchange_in_types, partition
+from .pipelines import COMPILED, exchange_in_types, partition
 from .propagation.one_device import is_undivided
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def to_local(module: Module, context: PassContext, during: During = unseen) -> M
     exchange floats in the types of the context. Raises CompileError.
     """
     if is_per_device(module):
+        run_pipeline(COMPILED, module, context)
         exchange_in_types(module, context)
         return module
     with during("simplifying" if is_undivided(module, context) else "partitioning"):

@@ -33,6 +33,7 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.grouping import group_by
 from ..ir.in_notebooks import InNotebooks
+from ..ir.tools.library_calls import without_library_calls
 from ..ir.tools.spmd import is_per_device
 from ..ir.types.element_type import Kind
 from ..passes.schedule.bound import Bound, program_bound
@@ -182,7 +183,7 @@ def _next(parts: Sequence[ForecastPart], waits: Sequence[_Delay], line: Timeline
 def _utilisation(whole: Module, machine: Machine, seconds: float) -> tuple[float, float]:
     """Returns the time of all products at the peak of one device, by this time: without and with recomputation."""
     once = again = 0.0
-    for run in runs(whole, fused=True):
+    for run in runs(without_library_calls(whole), fused=True):
         if is_contraction(run.instruction):
             element = run.instruction.operands[0].shape.element
             spent = run.count * machine.work(multiply_adds(run.instruction), element) / SECOND

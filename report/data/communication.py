@@ -25,7 +25,7 @@ def collective_records(module: Module, schedule: Schedule, sections: Mapping[Ins
     """Returns one record per collective, in program order. Times are null for one that the timeline does not have."""
     timed = {c.name: c for c in schedule.collectives}
     found: list[Record] = []
-    instructions = [run.instruction for run in runs(module) if run.instruction.op.is_collective]
+    instructions = [r.instruction for r in runs(module, fused=True) if r.instruction.op.is_collective]
     for instruction, c in zip(instructions, collectives(module), strict=True):
         row = timed.get(c.name)
         times = {name: getattr(row, name) if row is not None else None for name in _TIMES}

@@ -13,6 +13,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import movement
 from ...ir.graph.module import Module
 from ...ir.graph.op import Value
+from ...ir.tools.library_calls import without_library_calls
 from ...ir.tools.process_grid import ProcessGrid
 from ...ir.tools.unknown_values import require_values
 from ...ir.types.literal import Array
@@ -37,6 +38,7 @@ class Executable:
         self.module = module
         self.grid = grid
         self.kernels = kernels
+        module = without_library_calls(module)
         self.compilation = Compilation(module, grid, kernels)
         with np.errstate(all="ignore"), paused_collector():
             self.plan = self.compilation.plan(module.entry)

@@ -19,7 +19,7 @@ from ...types.shape import Shape
 from ..checks import text
 from ..structure import leaves_of
 from .behaviour import Behaviour, Call, CustomCallAttributes
-from .targets import BEHAVIOURS, PythonCallback, TileCallback
+from .targets import ALLOCATION, BEHAVIOURS, PythonCallback, TileCallback
 from .user_calls import USER_BEHAVIOURS
 
 if TYPE_CHECKING:
@@ -66,6 +66,11 @@ def target_of(instruction: Instruction) -> str | None:
     """Returns the target of a custom-call; None for all other ops."""
     attributes = instruction.attributes
     return attributes.custom_call_target if isinstance(attributes, CustomCallAttributes) else None
+
+
+def is_allocation(instruction: Instruction) -> bool:
+    """Whether an instruction returns memory without content."""
+    return target_of(instruction) == ALLOCATION
 
 
 def has_fixed_layout(instruction: Instruction) -> bool:

@@ -146,7 +146,24 @@ class TopKTarget(Behaviour):
         return run
 
 
+class Allocation(Behaviour):
+    """A target that returns memory in which a library works; its content means nothing."""
+
+    has_rule = True
+    reads_format = False
+
+    def check(self, target: str, operands: Sequence[Shape], result: Shape) -> None:
+        if operands or not result.is_array:
+            raise ShapeError(f"custom-call {target} takes no operands and returns one array, found {text(result)}")
+
+    def kernel(self, call: Call, compile: Compile) -> Kernel:
+        return lambda: np.zeros(call.shape.dims, call.shape.element.numpy)
+
+
+ALLOCATION = "AllocateBuffer"
+
 BEHAVIOURS: dict[str, Behaviour] = {
+    ALLOCATION: Allocation(),
     **dict.fromkeys(
         (
             "InspectSharding",
