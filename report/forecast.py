@@ -13,6 +13,7 @@ again, and with them.
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
@@ -33,6 +34,7 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.grouping import group_by
 from ..ir.in_notebooks import InNotebooks
+from ..ir.ops.calls.custom_call import foreign_target
 from ..ir.tools.library_calls import without_library_calls
 from ..ir.tools.spmd import is_per_device
 from ..ir.types.element_type import Kind
@@ -70,7 +72,8 @@ class StepForecast(InNotebooks):
     that the machine is taken to have, empty if it is none; `layout` says how the program's mesh lies best on it,
     None where it has no names or does not fit. `error` is the largest that forecasts of this machine have shown,
     None if none was compared. `unmeasured` are the kinds of the program's work (`cost.native_speed`) that seem to take
-    no time, since the machine's calibration did not know them.
+    no time, since the machine's calibration did not know them. `unknown` are the targets of custom-calls whose work is
+    not known, with their runs: they count by the bytes of their arrays.
     """
 
     devices: int
@@ -87,6 +90,7 @@ class StepForecast(InNotebooks):
     layout: MeshLayout | None = None
     error: float | None = None
     unmeasured: tuple[str, ...] = ()
+    unknown: tuple[tuple[str, int], ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -142,7 +146,7 @@ def forecast_of(
     return StepForecast(
         devices, tuple(parts), _next(parts, waits, found.timeline), found, program_bound(local, clock), *utilisation,
         count / found.seconds if count and found.seconds else None, unit, kernels,
-        clock.machine.torus, best_layout(local, clock.machine), machine.error,
+        clock.machine.torus, best_layout(local, clock.machine), machine.error, unknown=_unknown(local),
     )  # fmt: skip
 
 
@@ -194,6 +198,15 @@ def _utilisation(whole: Module, machine: Machine, seconds: float) -> tuple[float
     return once / seconds, (once + again) / seconds
 
 
+def _unknown(local: Module) -> tuple[tuple[str, int], ...]:
+    """Returns the targets of custom-calls whose work is not known, and how often they run."""
+    found = Counter[str]()
+    for run in runs(local, fused=True):
+        if (target := foreign_target(run.instruction)) is not None:
+            found[target] += run.count
+    return tuple(found.most_common())
+
+
 def _is_again(instruction: Instruction) -> bool:
     return instruction.metadata is not None and _AGAIN in instruction.metadata.op_name
 
@@ -239,6 +252,9 @@ def forecast_text(found: StepForecast) -> str:
                   *(f"  {line}" for line in found.layout.lines)]  # fmt: skip
     if found.kernels:
         lines.append(f"attention: {found.kernels} products as part of fused kernels")
+    if found.unknown:
+        calls = ", ".join(f"{count:,} of {target}" for target, count in found.unknown)
+        lines.append(f"custom-calls of unknown work, timed by the bytes of their arrays: {calls}")
     if found.next:
         lines.append(f"bounds: {found.parts[0].name}, {rows[0][2]} of the step; without that {found.next}")
     by = "the ops and loops" if bound.by == COMPUTE else bound.by
@@ -260,7 +276,7 @@ def forecast_record(name: str, found: StepForecast) -> dict[str, object]:
     schedule, bound = found.schedule, found.bound
     path = [{"name": s.instruction.name, "seconds": s.seconds, "runs": s.runs, "depth": s.depth} for s in bound.path]
     named = ("devices", "seconds", "utilisation", "with_recomputation", "next", "rate", "unit", "kernels", "torus",
-             "error", "unmeasured", "peak")  # fmt: skip
+             "error", "unmeasured", "peak", "unknown")  # fmt: skip
     return {
         "program": name, "machine": schedule.machine, **{key: getattr(found, key) for key in named},
         "layout": _layout(found.layout) if found.layout is not None else None,

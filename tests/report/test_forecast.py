@@ -177,3 +177,14 @@ def test_a_start_of_a_computation_is_the_collective_in_it() -> None:
     """XLA for GPUs wraps reduce-scatters so."""
     (row,) = hloom.forecast(hloom.parse(WRAPPED), "h100").schedule.collectives
     assert (row.name, row.kind, row.bytes) == ("r", "reduce-scatter", 64 * 128 * 4)
+
+
+def test_calls_of_unknown_work_are_told() -> None:
+    """A kernel in a loop of 100 trips, and one of another target beside it."""
+    call = 'custom-call({0}), custom_call_target="{1}", metadata={{op_name="'
+    text = TWICE.replace("all-reduce(x), ", call.format("x", "kernel"))
+    text = text.replace("all-reduce(y), ", call.format("y", "one")).replace("to_apply=sum\n", '"}\n')
+    found = hloom.forecast(hloom.parse(text), MACHINE)
+    assert found.unknown == (("kernel", 100), ("one", 1))
+    assert "custom-calls of unknown work, timed by the bytes of their arrays: 100 of kernel, 1 of one" in str(found)
+    assert hloom.forecast(hloom.parse(TWICE), MACHINE).unknown == ()

@@ -57,6 +57,14 @@ def is_foreign(attributes: CustomCallAttributes) -> bool:
     return behaviour(attributes) is _FOREIGN
 
 
+def foreign_target(instruction: Instruction) -> str | None:
+    """Returns the target of a custom-call if Hloom knows nothing of it, or no more than its user has defined; None for
+    all other instructions.
+    """
+    target = target_of(instruction)
+    return None if target is None or target in BEHAVIOURS or target in _CALLBACKS else target
+
+
 def is_custom_call(op: AnyOp) -> bool:
     """Whether the uses of an op are custom-calls."""
     return issubclass(op.attributes, CustomCallAttributes)
