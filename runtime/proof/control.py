@@ -15,7 +15,7 @@ def forget_runs(plan: StepPlan) -> Callable[[], None]:
 
     def forget() -> None:
         for one, runs in zip(plans, before, strict=True):
-            one.runs = runs
+            one.runs = runs.copy()
 
     return forget
 

@@ -117,3 +117,22 @@ t { p = f32[3] parameter(0)  i = f32[3] iota(), iota_dimension=0  one = f32[] co
 ENTRY e { p = f32[3] parameter(0), sharding={devices=[2]<=[2]}
   a = ((f32[3]), f32[3]) async-start(p), calls=t  ROOT d = f32[3] async-done(a) }""")
     assert all(prove(module, hloom.partition(module), trials=4, seed=seed).is_equal for seed in range(4))
+
+
+BATCHED = """HloModule m
+or { a = pred[] parameter(0)  b = pred[] parameter(1)  ROOT r = pred[] or(a, b) }
+body { x = f32[8] parameter(0)  c = f32[] constant(0)  d = f32[8] broadcast(c), dimensions={}
+  p = pred[8] compare(x, d), direction=GT  n = f32[8] cosine(x)  ROOT r = f32[8] select(p, n, x) }
+waits { x = f32[8] parameter(0)  c = f32[] constant(0)  d = f32[8] broadcast(c), dimensions={}
+  p = pred[8] compare(x, d), direction=GT  no = pred[] constant(false)
+  ROOT r = pred[] reduce(p, no), dimensions={0}, to_apply=or }
+ENTRY e { x = f32[8] parameter(0), sharding={devices=[4]<=[4]}
+  ROOT w = f32[8] while(x), condition=waits, body=body }"""
+
+
+def test_a_batched_loop_ends_also_where_comparisons_are_free() -> None:
+    """The body leaves the elements that are done, the condition waits for all: both have to say the same of one."""
+    module = hloom.parse(BATCHED)
+    assert prove(module, hloom.partition(module), trials=3).agrees
+    wrong = hloom.parse(BATCHED.replace("cosine(x)", "sine(x)"))
+    assert prove(module, hloom.partition(wrong), trials=3).outcome == "differs"
