@@ -107,14 +107,18 @@ class _Degrees:
                 return [self._made_by(i, operands)] * i.shape.num_leaves
 
     def _after(self, loop: Instruction, state: Degrees) -> Degrees:
+        """Returns the degrees after a loop. If its trips are not known, degrees that still grow after as many trips as
+        the state has leaves grow by way of themselves, without end: raises NoBound.
+        """
         trips, (condition, body) = trip_count(loop), loop.called()
-        trip = 0
-        while trips is None or trip < trips:
+        for _ in range(len(state) + 1 if trips is None else trips):
             self.of(condition, [state])
             after = self.of(body, [state])
             if after == state:
-                break
-            state, trip = after, trip + 1
+                return state
+            state = after
+        if trips is None:
+            raise NoBound
         return state
 
     def _made_by(self, i: Instruction, operands: list[Degrees]) -> int:
