@@ -175,18 +175,19 @@ class Cluster(KeptHash, Machine):
     `points` of index spaces (multiply-adds of a contraction).
 
     `by_bits` are rates of points by the width of floats, narrowest first: a float has the rate of the first width that
-    holds it. Other elements, and wider floats, have the rate `points`. An op takes `launch_seconds` in addition.
-    `overlap_share` is the speed of computation while a collective runs, from 0 to 1. A program may fill `memory_size`
-    bytes less the share `reserve`, and move `host_bytes` each way between a device and its host, 0 if none. `engines`
-    are pairs of a kind, or of the first stride of a level of links, and the name of the engine that runs such
-    collectives; a kind goes before a stride. A collective that was measured (`fits`) costs what was measured. Others
-    cost what the best algorithm takes (`cost.algorithms`) if the links have steps, what `cost.rails` says if they are
-    rails, else latency and bandwidth of the slowest link. Programs are `fused` before they run, or run op by op.
-    `products` says what share of the rate matrix products reach, `attention_share` is that of a kernel for attention, 0
-    without one. By `has_epilogues` ops on elements join the kernel of a product, by `has_prologues` those of narrower
-    operands. By `has_xla_memory` forecasts state the memory that XLA for CPUs allocates. `native_speed` is that of
-    native code where such runs the programs. By `torus_engines` each axis of a torus of known shape is an engine of its
-    own. `known_error` is the largest error of forecasts that were compared with steps, 0 if none were.
+    holds it. So do integers by `by_integer_bits`. Other elements, and wider ones, have the rate `points`. An op takes
+    `launch_seconds` in addition. `overlap_share` is the speed of computation while a collective runs, from 0 to 1. A
+    program may fill `memory_size` bytes less the share `reserve`, and move `host_bytes` each way between a device and
+    its host, 0 if none. `engines` are pairs of a kind, or of the first stride of a level of links, and the name of the
+    engine that runs such collectives; a kind goes before a stride. A collective that was measured (`fits`) costs what
+    was measured. Others cost what the best algorithm takes (`cost.algorithms`) if the links have steps, what
+    `cost.rails` says if they are rails, else latency and bandwidth of the slowest link. Programs are `fused` before
+    they run, or run op by op. `products` says what share of the rate matrix products reach, `attention_share` is that
+    of a kernel for attention, 0 without one. By `has_epilogues` ops on elements join the kernel of a product, by
+    `has_prologues` those of narrower operands. By `has_xla_memory` forecasts state the memory that XLA for CPUs
+    allocates. `native_speed` is that of native code where such runs the programs. By `torus_engines` each axis of a
+    torus of known shape is an engine of its own. `known_error` is the largest error of forecasts that were compared
+    with steps, 0 if none were.
     """
 
     links: Links = ONE_LINK
@@ -209,6 +210,7 @@ class Cluster(KeptHash, Machine):
     torus_engines: bool = False
     native_speed: NativeSpeed = UNKNOWN
     host_bytes: float = 0.0
+    by_integer_bits: tuple[tuple[int, float], ...] = ()
 
     def collective(self, kind: Kind, digits: Digits | None, order: tuple[int, ...] | None = None) -> Transfer:
         """Returns the cost over the links used; over the slowest of all without digits or with an `order`."""
@@ -220,10 +222,8 @@ class Cluster(KeptHash, Machine):
         return count * (SECOND / self.memory_bytes)
 
     def work(self, points: float, element: ElementType) -> float:
-        rate = self.points
-        if element.is_float:
-            rate = next((rate for bits, rate in self.by_bits if element.bits <= bits), rate)
-        return points * (SECOND / rate)
+        rates = self.by_bits if element.is_float else self.by_integer_bits if element.is_integer else ()
+        return points * (SECOND / next((rate for bits, rate in rates if element.bits <= bits), self.points))
 
     def product(self, sizes: ProductSizes, element: ElementType) -> float:
         return _product(self, sizes, element)

@@ -204,17 +204,19 @@ class _Reader:
         return found
 
     def work(self, rates: Mapping[str, Any], fields: dict[str, Any]) -> None:
-        by_bits: dict[int, float] = {}
+        by_bits, by_integer_bits = dict[int, float](), dict[int, float]()
         for key, value in rates.items():
             rate = self.sourced("work", key, value, Quantity.RATE)
             element = ELEMENT_TYPES.get(key)
             if key == "other":
                 fields["points"] = rate
-            elif element is None or not element.is_float:
-                self.fail(("work", 0, key), f"'{key}' is not a float type", "write f8e4m3fn, bf16, f32, f64 or other")
+            elif element is None or not (element.is_float or element.is_integer):
+                self.fail(("work", 0, key), f"'{key}' is no type of floats or integers",
+                          "write f8e4m3fn, bf16, f32, f64, s8 or other")  # fmt: skip
             else:
-                by_bits[element.bits] = rate
+                (by_bits if element.is_float else by_integer_bits)[element.bits] = rate
         fields["by_bits"] = tuple(sorted(by_bits.items()))
+        fields["by_integer_bits"] = tuple(sorted(by_integer_bits.items()))
         if by_bits and "points" not in fields:
             fields["points"] = by_bits[max(by_bits)]
 

@@ -39,6 +39,7 @@ def _tables(machine: Cluster, sources: Mapping[str, str]) -> Iterator[str]:
         yield from ["", f"[{table}]", *lines] if lines else []
     yield from ["", "[work]  # multiply-adds per second"]
     yield from (sourced("work", _FLOATS[bits], rate, Quantity.RATE) for bits, rate in machine.by_bits)
+    yield from (sourced("work", f"s{bits}", rate, Quantity.RATE) for bits, rate in machine.by_integer_bits)
     if not machine.by_bits or machine.points != machine.by_bits[-1][1]:
         yield sourced("work", "other", machine.points, Quantity.RATE)
     for n, (start, link) in enumerate(machine.links.levels):

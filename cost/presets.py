@@ -147,14 +147,15 @@ def _shaped(machine: Cluster, name: str, shape: tuple[int, ...]) -> Cluster:
 
 
 def _with_work(machine: Cluster, value: str, part: str) -> Cluster:
-    rates = dict(machine.by_bits)
+    rates, integers = dict(machine.by_bits), dict(machine.by_integer_bits)
     for entry in value.split(","):
         name, _, rate = entry.partition(":")
         element = ELEMENT_TYPES.get(name)
-        if element is None or not element.is_float:
-            fail(f"'{entry}' in '{part}' is not a float type and a rate", help=_HELP)
-        rates[element.bits] = _rate(rate, part)
-    return replace(machine, points=rates[max(rates)], by_bits=tuple(sorted(rates.items())))
+        if element is None or not (element.is_float or element.is_integer):
+            fail(f"'{entry}' in '{part}' is not a type of floats or integers and a rate", help=_HELP)
+        (rates if element.is_float else integers)[element.bits] = _rate(rate, part)
+    return replace(machine, points=rates[max(rates)] if rates else machine.points, by_bits=tuple(sorted(rates.items())),
+                   by_integer_bits=tuple(sorted(integers.items())))  # fmt: skip
 
 
 def _seconds(text: str, part: str) -> float:

@@ -104,7 +104,7 @@ def test_a_file_is_a_machine_by_its_path(tmp_path: Path) -> None:
     ("fuses = false", "fuses = 0", "12:1", "'0' is neither true nor false"),
     ("5.8us", "fast", "10:1", "'fast' is not a time"),
     ("[work]", "[werk]", "14:2", "'werk' is unknown here"),
-    ("bf16 =", "s32 =", "15:1", "'s32' is not a float type"),
+    ("bf16 =", "pred =", "15:1", "'pred' is no type of floats or integers"),
     ('latency = "25 us"\n', "", "19:3", "this row has no latency"),
     ('from = 8', "from = 1", "26:1", "'from' is no stride of the device number above those before"),
     ("torus = 2", 'torus = "2"', "29:1", "'2' is not a number of axes"),

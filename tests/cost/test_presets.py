@@ -9,7 +9,9 @@ from hloom.ir.diagnostics import CompileError
 from hloom.ir.sharding.digit import Digit
 from hloom.ir.types.element_type import ELEMENT_TYPES
 
-F8, BF16, F32, F64, S32 = (ELEMENT_TYPES[name] for name in ("f8e5m2", "bf16", "f32", "f64", "s32"))
+F8, BF16, F32, F64, S4, S8, S32, S64 = (
+    ELEMENT_TYPES[name] for name in ("f8e5m2", "bf16", "f32", "f64", "s4", "s8", "s32", "s64")
+)
 
 
 def test_no_text_is_the_default() -> None:
@@ -30,6 +32,15 @@ def test_rates_are_taken_by_width() -> None:
     assert [machine.work(6e13, e) for e in (F8, BF16, F32, F64, S32)] == [0.15 * SECOND] * 2 + [SECOND] * 3
     assert machine.memory(2e12) == SECOND
     assert machine.fastest == DEFAULT.fastest
+
+
+def test_integers_have_rates_of_their_own() -> None:
+    products = [PRESETS["h100"].work(1.0, e) for e in (S8, S4, S32)]
+    assert products[0] == products[1] == PRESETS["h100"].work(1.0, F8)
+    assert products[2] > 8 * products[0]
+    machine = parse_machine("h100;work=s32:6T")
+    assert [machine.work(6e12, e) for e in (S32, S64)] == [SECOND, pytest.approx(6 / 33 * SECOND)]
+    assert machine.work(1.0, BF16) == PRESETS["h100"].work(1.0, BF16)
 
 
 def test_a_preset_with_another_rate_and_other_links() -> None:
@@ -75,7 +86,7 @@ def test_a_preset_with_a_shape() -> None:
     ("h100;attention=", "'attention=' has no share between 0 and 1"),
     ("memory=fast", "'memory=fast' has no rate above zero"),
     ("memory=0TB", "'memory=0TB' has no rate above zero"),
-    ("work=s32:3T", "'s32:3T' in 'work=s32:3T' is not a float type and a rate"),
+    ("work=c64:3T", "'c64:3T' in 'work=c64:3T' is not a type of floats or integers and a rate"),
 ])  # fmt: skip
 def test_other_texts_are_refused(text: str, message: str) -> None:
     with pytest.raises(CompileError, match=message):
