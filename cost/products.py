@@ -20,19 +20,7 @@ from typing import Any, NamedTuple
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.op import AnyOp, OpCall
 from ..ir.ops.dot import DotAttributes
-
-
-class ProductSizes(NamedTuple):
-    """The sizes of `batch` independent products of [rows, depth] and [depth, columns]."""
-
-    batch: int
-    rows: int
-    columns: int
-    depth: int
-
-    @property
-    def multiply_adds(self) -> int:
-        return self.batch * self.rows * self.columns * self.depth
+from ..ir.types.products import ProductSizes
 
 
 class Division(NamedTuple):

@@ -20,6 +20,7 @@ from ..ir.analysis.stored import Stored
 from ..ir.graph.computation import Computation
 from ..ir.graph.host_memory import is_host_move
 from ..ir.graph.instruction import Instruction
+from ..ir.graph.interfaces import products_of
 from ..ir.graph.module import Module
 from ..ir.graph.op import Role
 from ..ir.ops.collectives import Pairs, pairs_of
@@ -35,7 +36,7 @@ from .layout import laid
 from .machine import SECOND, Machine, Transfer
 from .memory_traffic import reads, touched
 from .products import sizes_of
-from .work import is_contraction
+from .work import computes, element_of, is_contraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,15 +238,21 @@ class Clock:
         return [(one, touched(one, self.is_stored, self._read_before(one))) for one in inside]
 
     def _work(self, instruction: Instruction) -> float:
-        """Returns the machine's time of the contractions that an instruction is or fuses."""
+        """Returns the machine's time of the contractions that an instruction is or fuses, or of the products that it is
+        known to compute.
+        """
         if instruction.op.role is Role.FUSION:
             (fused,) = instruction.called()
             if fused not in self._fused:
                 self._fused[fused] = sum(map(self._work, fused))
             return self._fused[fused]
         if not is_contraction(instruction):
-            return 0.0
-        element = instruction.operands[0].shape.element
+            known = products_of(instruction)
+            if known is None:
+                return 0.0
+            speed = self.machine.attention_work if known.by_hand and self.machine.attention else self.machine.product
+            return known.times * speed(known.sizes, element_of(instruction))
+        element = element_of(instruction)
         share = self._attention.of(instruction.parent).products.get(instruction)
         if share is not None:
             return share * self.machine.attention_work(sizes_of(instruction), element)
@@ -255,7 +262,7 @@ class Clock:
         """Returns the seconds of a computation's contractions, without those of its callees: a lower bound of its time
         that needs no search for fused values.
         """
-        return sum([self._work(i) for i in computation if is_contraction(i)]) / SECOND
+        return sum([self._work(i) for i in computation if computes(i)]) / SECOND
 
     def collective(self, instruction: Instruction) -> float:
         """Returns the seconds of one execution of a collective, from its start until all of its data are there."""

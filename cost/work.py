@@ -1,7 +1,8 @@
 """The contractions of a program: their multiply-adds, their executions, and the number of devices that repeat them.
 
-Other ops are counted by the bytes that they read and write, which dominate their time. The program may be Hloom's or
-one compiled and printed by XLA; contractions inside of fusions count.
+Kernels that say what they compute, and solvers of triangular systems, count with them (`Multiplies`). Other ops are
+counted by the bytes that they read and write, which dominate their time. The program may be Hloom's or one compiled and
+printed by XLA; contractions inside of fusions count.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any
 from ..ir.checked_call import checked
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
+from ..ir.graph.interfaces import products_of
 from ..ir.graph.module import Module
 from ..ir.graph.op import AnyOp, OpCall
 from ..ir.graph.stack_frames import source_line
+from ..ir.types.element_type import ElementType
 from .runs import Execution, runs
 from .uses import algebra
 
@@ -25,7 +28,8 @@ REPEATED = "hloom.repeated"  # frontend attribute of a contraction: the number o
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """One instruction that sums products, with the `multiply_adds` of one execution on one device.
+    """One instruction that sums products, or is known to compute as many. `multiply_adds` are those of one execution on
+    one device.
 
     `alike` devices compute the same in a program that Hloom partitioned; 1 if it is not known. `count` is the number of
     executions, including known trip counts of loops; `exact` is False if an unknown trip count was taken as 1.
@@ -54,7 +58,7 @@ class Contraction:
 @checked
 def contractions(module: Module) -> list[Contraction]:
     """Returns all contractions that the entry reaches, in program order."""
-    return [_record(run) for run in runs(module, fused=True) if is_contraction(run.instruction)]
+    return [_record(run) for run in runs(module, fused=True) if computes(run.instruction)]
 
 
 def is_contraction(instruction: Instruction) -> bool:
@@ -62,9 +66,26 @@ def is_contraction(instruction: Instruction) -> bool:
     return algebra(instruction) is Algebra.BILINEAR
 
 
+def computes(instruction: Instruction) -> bool:
+    """Whether an instruction is a contraction, or is known to compute as much as one."""
+    return is_contraction(instruction) or products_of(instruction) is not None
+
+
 def multiply_adds(instruction: Instruction) -> int:
-    """Returns the multiply-adds of one execution of a contraction: the points of its index space."""
-    return _points(instruction.op, instruction.call)
+    """Returns the multiply-adds of one execution of an instruction that computes: of a contraction the points of its
+    index space.
+    """
+    known = None if is_contraction(instruction) else products_of(instruction)
+    return _points(instruction.op, instruction.call) if known is None else known.multiply_adds
+
+
+def element_of(instruction: Instruction) -> ElementType:
+    """Returns the type in which an instruction computes products: that of its largest operand, of a contraction of its
+    first one.
+    """
+    if is_contraction(instruction):
+        return instruction.operands[0].shape.element
+    return max((s for o in instruction.operands for s in o.shape.leaves()), key=lambda s: s.byte_size).element
 
 
 @lru_cache(maxsize=4096)

@@ -26,7 +26,7 @@ from ..cost.memory import LiveMemory, live_memory
 from ..cost.runs import runs
 from ..cost.seconds import Clock
 from ..cost.timeline import COMPUTE, TOGETHER, Timeline
-from ..cost.work import is_contraction, multiply_adds
+from ..cost.work import computes, element_of, multiply_adds
 from ..ir.brief import brief
 from ..ir.diagnostics import fail
 from ..ir.graph.host_memory import is_host_move
@@ -188,8 +188,8 @@ def _utilisation(whole: Module, machine: Machine, seconds: float) -> tuple[float
     """Returns the time of all products at the peak of one device, by this time: without and with recomputation."""
     once = again = 0.0
     for run in runs(without_library_calls(whole), fused=True):
-        if is_contraction(run.instruction):
-            element = run.instruction.operands[0].shape.element
+        if computes(run.instruction):
+            element = element_of(run.instruction)
             spent = run.count * machine.work(multiply_adds(run.instruction), element) / SECOND
             if _is_again(run.instruction):
                 again += spent
@@ -202,7 +202,7 @@ def _unknown(local: Module) -> tuple[tuple[str, int], ...]:
     """Returns the targets of custom-calls whose work is not known, and how often they run."""
     found = Counter[str]()
     for run in runs(local, fused=True):
-        if (target := foreign_target(run.instruction)) is not None:
+        if (target := foreign_target(run.instruction)) is not None and not computes(run.instruction):
             found[target] += run.count
     return tuple(found.most_common())
 

@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..factors.sharding_rule import ShardingRule
+from ..types.products import Products
 from ..types.shape import Shape
 from .op import AnyOp, OpCall, Use
 from .source import Source, Updates, Windows
@@ -100,6 +101,16 @@ class Movement:
     def updates(self, call: Call) -> Updates | None:
         """Returns how one operand is put into another at computed places, for an op that does this."""
         return None
+
+
+class Multiplies:
+    """An op whose arithmetic may take longer than its memory traffic, though its sharding rule does not say so, as that
+    of a contraction does.
+    """
+
+    def products(self, call: Call) -> Products | None:
+        """Returns the arithmetic of one execution; None if it is negligible or not known."""
+        raise NotImplementedError
 
 
 class Applies:
@@ -269,6 +280,12 @@ def memory(op: AnyOp) -> Memory:
 def floats_of(op: AnyOp) -> FloatTypes:
     """Returns how the op treats float types: by default it computes in one of them."""
     return op.interface(FloatTypes) or _COMPUTES
+
+
+def products_of(instruction: Instruction) -> Products | None:
+    """Returns the arithmetic of an instruction that is no contraction; None if it is negligible or not known."""
+    own = instruction.op.interface(Multiplies)
+    return None if own is None else own.products(instruction.call)
 
 
 def applied(instruction: Instruction) -> Any:

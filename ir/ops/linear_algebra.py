@@ -5,6 +5,7 @@ Only the triangle selected by `lower` is read.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -14,8 +15,10 @@ import numpy as np
 
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes
+from ..graph.interfaces import Multiplies
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import Kind
+from ..types.products import Products, ProductSizes
 from ..types.shape import Shape
 from .checks import require_kind, require_same_element, require_static, text
 from .computations import accumulator
@@ -35,7 +38,7 @@ class CholeskyAttributes(Attributes):
 
 
 @register
-class Cholesky(Op[CholeskyAttributes]):
+class Cholesky(Op[CholeskyAttributes], Multiplies):
     """Returns the triangular matrix L with a = L L^H, or U with a = U^H U. NaN where a is not positive definite."""
 
     opcode = "cholesky"
@@ -51,6 +54,10 @@ class Cholesky(Op[CholeskyAttributes]):
         b = RuleBuilder()
         value = [b.factor(n) for n in dims[:-2]] + [b.factor(n, FactorKind.REPLICATE) for n in dims[-2:]]
         return b.rule([value], [value])
+
+    def products(self, call: OpCall[CholeskyAttributes]) -> Products:
+        *batch, _, n = call.shape.dims
+        return Products(ProductSizes(math.prod(batch), n, n, n), 1 / 6)
 
     def kernel(self, call: OpCall[CholeskyAttributes], compile: Compile) -> Kernel:
         lower, final = call.attributes.lower, numpy_type(call.shape.element)
@@ -94,7 +101,7 @@ class TriangularSolveAttributes(Attributes):
 
 
 @register
-class TriangularSolve(Op[TriangularSolveAttributes]):
+class TriangularSolve(Op[TriangularSolveAttributes], Multiplies):
     """Solves op(a) x = b, or x op(a) = b without `left_side`, for x; a is triangular."""
 
     opcode = "triangular-solve"
@@ -128,6 +135,11 @@ class TriangularSolve(Op[TriangularSolveAttributes]):
         else:
             value = [*batch, b.factor(other.dims[-2]), columns]
         return b.rule([[*batch, rows, columns], value], [value])
+
+    def products(self, call: OpCall[TriangularSolveAttributes]) -> Products:
+        *batch, _, n = call.operands[0].dims
+        systems = call.shape.dims[-1 if call.attributes.left_side else -2]
+        return Products(ProductSizes(math.prod(batch), n, systems, n), 0.5)
 
     def kernel(self, call: OpCall[TriangularSolveAttributes], compile: Compile) -> Kernel:
         attributes, compute = call.attributes, accumulator(call.shape.element)

@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from ...cost.attention import KnownAttention
 from ...cost.machine import SECOND, Machine
-from ...cost.products import ProductSizes
 from ...cost.seconds import Clock
 from ...cost.uses import algebra, overwritten
 from ...cost.work import is_contraction
@@ -24,6 +23,7 @@ from ...ir.brief import brief
 from ...ir.graph.algebra import Algebra
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import PassesOn, memory
+from ...ir.types.products import ProductSizes
 from ..op_sharding.anywhere import is_structure
 from ..op_sharding.divisions import Divisions
 from ..propagation.values import Leaf

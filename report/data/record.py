@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ...cost.collectives import collectives
-from ...cost.work import is_contraction, multiply_adds
+from ...cost.work import computes, multiply_adds
 from ...ir.diagnostics import Diagnostic
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
@@ -101,7 +101,7 @@ def _section(part: Section, seconds: float, found: Iterable[Mapping[str, Any]]) 
     return {
         "phase": PHASES[part.phase], "name": part.name, "layers": list(part.layers) if part.layers else None,
         "count": part.count, "trips": part.trips, "instructions": len(part.members), "seconds": seconds,
-        "multiply_adds": part.trips * sum(multiply_adds(i) for i in part.members if is_contraction(i)),
+        "multiply_adds": part.trips * sum(multiply_adds(i) for i in part.members if computes(i)),
         "collectives": len(found), "sent_bytes": sum(c["sent_bytes"] for c in found),
         "waited": sum((c["waited"] or 0.0) * c["runs"] for c in found),
     }  # fmt: skip

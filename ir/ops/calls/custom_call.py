@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING
 
 from ...factors.sharding_rule import ShardingRule
 from ...factors.shardy_rule import shardy_rule
-from ...graph.interfaces import Dynamic, FloatTypes, Placed, Ranges, TextForm
+from ...graph.interfaces import Dynamic, FloatTypes, Multiplies, Placed, Ranges, TextForm
 from ...graph.op import Algebra, AnyOp, Compile, Kernel, Op, ShapeError, Use, register
 from ...graph.value_range import Demand, Fact, Visitor
+from ...types.products import Products
 from ...types.shape import Shape
 from ..checks import text
 from ..structure import leaves_of
 from .behaviour import Behaviour, Call, CustomCallAttributes
+from .stated_products import stated_products
 from .targets import ALLOCATION, BEHAVIOURS, PythonCallback, TileCallback
 from .user_calls import USER_BEHAVIOURS
 
@@ -99,7 +101,7 @@ def _has_own_rule(call: Call) -> bool:
 
 
 @register
-class CustomCall(Op[CustomCallAttributes], TextForm, Placed, FloatTypes, Dynamic, Ranges):
+class CustomCall(Op[CustomCallAttributes], TextForm, Placed, FloatTypes, Dynamic, Ranges, Multiplies):
     """Calls code outside the program; docs/custom_calls.md lists the targets that Hloom knows."""
 
     opcode = "custom-call"
@@ -150,6 +152,9 @@ class CustomCall(Op[CustomCallAttributes], TextForm, Placed, FloatTypes, Dynamic
             return call.attributes
         local = tuple(map(_with_sizes_of, constraints, operands))
         return replace(call.attributes, operand_layout_constraints=local)
+
+    def products(self, call: Call) -> Products | None:
+        return stated_products(call)
 
     def facts(self, call: Call, operands: Sequence[Fact], visitor: Visitor) -> list[Fact]:
         return behaviour(call.attributes).facts(call, operands, visitor)
