@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..diagnostics import CompileError
+from ..graph.algebra import Algebra
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.module import Module, clone_module
@@ -125,6 +126,13 @@ class _Emitted:
             return value
         return self.add("convert", value, shape=value.shape.without_layout().with_element(element))
 
+    def rounded(self, value: Instruction) -> Instruction:
+        """Returns a sum in the type of the result: a product by itself has that type."""
+        element = self.results[0].element
+        if value.op.algebra is Algebra.BILINEAR:
+            value.shape = value.shape.with_element(element)
+        return self.convert(value, element)
+
     def scaled(self, value: Instruction, factor: float | Instruction) -> Instruction:
         """Multiplies a value by a number, or by a scalar of the program."""
         if factor == 1:
@@ -166,7 +174,7 @@ def _product(e: _Emitted, scales: bool = False) -> list[Instruction]:
     plain = value
     for part in parts:
         value = _CURVES.get(part, _same)(e, value)
-    return [e.convert(v, e.results[0].element) for v in ([value, plain] if "AUX" in parts else [value])]
+    return [e.rounded(v) for v in ([value, plain] if "AUX" in parts else [value])]
 
 
 def _scaled_product(e: _Emitted) -> list[Instruction]:
@@ -224,7 +232,7 @@ def _forward(e: _Emitted) -> list[Instruction]:
     if others:
         raise _OtherCall
     value = _ACTIVATIONS[config.get("activation_mode", "kNone")](e, value)
-    return [e.convert(value, e.results[0].element)]
+    return [e.rounded(value)]
 
 
 def _gradient(e: _Emitted, of_input: bool) -> list[Instruction]:
@@ -238,7 +246,7 @@ def _gradient(e: _Emitted, of_input: bool) -> list[Instruction]:
     window, labels = make(a.window, a.dim_labels, x.shape.dims, y.shape.dims, e.results[0].dims)
     shape = Shape(e.sum_type(), e.results[0].dims)
     value = e.add("convolution", x, y, shape=shape, window=window, dim_labels=labels)
-    return [e.convert(value, e.results[0].element)]
+    return [e.rounded(value)]
 
 
 def _sort(e: _Emitted) -> list[Instruction]:

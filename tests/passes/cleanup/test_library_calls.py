@@ -10,6 +10,7 @@ from typing import Any
 import hloom
 import numpy as np
 import pytest
+from hloom.ir.tools.library_calls import expand_library_calls
 
 Array = np.ndarray[Any, Any]
 
@@ -167,3 +168,17 @@ ENTRY e {{
     for found in (hloom.evaluate(module, [keys, values]), hloom.simulate(hloom.partition(module), [keys, values])):
         np.testing.assert_array_equal(found[0], np.take_along_axis(keys, order, 1))
         np.testing.assert_array_equal(found[1], np.take_along_axis(values, order, 1))
+
+
+def test_a_product_alone_is_rounded_as_it_is_written() -> None:
+    text = """ENTRY e {
+  x = bf16[8,16] parameter(0)
+  w = bf16[16,4] parameter(1)
+  ROOT g = (bf16[8,4], s8[64]) custom-call(x, w), custom_call_target="__cublas$gemm", backend_config={
+    "gemm_backend_config":{"alpha_real":1,"beta":0,"epilogue":"DEFAULT","dot_dimension_numbers":{
+    "lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}
+}"""
+    module = hloom.parse(text)
+    assert expand_library_calls(module)
+    dot, scratch = module.entry.root.operands
+    assert (dot.opcode, str(dot.shape.element), scratch.opcode) == ("dot", "bf16", "custom-call")
