@@ -146,6 +146,12 @@ class Additive:
         """
         return self.additive_groups
 
+    def started(self, call: Call) -> frozenset[int]:
+        """Returns the operands to which the op adds sums over its reduction factors. Devices that divide these factors
+        may each begin with a part of such an operand.
+        """
+        return frozenset()
+
 
 class Stackable:
     """An op of which one use can do the work of several."""
@@ -299,6 +305,12 @@ def additive(instruction: Instruction) -> tuple[frozenset[int], ...]:
     fixed = _additive_groups(instruction.op)
     op = instruction.op.interface(Additive) if fixed is None else None
     return fixed or () if op is None else op.additive(instruction.call)
+
+
+def started(op: AnyOp, call: Call) -> frozenset[int]:
+    """Returns the operands to which an op adds sums over its reduction factors."""
+    own = op.interface(Additive)
+    return frozenset() if own is None else own.started(call)
 
 
 def additive_group(user: Instruction, value: Instruction) -> frozenset[int]:

@@ -80,6 +80,9 @@ class Scatter(Op[ScatterAttributes], Memory, Movement, Applies, Additive, Ranges
     def additive(self, call: OpCall[ScatterAttributes]) -> tuple[frozenset[int], ...]:
         return (frozenset({0, 2}),) if reduction_monoid(call.attributes.to_apply) is Monoid.ADD else ()
 
+    def started(self, call: OpCall[ScatterAttributes]) -> frozenset[int]:
+        return frozenset({0}) if len(call.operands) == 3 and self.additive(call) else frozenset()
+
     def infer_shape(self, operands: Sequence[Shape], attributes: ScatterAttributes, declared: Shape | None) -> Shape:
         check_arrays("scatter", operands)
         if len(operands) % 2 == 0:

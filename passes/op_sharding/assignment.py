@@ -14,9 +14,9 @@ from ...cost.machine import Machine, Transfer
 from ...ir.brief import brief
 from ...ir.diagnostics import InternalError
 from ...ir.factors.factor_digits import dim_digits, is_expressible, value_digits
-from ...ir.factors.sharding_rule import FactorKind, ShardingRule
+from ...ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import memory
+from ...ir.graph.interfaces import memory, started
 from ...ir.graph.op import A, Algebra, OpCall
 from ...ir.sharding.digit import Digits, disjoint, merge, product
 from ...ir.sharding.tiling import Tiling, known_tiling
@@ -138,8 +138,16 @@ class OpSharding:
             return Tiling(((),) * len(factors), device=self.device)
         rule, manual = self.rule, self.manual
         dims = tuple([dim_digits(f, assignment, rule) for f in factors])
-        partial = self.partial_digits if value in self.partial_operands else ()
+        partial = self.partial_digits if value in self.partial_operands else self._started(value, assignment)
         return known_tiling(dims, partial, self.order if any(dims) or partial or manual else None, manual)
+
+    def _started(self, value: int, assignment: Assignment) -> Digits:
+        """Returns the digits over which an operand stays partial since the op sums over them, and adds to it."""
+        if value >= len(self.rule.operands) or not self.tilings[value].unreduced or self.rule.monoid is not Monoid.ADD:
+            return ()
+        own = self.tilings[value]
+        is_same = own.order == self.order and own.unreduced == self.reduced(assignment)
+        return own.unreduced if is_same and value in started(self.use.op, self.call) else ()
 
     def reduced(self, assignment: Assignment) -> Digits:
         """Returns the digits over which results are partial."""

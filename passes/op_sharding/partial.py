@@ -3,9 +3,9 @@
 A contraction over a divided dimension leaves each device with a part of a sum. Additive ops can run on such parts. Two
 partial results that are added then cost one reduction instead of two, and a value that later ops make smaller is
 reduced once it is small. A value stays partial only if its single user is additive and this pays further down: where it
-meets another partial result, shrinks, or is added up by a loop, whose schedule reduces the total once. All others are
-reduced immediately, because a later reduction of the same size gains nothing. The look-ahead follows the shardings
-found by propagation. It affects only cost, never correctness.
+meets another partial result or a scatter that adds its own sum to it, shrinks, or is added up by a loop, whose schedule
+reduces the total once. All others are reduced immediately, because a later reduction of the same size gains nothing.
+The look-ahead follows the shardings found by propagation. It affects only cost, never correctness.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from ...ir.factors.factor_digits import value_digits
 from ...ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import additive, additive_group
+from ...ir.graph.interfaces import additive, additive_group, started
 from ...ir.graph.op import AnyOp, OpCall, Role
 from ...ir.ops.elementwise import ADD
 from ...ir.ops.structure import element_index
@@ -38,7 +38,7 @@ def may_stay_partial(value: Instruction, tilings: Tilings, rule_of: RuleOf) -> b
         group = additive_group(user, value)
         if not group or user.shape.byte_size > value.shape.byte_size:
             return False
-        if _is_accumulated(user, value):
+        if _is_accumulated(user, value) or _is_started(user, value, tilings, rule_of):
             return True
         others = (user.operands[n] for n in group if user.operands[n] is not value)
         shrinks = user.shape.byte_size < value.shape.byte_size
@@ -65,6 +65,12 @@ def _is_accumulated(user: Instruction, value: Instruction) -> bool:
     return is_loop and not again and len(user.users) == 1 and new is user
 
 
+def _is_started(user: Instruction, value: Instruction, tilings: Tilings, rule_of: RuleOf) -> bool:
+    """Whether an op adds to a value what it sums over a divided factor itself, as a scatter of divided updates does."""
+    places = started(user.op, user.call)
+    return any(user.operands[n] is value for n in places) and _sums(user, tilings, rule_of)
+
+
 def _is_partial(value: Instruction, tilings: Tilings, rule_of: RuleOf, depth: int) -> bool:
     """Whether a value appears to be a sum of parts: a divided contraction, or additive ops on one."""
     if not depth or len(value.users) != 1 or not value.shape.is_array or value.op.is_control or not value.operands:
@@ -74,6 +80,11 @@ def _is_partial(value: Instruction, tilings: Tilings, rule_of: RuleOf, depth: in
     for group in additive(value):
         if any(_is_partial(value.operands[n], tilings, rule_of, depth - 1) for n in group):
             return True
+    return _sums(value, tilings, rule_of)
+
+
+def _sums(value: Instruction, tilings: Tilings, rule_of: RuleOf) -> bool:
+    """Whether an op appears to add over a divided factor."""
     rule = rule_of(value.op, value.call)
     if rule.monoid is not Monoid.ADD:
         return False

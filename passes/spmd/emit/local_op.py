@@ -76,12 +76,16 @@ class LocalOp:
     def only_first(self, value: Instruction) -> Instruction:
         """Returns `value` on the first of the devices that reduce together, the monoid's identity on the others."""
         assert self.rule.monoid is not None
-        digits = tuple(d for f in self.reduced_factors() for d in self.assignment[f])
-        return self.emitter.only_first(digits, value, exact_identity(self.rule.monoid, value.shape.element))
+        identity = exact_identity(self.rule.monoid, value.shape.element)
+        return self.emitter.only_first(self.reduced_digits(), value, identity)
 
     def rounds(self, digits: Digits) -> Transfer:
         """Returns the cost of a collective-permute along these digits."""
         return self.resharder.machine.collective("collective-permute", digits, self.emitter.order)
+
+    def reduced_digits(self) -> Digits:
+        """Returns the digits by which reduction factors are divided."""
+        return tuple(d for f in self.reduced_factors() for d in self.assignment[f])
 
     def reduced_factors(self) -> list[int]:
         """Returns the reduction factors that are divided."""

@@ -3,7 +3,8 @@
 A device holds positions [offset, offset + size) of an indexed dimension, and subtracts the offset from the indices. A
 scatter then drops positions of other devices by itself. A gather masks them with identities, so that the sum over the
 devices is the whole look-up. Updates of a scatter may be divided too: then each device scatters its own updates, and
-all but the first start from the identity of the combiner instead of the operand.
+all but the first start from the identity of the combiner instead of the operand; or all start from their parts of an
+operand that is the sum of these.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ....ir.ops.gather import GatherAttributes, batch_dims
 from ....ir.ops.scatter import ScatterAttributes
 from ....ir.ops.shaping import BroadcastAttributes, ConcatenateAttributes
 from ....ir.ops.slicing import SliceAttributes
+from ....ir.sharding.digit import disjoint
 from ....ir.types.element_type import S64, ElementType
 from ....ir.types.shape import tuple_shape
 from ...op_sharding.assignment import LocalForm
@@ -84,7 +86,8 @@ def scatter(local: LocalOp) -> Instruction:
     if local.reduced_factors() and local.rule.monoid is not None:
         # Padded updates of the last tile must not be written: their indices become out of range.
         given[count] = _spoil_padding(local, given[count], attributes, count)
-        given[:count] = map(local.only_first, given[:count])
+        if disjoint(operand.tiling.unreduced, local.reduced_digits()):
+            given[:count] = map(local.only_first, given[:count])
     given[:count] = [surrounded(emitter, x, margins) for x in given[:count]]
     shape = tuple_shape(tuple(x.shape for x in given[:count])) if count > 1 else given[0].shape
     made = emitter.add("scatter", given, replace(attributes, indices_are_sorted=False), shape)

@@ -61,3 +61,30 @@ def test_a_sum_that_a_loop_adds_up_is_reduced_once(text: str, kinds: list[str]) 
     for one in (local, program.local):
         (found,), (expected,) = hloom.simulate(one, inputs), evaluate(whole, inputs)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+CHAIN = """HloModule chain
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+ENTRY e {
+  t = f32[33,16] parameter(0), sharding={mesh['x'=2,'y'=4], [{TABLE}, {}]}
+  i = s32[63,1] parameter(1), sharding={mesh['x'=2,'y'=4], [{'y'}, {}]}
+  u = f32[63,16] parameter(2), sharding={mesh['x'=2,'y'=4], [{'y'}, {}]}
+  j = s32[63,1] parameter(3), sharding={mesh['x'=2,'y'=4], [{OTHER}, {}]}
+  v = f32[63,16] parameter(4), sharding={mesh['x'=2,'y'=4], [{OTHER}, {}]}
+  one = f32[33,16] scatter(t, i, u), HOW
+  two = f32[33,16] scatter(one, j, v), HOW
+  ROOT three = f32[33,16] scatter(two, i, v), HOW
+}
+""".replace("HOW", "update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+            "index_vector_dim=1, to_apply=add")  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "other", "reductions"), [("'x'", "'y'", 1), ("", "'y'", 1), ("", "'x'", 2)])
+def test_scatters_into_one_table_are_reduced_once(table: str, other: str, reductions: int) -> None:
+    """Where updates are divided alike, each scatter begins with the part of the table that the one before has left."""
+    module = hloom.parse(CHAIN.replace("TABLE", table).replace("OTHER", other))
+    local = hloom.partition(module)
+    assert sum(c.kind == "all-reduce" for c in hloom.collectives(local)) <= reductions
+    rng = np.random.default_rng(0)
+    inputs = [rng.integers(-40, 40, p.shape.dims).astype(p.shape.element.numpy) for p in module.entry.parameters]
+    np.testing.assert_array_equal(hloom.simulate(local, inputs)[0], hloom.evaluate(module, inputs)[0])
