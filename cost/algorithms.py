@@ -53,15 +53,16 @@ def _algorithms(kind: Kind, link: Link, devices: int) -> Iterator[Transfer]:
         ways = [in_shape(kind, link, devices)] if link.shape else _in_torus(kind, link, devices)
     else:
         ways = _through_switch(kind, devices)
-    yield from (_in_steps(link, *way) for way in ways)
+    yield from (in_steps(link, *way) for way in ways)
 
 
 def over_sides(kind: Kind, link: Link, sides: Collection[Side], devices: int) -> Transfer:
     """Returns the cost of a collective whose groups span these sides of a torus."""
-    return _in_steps(link, *over(kind, sides, devices))
+    return in_steps(link, *over(kind, sides, devices))
 
 
-def _in_steps(link: Link, steps: float, share: float) -> Transfer:
+def in_steps(link: Link, steps: float, share: float) -> Transfer:
+    """Returns the cost of so many steps, and of this share of the bytes that a device receives over the link."""
     return Transfer((link.latency + steps * link.step) * SECOND, share * SECOND / link.bandwidth)
 
 

@@ -18,6 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ..ir.graph.module import Module
+from ..ir.ops.collectives import pairs_of
 from ..ir.sharding.digit import Digit, Digits
 from ..ir.sharding.mesh import IotaOrder, Mesh
 from ..ir.sharding.replica_groups import ReplicaGroups
@@ -27,6 +28,7 @@ from .formulas import Kind
 from .groups import group_digits, named_mesh
 from .links import Link, Links
 from .machine import Cluster, Machine
+from .permutes import crossing
 from .runs import runs
 from .torus import Side, placed
 from .transfer import SECOND
@@ -123,13 +125,25 @@ def best_layout(module: Module, machine: Machine) -> MeshLayout | None:
 
 
 def laid(module: Module, machine: Machine) -> Machine:
-    """Returns the machine with a program's mesh laid on its torus; the same one without such a layout."""
+    """Returns the machine with a program's mesh laid on its torus, if there is such a layout. Its axes are engines for
+    each direction if a permute of the program sends one way.
+    """
     if not isinstance(machine, Cluster) or machine.links.levels[-1][1].places:
         return machine
     found = best_layout(module, machine)
-    if found is None:
-        return machine
-    return replace(machine, links=Links(((1, replace(machine.links.slowest, places=found.places)),)))
+    if found is not None:
+        machine = replace(machine, links=Links(((1, replace(machine.links.slowest, places=found.places)),)))
+    return replace(machine, both_ways=True) if _sends_one_way(module, machine) else machine
+
+
+def _sends_one_way(module: Module, machine: Cluster) -> bool:
+    """Whether a permute leaves a direction of a torus' axis to others."""
+    if not machine.torus_engines or not machine.torus:
+        return False
+    link = machine.links.slowest
+    found = {pairs for run in runs(module) if (pairs := pairs_of(run.instruction)) is not None}
+    ways = (way.ways for pairs in found if (way := crossing(link, pairs)) is not None)
+    return any(2 * len({axis for axis, _ in one}) != len(one) for one in ways)
 
 
 def _traffic(module: Module, mesh: Mesh) -> _Traffic:

@@ -14,15 +14,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
+from ..ir.graph.attributes import Pairs
 from ..ir.kept_hash import KeptHash, keep_hash
 from ..ir.sharding.digit import Digits, product
 from ..ir.types.element_type import ElementType
-from .algorithms import over_sides, transfer
+from .algorithms import in_steps, over_sides, transfer
 from .fits import Fit, measured
 from .formulas import Kind
 from .links import DEFAULT as ONE_LINK
 from .links import Links
 from .native_speed import UNKNOWN, NativeSpeed
+from .permutes import PermuteCrossing, crossing
 from .products import AT_RATE, ProductSizes, ProductSpeed
 from .rails import over_rails
 from .torus import axes_of, placed
@@ -30,6 +32,7 @@ from .transfer import SECOND as SECOND
 from .transfer import Transfer as Transfer
 
 _SUM = 4  # bytes of a sum of products before it has its type
+_FORTH, _BACK = "axis {} forth", "axis {} back"  # engines of a torus that has one for each direction
 
 
 @runtime_checkable
@@ -71,6 +74,10 @@ class Machine(Protocol):
     def fastest(self) -> Transfer:
         """A lower bound for the cost of every collective."""
         ...
+
+    def permute(self, pairs: Pairs, digits: Digits | None) -> Transfer:
+        """Returns the cost of a permute between these pairs of devices, which differ in `digits`."""
+        return self.collective("collective-permute", digits)
 
     def product(self, sizes: ProductSizes, element: ElementType) -> float:
         """Returns the time of matrix products, which may depend on their sizes: by default that of their work."""
@@ -138,6 +145,10 @@ class Machine(Protocol):
         """Returns all engines that a collective occupies at the same time, as that of several axes of a torus does."""
         return (self.engine(kind, digits),)
 
+    def engines_of_permute(self, pairs: Pairs, digits: Digits | None) -> tuple[str, ...]:
+        """Returns all engines that a permute between these pairs of devices occupies."""
+        return self.engines_of("collective-permute", digits)
+
     @property
     def overlap(self) -> float:
         """The speed of computation while a collective runs: 1 where both run fully at the same time, 0 where
@@ -186,8 +197,8 @@ class Cluster(KeptHash, Machine):
     of a kernel for attention, 0 without one. By `has_epilogues` ops on elements join the kernel of a product, by
     `has_prologues` those of narrower operands. By `has_xla_memory` forecasts state the memory that XLA for CPUs
     allocates. `native_speed` is that of native code where such runs the programs. By `torus_engines` each axis of a
-    torus of known shape is an engine of its own. `known_error` is the largest error of forecasts that were compared
-    with steps, 0 if none were.
+    torus of known shape is an engine of its own, by `both_ways` each of its directions. `known_error` is the largest
+    error of forecasts that were compared with steps, 0 if none were.
     """
 
     links: Links = ONE_LINK
@@ -208,6 +219,7 @@ class Cluster(KeptHash, Machine):
     has_xla_memory: bool = False
     known_error: float = 0.0
     torus_engines: bool = False
+    both_ways: bool = False
     native_speed: NativeSpeed = UNKNOWN
     host_bytes: float = 0.0
     by_integer_bits: tuple[tuple[int, float], ...] = ()
@@ -217,6 +229,13 @@ class Cluster(KeptHash, Machine):
         if digits is None or order is not None:
             return _anywhere(self, kind, 2 if digits is None else product(digits))
         return _transfer(self, kind, digits)
+
+    def permute(self, pairs: Pairs, digits: Digits | None) -> Transfer:
+        """Returns the cost over the fullest link of a torus of known shape, else that over the digits."""
+        way = self._crossing(pairs)
+        if way is None:
+            return self.collective("collective-permute", digits)
+        return in_steps(self.links.levels[-1][1], way.steps, way.share)
 
     def memory(self, count: float) -> float:
         return count * (SECOND / self.memory_bytes)
@@ -284,7 +303,8 @@ class Cluster(KeptHash, Machine):
         """Returns the engines of the axes of a torus, or of the levels of links, on which devices differ."""
         if self.torus_engines and self.torus:
             axes = range(len(self.torus)) if digits is None else axes_of(self.links.levels[-1][1], digits)
-            return tuple(f"axis {axis}" for axis in axes) or ("axis 0",)
+            names = (_FORTH, _BACK) if self.both_ways else ("axis {}",)
+            return tuple(name.format(axis) for axis in axes or (0,) for name in names)
         named = dict(self.engines)
         if kind in named:
             return (named[kind],)
@@ -294,6 +314,19 @@ class Cluster(KeptHash, Machine):
             if digits is None or any(d.stride < high and d.stride * d.size > low for d in digits)
         ]  # fmt: skip
         return tuple(dict.fromkeys(found)) or ("communication",)
+
+    def engines_of_permute(self, pairs: Pairs, digits: Digits | None) -> tuple[str, ...]:
+        """Returns the directions of axes of a torus along which devices send, or the engines of the digits."""
+        way = self._crossing(pairs) if self.torus_engines and self.both_ways else None
+        if way is None or not way.ways:
+            return self.engines_of("collective-permute", digits)
+        return tuple(_FORTH.format(axis) if is_forth else _BACK.format(axis) for axis, is_forth in way.ways)
+
+    def _crossing(self, pairs: Pairs) -> PermuteCrossing | None:
+        """Returns the way of a permute in a torus of known shape whose permutes were not measured."""
+        if len(self.links.levels) > 1 or any(fit.kind == "collective-permute" for fit in self.fits):
+            return None
+        return crossing(self.links.slowest, pairs)
 
     @property
     def overlap(self) -> float:

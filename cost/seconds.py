@@ -315,7 +315,11 @@ class Clock:
         if found is None:
             machine = self.machine
             digits = _digits(key[1], self.devices, machine.levels)
-            found = self._routes[key] = _Route(machine.collective(kind, digits), machine.engines_of(kind, digits))
+            if pairs is None:
+                found = _Route(machine.collective(kind, digits), machine.engines_of(kind, digits))
+            else:
+                found = _Route(machine.permute(pairs, digits), machine.engines_of_permute(pairs, digits))
+            self._routes[key] = found
         return found
 
     def serial(self, computation: Computation) -> Seconds:

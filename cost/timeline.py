@@ -10,9 +10,9 @@ running. Collectives that a computation starts are awaited at its end at the lat
 trips. A loop without collectives is one op. A conditional runs its slowest branch. The time is linear in the size of
 the program.
 
-Collectives that share links share an engine, and one runs after the other: on a torus those of one of its axes, else
-those that use one level of links. The model leaves out that memory is shared, and that a collective of two levels may
-leave one of them idle.
+Collectives that share links share an engine, and one runs after the other: on a torus those of one of its axes, or of
+one direction along it, else those that use one level of links. The model leaves out that memory is shared, and that a
+collective of two levels may leave one of them idle.
 """
 
 from __future__ import annotations

@@ -64,7 +64,18 @@ def over(kind: Kind, sides: Collection[Side], devices: int) -> tuple[float, floa
 
 def axes_of(link: Link, digits: Digits) -> tuple[int, ...]:
     """Returns the axes along which devices lie that differ in these digits; row by row unless the link has places."""
-    return tuple(axis for axis, along in enumerate(link.places or _rows(link.shape)) if not disjoint(along, digits))
+    return tuple(axis for axis, along in enumerate(places_of(link)) if not disjoint(along, digits))
+
+
+def places_of(link: Link) -> tuple[Digits, ...]:
+    """Returns the digits of the device number that count along each axis; row by row unless the link has places."""
+    return link.places or _rows(link.shape)
+
+
+def nodes_of(link: Link) -> list[tuple[int, bool]]:
+    """Returns the number of nodes along each axis, and whether they are a ring."""
+    whole = (side_of(link, axis, size) for axis, size in enumerate(link.shape))
+    return [(side.nodes, side.is_ring) for side in whole]
 
 
 def _rows(shape: tuple[int, ...]) -> tuple[Digits, ...]:

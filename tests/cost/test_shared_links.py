@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 from itertools import product
+from random import Random
 
 import hloom
 import pytest
 from hloom.cost.layout import laid
 from hloom.cost.links import Link, Links
 from hloom.cost.machine import Cluster
+from hloom.cost.permutes import crossing
 from hloom.cost.seconds import Clock
 from hloom.cost.timeline import Timeline, timeline
 from hloom.cost.torus import in_shape
@@ -86,9 +88,9 @@ def test_part_of_an_axis_that_another_one_fills() -> None:
     assert found.busy["axis 0"] < found.seconds
 
 
-@pytest.mark.parametrize(("step", "seconds"), [(16, received(16)), (1, received(16) + received(2))])
+@pytest.mark.parametrize(("step", "seconds"), [(16, received(16)), (1, received(16) + 2 * received(2))])
 def test_a_permute_along_an_axis_leaves_the_others_free(step: int, seconds: float) -> None:
-    """Along x it runs beside the longer gather of y, along y after it."""
+    """Along x it runs beside the longer gather of y, along y after it, over one of the two links of each device."""
     block = 64 if step == 16 else 16
     pairs = ",".join(f"{{{n},{n // block * block + (n + step) % block}}}" for n in range(64))
     sent = f"s = f32[{SIZE // 4 // 16}] collective-permute(p), channel_id=9, source_target_pairs={{{pairs}}}"
@@ -159,3 +161,62 @@ def test_an_all_to_all_takes_what_its_fullest_link_takes(shape: tuple[int, ...],
     share = in_shape("all-to-all", Link(0.0, RATE, 0.0, len(shape), shape, wrap), count)[1]
     # The bandwidth is that of both links of an axis, one way: half of it for a link.
     assert share * (count - 1) == pytest.approx(max(load.values()) / 0.5)
+
+
+def shift(step: int, size: int) -> tuple[tuple[int, int], ...]:
+    return tuple((n, (n + step) % size) for n in range(size))
+
+
+@pytest.mark.parametrize(("step", "links", "steps"), [
+    (1, 1, 1), (-1, 1, 1), (3, 3, 3), (-3, 3, 3), (4, 2, 4), (5, 3, 3), (7, 1, 1),
+])  # fmt: skip
+def test_a_permute_along_a_ring_takes_the_links_of_its_steps(step: int, links: int, steps: int) -> None:
+    """By hand: as many messages cross each link as they go steps; half of those to the other side go each way."""
+    way = crossing(Link(0.0, RATE, 1.0, 1, (8,), 4), shift(step, 8))
+    assert way is not None
+    assert (way.share, way.steps) == (2 * links, steps)
+    assert len(way.ways) == (2 if step == 4 else 1)
+
+
+def test_a_shift_along_a_line_goes_back_over_all_of_it() -> None:
+    assert crossing(Link(0.0, RATE, 1.0, 1, (8,), 16), shift(1, 8)) == (7, ((0, True), (0, False)), 2.0)
+
+
+def test_cores_of_one_node_use_no_links() -> None:
+    """A shift goes through both cores of each node; a shift by two sends two messages over each link."""
+    link = Link(0.0, RATE, 0.0, 1, (16,), 8, cores=2)
+    assert crossing(link, tuple((n, n ^ 1) for n in range(16))) == (1, (), 1.0)
+    assert [way.share for step in (1, 2) if (way := crossing(link, shift(step, 16)))] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize(("shape", "wrap"), [((8,), 8), ((4, 8), 4), ((4, 8), 16), ((2, 4, 4), 4), ((3, 5), 1)])
+def test_a_permute_takes_what_its_fullest_link_takes(shape: tuple[int, ...], wrap: int) -> None:
+    """Each message goes along one axis after the other, by the shorter way of a ring; link by link."""
+    places, random = list(product(*map(range, shape))), Random(7)
+    for _ in range(20):
+        targets, load = random.sample(places, len(places)), defaultdict[tuple[object, ...], float](float)
+        for source, target in zip(places, targets, strict=True):
+            at = list(source)
+            for axis, size in enumerate(shape):
+                for link, share in hops(at[axis], target[axis], size, size > 2 and size % wrap == 0):
+                    load[(axis, *at[:axis], *at[axis + 1 :], *link)] += share
+                at[axis] = target[axis]
+        pairs = tuple(enumerate(map(places.index, targets)))
+        way = crossing(Link(0.0, RATE, 0.0, len(shape), shape, wrap), pairs)
+        assert way is not None
+        assert way.share == pytest.approx(2 * max(load.values()))
+        assert set(way.ways) == {(key[0], key[-1] == 1) for key, messages in load.items() if messages}
+
+
+@pytest.mark.parametrize(("second", "times"), [(-16, 1), (16, 2), (32, 2)])
+def test_permutes_in_both_directions_run_at_the_same_time(second: int, times: int) -> None:
+    """Along the ring of x: one step back uses the other link of each device, one forth the same, two both in turns."""
+    lines = list[str]()
+    for n, step in enumerate((16, second)):
+        pairs = ",".join(f"{{{a},{b}}}" for a, b in shift(step, 128))
+        lines.append(f"sent{n} = f32[{SIZE // 4 // 16}] collective-permute(p), channel_id={n + 1}, "
+                     f"source_target_pairs={{{pairs}}}")  # fmt: skip
+    found = timeline(program("\n".join(lines), x=8, y=16), torus(8, 16))
+    sent = 2 * SIZE / 16 / RATE
+    assert found.seconds == pytest.approx(sent * (times + (second == 32)))
+    assert set(found.busy) == ({"axis 0 forth"} if times == 2 else {"axis 0 forth", "axis 0 back"})
