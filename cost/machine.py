@@ -18,16 +18,16 @@ from ..ir.graph.attributes import Pairs
 from ..ir.kept_hash import KeptHash, keep_hash
 from ..ir.sharding.digit import Digits, product
 from ..ir.types.element_type import ElementType
-from .algorithms import in_steps, over_sides, transfer
-from .fits import Fit, measured
+from .algorithms import in_steps
+from .fits import Fit
 from .formulas import Kind
 from .links import DEFAULT as ONE_LINK
 from .links import Links
 from .native_speed import UNKNOWN, NativeSpeed
+from .over_links import over_links, over_slowest
 from .permutes import PermuteCrossing, crossing
 from .products import AT_RATE, ProductSizes, ProductSpeed
-from .rails import over_rails
-from .torus import axes_of, placed
+from .torus import axes_of
 from .transfer import SECOND as SECOND
 from .transfer import Transfer as Transfer
 
@@ -375,33 +375,12 @@ def _fastest(cluster: Cluster) -> Transfer:
 
 @lru_cache(maxsize=65536)
 def _transfer(cluster: Cluster, kind: Kind, digits: Digits) -> Transfer:
-    """Returns the cost of a collective over digits of the device number."""
-    link = cluster.links.levels[-1][1]
-    if link.places and (sides := placed(link, digits)) is not None:
-        return over_sides(kind, link, tuple(sides.values()), product(digits))
-    if cluster.fits or any(link.has_steps or link.rails for _, link in cluster.links.levels):
-        levels = cluster.links.by_level(digits)
-        if levels is not None:
-            while len(levels) > 1 and levels[-1][1] == 1:
-                levels.pop()
-            found = measured(cluster.fits, kind, tuple([count for _, count in levels]))
-            if found is not None:
-                return found
-            if any(link.has_steps for link, _ in levels):
-                return transfer(kind, [level for level in levels if level[1] > 1] or levels[:1])
-            if any(link.rails for link, _ in levels):
-                return over_rails(kind, levels)
-    return Transfer.over(cluster.links.across(digits))
+    return over_links(cluster.links, cluster.fits, kind, digits)
 
 
 @lru_cache(maxsize=4096)
 def _anywhere(cluster: Cluster, kind: Kind, devices: int) -> Transfer:
-    """Returns the cost of a collective of this many devices, wherever they are: all its links are the slowest."""
-    links = cluster.links
-    found = measured(cluster.fits, kind, (*[1] * (len(links.levels) - 1), devices))
-    if found is None and links.slowest.has_steps:
-        found = transfer(kind, [(links.slowest, devices)])
-    return found or Transfer.over(links.slowest)
+    return over_slowest(cluster.links, cluster.fits, kind, devices)
 
 
 DEFAULT = Cluster()
