@@ -56,16 +56,17 @@ def clone_computation(
     mapped: dict[int, Attributes] = {}  # by the identities of attributes: what was one object stays one
     made: list[Instruction] = []
     for instruction in source:
-        attributes = instruction.attributes
-        if called_fields(type(attributes)):
-            known = mapped.get(id(attributes))
-            if known is None:
-                known = mapped[id(attributes)] = map_called(attributes, map_computation)
-            attributes = known
         operands = [copies[o] for o in instruction.operands]
-        copies[instruction] = copy = instruction.copied(instruction.name, operands, attributes)
+        copies[instruction] = copy = instruction.copied(instruction.name, operands, instruction.attributes)
         made.append(copy)
     target.extend(made)
+    for copy in target.calling():
+        attributes = copy.attributes
+        known = mapped.get(id(attributes))
+        if known is None:
+            known = mapped[id(attributes)] = map_called(attributes, map_computation)
+        if known is not attributes:
+            copy.attributes = known
     for instruction in source if source.has_control_dependencies else ():
         copies[instruction].control_predecessors = tuple(copies[p] for p in instruction.control_predecessors)
     target.root = copies[source.root]

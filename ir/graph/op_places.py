@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from itertools import chain
 
@@ -17,13 +18,9 @@ class OpPlaces:
 
     def __init__(self, instructions: Iterable[Instruction]) -> None:
         self._nodes = list(instructions)
-        places: dict[AnyOp, list[int]] = {}
+        places: dict[AnyOp, list[int]] = defaultdict(list)
         for place, instruction in enumerate(self._nodes):
-            found = places.get(instruction.op)
-            if found is None:
-                places[instruction.op] = [place]
-            else:
-                found.append(place)
+            places[instruction.op].append(place)
         self._places = places
 
     def having(self, test: Callable[[AnyOp], object]) -> list[Instruction]:

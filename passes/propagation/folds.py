@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -125,7 +126,7 @@ def find_folds(module: Module, radius: int) -> Iterator[Folds]:
             return
         stands = _stands(layers, gap, order)
         counts = dict.fromkeys(stands.values(), 1 + len(gap))
-        layered = frozenset(i for layer in layers for i in layer)
+        layered = frozenset(chain.from_iterable(layers))
         yield Folds(stands, counts, layered, layers[gap[0] - _NEAR : gap[-1] + 1 + _NEAR])
 
 
@@ -185,7 +186,7 @@ def _stands(layers: Layers, gap: range, order: Mapping[Instruction, int]) -> dic
         before, after = (layers[n][place] for n in (gap[0] - 1, gap[-1] + 1))
         stand = min(before, after, key=order.__getitem__) if not edges else before if edges == {1} else after
         rest = [layers[n][place] for n in gap]
-        if len(edges) > 1 or order[stand] > min(order[i] for i in rest):
+        if len(edges) > 1 or order[stand] > min(map(order.__getitem__, rest)):
             return {}
         found.update(dict.fromkeys(rest, stand))
     return found
