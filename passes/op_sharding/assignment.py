@@ -138,14 +138,16 @@ class OpSharding:
             return Tiling(((),) * len(factors), device=self.device)
         rule, manual = self.rule, self.manual
         dims = tuple([dim_digits(f, assignment, rule) for f in factors])
-        partial = self.partial_digits if value in self.partial_operands else self._started(value, assignment)
+        partial = self.partial_digits if value in self.partial_operands else ()
+        if not partial and self.use.tilings[value].unreduced:
+            partial = self._started(value, assignment)
         return known_tiling(dims, partial, self.order if any(dims) or partial or manual else None, manual)
 
     def _started(self, value: int, assignment: Assignment) -> Digits:
         """Returns the digits over which an operand stays partial since the op sums over them, and adds to it."""
-        if value >= len(self.rule.operands) or not self.tilings[value].unreduced or self.rule.monoid is not Monoid.ADD:
+        if value >= len(self.rule.operands) or self.rule.monoid is not Monoid.ADD:
             return ()
-        own = self.tilings[value]
+        own = self.use.tilings[value]
         is_same = own.order == self.order and own.unreduced == self.reduced(assignment)
         return own.unreduced if is_same and value in started(self.use.op, self.call) else ()
 
