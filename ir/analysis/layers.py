@@ -136,14 +136,14 @@ def _kinds(nodes: Sequence[Instruction], marks: Mapping[Instruction, Hashable]) 
     equal: dict[Hashable, int] = {}
     found: list[int] = []
     for n, x in enumerate(nodes):
-        own = None if x.op.role is Role.PARAMETER else x.attributes
         config, mark, said = x.backend_config, marks.get(x), x.frontend_attributes
         rest: Hashable = len(x.operands)
         if config is not None or mark is not None or said:
             rest = rest, None if config is None else str(config), mark, tuple(said.items())
-        key = x.op, id(own), id(x.shape), id(x.shardy), id(x.sharding), rest
+        key = x.identities, rest
         kind = same.get(key)
         if kind is None:
+            own = None if x.op.role is Role.PARAMETER else x.attributes
             kind = same[key] = equal.setdefault((x.op, own, x.shape, x.annotation, rest), n)
         found.append(kind)
     return found
