@@ -84,3 +84,37 @@ def test_a_product_reads_the_slice_that_joins_its_kernel() -> None:
     assert told == pytest.approx(found, rel=0.02)
     (product,) = (c for c in model.classes if any(m.relation.instruction.opcode == "dot" for m in c.example.members))
     assert min(product.computing) == pytest.approx(product.computing[product.row_of[(-1,)]] / 8, rel=0.05)
+
+
+NORM = """HloModule m
+add { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT r = f32[] add(a, b) }
+ENTRY e {
+  p = bf16[4096,32768] parameter(0)
+  x = f32[4096,32768] convert(p)
+  zero = f32[] constant(0)
+  first = f32[32768] reduce(x, zero), dimensions={0}, to_apply=add
+  xx = f32[4096,32768] multiply(x, x)
+  second = f32[32768] reduce(xx, zero), dimensions={0}, to_apply=add
+  mean = f32[4096,32768] broadcast(first), dimensions={1}
+  spread = f32[4096,32768] broadcast(second), dimensions={1}
+  moved = f32[4096,32768] subtract(x, mean)
+  scaled = f32[4096,32768] divide(moved, spread)
+  back = f32[4096,32768] add(scaled, x)
+  ROOT y = bf16[4096,32768] convert(back)
+}
+"""
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_kernels_that_end_anyway_move_no_more(dim: int) -> None:
+    """Both sums are over all rows: what follows is a kernel of its own, however the numbers are divided."""
+    mesh = hloom.Mesh.of(d=8)
+    context = PassContext(machine=PRESETS["tpu-v5p"].of_devices(8))
+    clusters = Clusters(prepared(hloom.parse(NORM)), context.forms)
+    model = Model(Classes(clusters, context.machine), Divisions(context.decider(8), [mesh.digits(AxisRef("d"))]))
+    choice = {n: c.row_of[(dim,)] for n, c in enumerate(model.classes)}
+    told = sum(float(c.computing[choice[n]]) for n, c in enumerate(model.classes))
+    found = judge(annotated(model, choice, mesh), context, 8, effort=Effort.QUICK).computing
+    assert told == pytest.approx(found, rel=0.02)
