@@ -19,6 +19,8 @@ from ...cost.machine import Machine
 from ...cost.seconds import Clock
 from ...cost.work import is_contraction
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.module import Module
+from ..op_sharding.forms import LocalForms
 from ..propagation.values import Leaf
 from ..resharding.table import PARTIAL, Division
 from .clusters import Clusters, OpCluster, Stand, stand_of
@@ -26,6 +28,7 @@ from .crossings import Crossing, crossings
 from .kept import Kept
 from .legal import freedom_of
 from .moments import busiest
+from .prepared import SavingLess, fastest_within, saving_less
 
 _ROUNDS = 2  # of looking at neighbours, before clusters count as equal
 
@@ -158,20 +161,30 @@ class Classes:
 
 
 class KnownClasses:
-    """The classes of a program, found once for all meshes and machines on which they are the same."""
+    """The classes of a prepared program, found once for all meshes and machines on which they are the same."""
 
-    def __init__(self, clusters: Clusters) -> None:
-        self.clusters = clusters
+    def __init__(self, module: Module, forms: LocalForms) -> None:
+        self._module, self._forms = module, forms
+        self._levels: dict[Machine, list[SavingLess]] = {}
+        self._clusters: dict[Module, Clusters] = {}
         self._known: dict[object, Classes] = {}
 
-    def of(self, machine: Machine, kept: Sequence[Kept] = ()) -> Classes:
-        """Returns the classes on a machine, with parameters that must stay as they are."""
+    def of(self, machine: Machine, devices: int, limit: float, kept: Sequence[Kept] = ()) -> Classes:
+        """Returns the classes on this many devices of a machine with so many bytes each (`limit`), of the program that
+        saves as much for later loops as is best there; with parameters that must stay as they are.
+        """
+        if machine not in self._levels:
+            self._levels[machine] = list(saving_less(self._module, machine))
+        module = fastest_within(self._levels[machine], limit * devices)
+        if module not in self._clusters:
+            self._clusters[module] = Clusters(module, self._forms)
+        clusters = self._clusters[module]
         kernels = bool(machine.attention), machine.epilogues, machine.prologues, machine.fuses
-        key = kernels, tuple((k.parameter, k.division) for k in kept)
+        key = module, kernels, tuple((k.parameter, k.division) for k in kept)
         if key not in self._known:
-            parameters = self.clusters.module.entry.parameters
-            fixed = {self.clusters.graph.leaves[parameters[k.parameter]][0]: k.division for k in kept}
-            self._known[key] = Classes(self.clusters, machine, fixed)
+            leaves = [clusters.graph.leaves[module.entry.parameters[k.parameter]][0] for k in kept]
+            fixed = {leaf: k.division for leaf, k in zip(leaves, kept, strict=True)}
+            self._known[key] = Classes(clusters, machine, fixed)
         return self._known[key]
 
 

@@ -6,7 +6,7 @@ renews a parameter lies in its memory. Of a partial sum the reduced copy counts,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,7 +64,7 @@ def _held(
     position: dict[Instruction, int] = {}
     _visit(clusters.module.entry, position)
     end, entry = len(position), clusters.module.entry
-    shown = _views(clusters)
+    shown = _in_memory_of(clusters)
     spans: dict[Leaf, tuple[int, int]] = {}
     for leaf in clusters.home:
         if clusters.is_free(leaf) or leaf.instruction not in position:
@@ -73,10 +73,11 @@ def _held(
         last = max([first, *(position.get(r.instruction, first) for r in leaf.relations)])
         if leaf.instruction.op.role is Role.PARAMETER and leaf.instruction.parent is entry:
             first, last = 0, end
-        source = shown.get(leaf, leaf)
+        source = _last(shown, leaf)
         known = spans.get(source, (first, last))
         spans[source] = min(first, known[0]), max(last, known[1])
-    renewing = {flow.source for flow in clusters.flows if flow.target.instruction.op.role is Role.PARAMETER}
+    flows = [flow.source for flow in clusters.flows if flow.target.instruction.op.role is Role.PARAMETER]
+    renewing = {_last(shown, leaf) for leaf in flows}
     found: list[Held] = []
     for leaf, (first, last) in spans.items():
         if leaf in renewing or leaf not in clusters.home or leaf.shape.byte_size < _SMALL:
@@ -94,11 +95,32 @@ def _visit(computation: Computation, position: dict[Instruction, int]) -> None:
         position[instruction] = len(position)
 
 
-def _views(clusters: Clusters) -> dict[Leaf, Leaf]:
-    """Returns the value that each view shows."""
+def _in_memory_of(clusters: Clusters) -> dict[Leaf, Leaf]:
+    """Returns the values in whose memory others lie, as far as one step tells: views in that which they show; the
+    initial and the next state of loops in the state, and what loops hand on to others. Parameters of the program have
+    their own.
+    """
     found: dict[Leaf, Leaf] = {}
+
+    def note(leaf: Leaf, place: Leaf) -> None:
+        leaf, place = _last(found, leaf), _last(found, place)
+        if leaf is not place:
+            found[leaf] = place
+
+    for relation in clusters.graph.relations:
+        if relation.call is None and len(relation.leaves) == 2:
+            source, target = relation.leaves
+            of_program = any(i.op.role is Role.PARAMETER and i.parent is clusters.module.entry
+                             for i in (source.instruction, target.instruction))  # fmt: skip
+            if not of_program and source in clusters.home and target in clusters.home:
+                note(source, target)
     for instruction, leaves in clusters.graph.leaves.items():
         if memory(instruction.op).is_view and len(leaves) == 1 and instruction.operands:
-            source = clusters.graph.leaves[instruction.operands[0]][0]
-            found[leaves[0]] = found.get(source, source)
+            note(leaves[0], clusters.graph.leaves[instruction.operands[0]][0])
     return found
+
+
+def _last(steps: Mapping[Leaf, Leaf], leaf: Leaf) -> Leaf:
+    while leaf in steps:
+        leaf = steps[leaf]
+    return leaf

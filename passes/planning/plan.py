@@ -27,7 +27,6 @@ from ..schedule.does_not_fit import DoesNotFit
 from ..schedule.sizes import sized
 from .batch_parts import in_parts
 from .classes import KnownClasses
-from .clusters import Clusters
 from .few_choices import best_of_few, has_few_choices
 from .fewest import FewSettings, fewest
 from .judge import judge
@@ -164,8 +163,8 @@ class PlanSearch:
 
     def _found(self, meshes: Sequence[Mesh], keep: Sequence[str]) -> Plan:
         context = PassContext(machine=self.machine.of_devices(meshes[0].size), as_run=self.as_run)
-        known, solving = KnownClasses(Clusters(prepared(self.module), context.forms)), self.left.share(_SOLVING)
-        kept = [known.of(context.machine, kept_in(self.module, keep, mesh)) for mesh in meshes]
+        known, solving = KnownClasses(prepared(self.module), context.forms), self.left.share(_SOLVING)
+        kept = [known.of(self.machine, m.size, self.limit, kept_in(self.module, keep, m)) for m in meshes]
         tried = [MeshPlan(classes, context, mesh, self.limit) for classes, mesh in zip(kept, meshes, strict=True)]
         for left in range(len(tried), 0, -1):
             tried[-left].search((solving.deadline - time.monotonic()) / left)

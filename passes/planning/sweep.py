@@ -26,7 +26,6 @@ from ..op_sharding.divisions import Divisions
 from ..resharding.table import WHOLE
 from .choice_costs import Assumed, ChoiceCosts, PlanValue
 from .classes import KnownClasses
-from .clusters import Clusters
 from .descent import Axis, axes_of, quick
 from .judge import Judged, judge
 from .kept import Kept, kept_in
@@ -136,7 +135,7 @@ class Sweeping:
         self.begun = time.monotonic()
         self.left = TimeLeft(self.begun + seconds)
         self.base = PassContext(as_run=as_run)
-        self.classes = KnownClasses(Clusters(prepared(module), self.base.forms))
+        self.classes = KnownClasses(prepared(module), self.base.forms)
         self.known: list[Axis] = []
 
     def run(self, meshes: str, devices: Sequence[int], best: int) -> Sweep:
@@ -179,7 +178,7 @@ class Sweeping:
     def _costs(self, name: str, mesh: Mesh, kept: Sequence[Kept]) -> ChoiceCosts:
         axes = [mesh.digits(AxisRef(axis)) for axis, _ in mesh.axes]
         decider = self._context(name, mesh.size).decider(mesh.size)
-        classes = self.classes.of(self.machines[name], kept)
+        classes = self.classes.of(self.machines[name], mesh.size, self._limit(name), kept)
         return ChoiceCosts(Model(classes, Divisions(decider, axes), QuickTable), ASSUMED[1])
 
     def _learn(self, meshes: Sequence[Mesh]) -> None:
