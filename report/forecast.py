@@ -35,6 +35,7 @@ from ..ir.graph.module import Module
 from ..ir.grouping import group_by
 from ..ir.in_notebooks import InNotebooks
 from ..ir.ops.calls.custom_call import foreign_target
+from ..ir.ops.transfers import sent_bytes
 from ..ir.tools.library_calls import without_library_calls
 from ..ir.tools.spmd import is_per_device
 from ..ir.types.element_type import Kind
@@ -73,7 +74,7 @@ class StepForecast(InNotebooks):
     None where it has no names or does not fit. `error` is the largest that forecasts of this machine have shown,
     None if none was compared. `unmeasured` are the kinds of the program's work (`cost.native_speed`) that seem to take
     no time, since the machine's calibration did not know them. `unknown` are the targets of custom-calls whose work is
-    not known, with their runs: they count by the bytes of their arrays.
+    not known, and `send`, with their runs: they count by the bytes of their arrays in memory.
     """
 
     devices: int
@@ -199,10 +200,11 @@ def _utilisation(whole: Module, machine: Machine, seconds: float) -> tuple[float
 
 
 def _unknown(local: Module) -> tuple[tuple[str, int], ...]:
-    """Returns the targets of custom-calls whose work is not known, and how often they run."""
+    """Returns the targets of custom-calls whose work is not known, and `send` for sends, with their runs."""
     found = Counter[str]()
     for run in runs(local, fused=True):
-        if (target := foreign_target(run.instruction)) is not None and not computes(run.instruction):
+        target = "send" if sent_bytes(run.instruction) is not None else foreign_target(run.instruction)
+        if target is not None and not computes(run.instruction):
             found[target] += run.count
     return tuple(found.most_common())
 
@@ -254,7 +256,7 @@ def forecast_text(found: StepForecast) -> str:
         lines.append(f"attention: {found.kernels} products as part of fused kernels")
     if found.unknown:
         calls = ", ".join(f"{count:,} of {target}" for target, count in found.unknown)
-        lines.append(f"custom-calls of unknown work, timed by the bytes of their arrays: {calls}")
+        lines.append(f"of unknown time, counted by the bytes of their arrays: {calls}")
     if found.next:
         lines.append(f"bounds: {found.parts[0].name}, {rows[0][2]} of the step; without that {found.next}")
     by = "the ops and loops" if bound.by == COMPUTE else bound.by

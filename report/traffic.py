@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from ..cost.collectives import Collective, collectives
+from ..cost.runs import runs
 from ..cost.work import Contraction, contractions
 from ..ir.brief import brief
 from ..ir.graph.module import Module
+from ..ir.ops.transfers import sent_bytes
 from ..passes.base import PassContext
 from ..passes.resharding.certificate import ProgramCertificate
 from .collectives import collective_record, collectives_record, collectives_table, summary
@@ -58,6 +60,10 @@ class TrafficReport:
         name, devices = self.module.name, self.module.devices
         parts = [collectives_table(self.collectives, every)] if self.collectives else []
         parts.append(f"{name}: {devices} device{'s' * (devices != 1)}; {summary(self.collectives)}")
+        sends = [(run.count, size) for run in runs(self.module) if (size := sent_bytes(run.instruction)) is not None]
+        if sends:
+            count, size = sum(n for n, _ in sends), sum(n * size for n, size in sends)
+            parts.append(f"{name}: {count} send{'s' * (count != 1)} of {size:,} bytes, which are not among these")
         if self.work:
             parts += [work_table(self.work, every), f"{name}: {work_summary(self.work)}"]
         if self.certificate.seconds:

@@ -170,7 +170,7 @@ class _Link(Op[Any], Placed, FloatTypes):
         stem = start.opcode.removesuffix("-start").removesuffix("-update")
         fits = stem == self.stem or "async" in (stem, self.stem)
         if not fits or not isinstance(start.op, AsyncStart | AsyncUpdate):
-            raise ShapeError(f"{self.opcode}: the operand must be a {self.stem}-start, it is {start.opcode}")
+            raise ShapeError(f"{self.opcode}: the operand must be its {self.stem}-start, it is {start.opcode}")
         ours, theirs = use.called(), start.called()
         if self.stem == stem == "async" and ours and theirs and ours != theirs:
             raise ShapeError(f"{self.opcode} calls {ours[0].name}, but its start calls {theirs[0].name}")

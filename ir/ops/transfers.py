@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..graph.attributes import Attributes
 from ..graph.interfaces import FloatTypes, TextForm
@@ -16,6 +16,9 @@ from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, Role, ShapeErr
 from ..types.element_type import TOKEN, U32
 from ..types.shape import Shape, array, tuple_shape
 from .checks import text
+
+if TYPE_CHECKING:
+    from ..graph.instruction import Instruction
 
 _TOKEN = array(TOKEN)
 
@@ -121,6 +124,11 @@ class Recv(_Transfer, TextForm):
         data, _, token = _declared_tuple("recv", declared, "(data, u32[], token[])")
         _check_token("recv", token, "the last part of the result")
         return tuple_shape((data, array(U32), _TOKEN))
+
+
+def sent_bytes(instruction: Instruction) -> int | None:
+    """Returns the bytes that a send takes from a device; None for other instructions."""
+    return instruction.operands[0].shape.byte_size if isinstance(instruction.op, Send) else None
 
 
 class _Done(_Transfer):

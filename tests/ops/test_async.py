@@ -49,9 +49,9 @@ _CALL = "s = ((f32[8]), f32[8], s32[]) async-start(x), calls=v "
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (_NEGATE + "r = f32[8] abs-done(s)", "abs-done: the operand must be a abs-start, it is negate-start"),
-        (_NEGATE + "r = f32[8] copy-done(s)", "copy-done: the operand must be a copy-start, it is negate-start"),
-        ("t = (f32[8], f32[8]) tuple(x, x) r = f32[8] copy-done(t)", "must be a copy-start, it is tuple"),
+        (_NEGATE + "r = f32[8] abs-done(s)", "abs-done: the operand must be its abs-start, it is negate-start"),
+        (_NEGATE + "r = f32[8] copy-done(s)", "copy-done: the operand must be its copy-start, it is negate-start"),
+        ("t = (f32[8], f32[8]) tuple(x, x) r = f32[8] copy-done(t)", "must be its copy-start, it is tuple"),
         ("s = f32[8] negate-start(x)", r"negate-start: the result must be \(\(operands\), result, contexts..\)"),
         ("s = ((f32[8]), f32[9], s32[]) negate-start(x)", "declared shape .*f32.9.* but operands give"),
         ("s = ((f32[8]), f32[8]) add-start(x)", "add-start: takes 2 operands, found 1"),

@@ -9,6 +9,7 @@ import pytest
 from hloom.cost.links import Link, Links
 from hloom.cost.machine import Cluster
 from hloom.cost.presets import PRESETS
+from hloom.report.traffic import TrafficReport
 
 MACHINE = Cluster(Links(((1, Link(1e-3, 1e9)),)), 1e9, 1e9, known_error=0.25)
 STEP = """HloModule step
@@ -186,5 +187,31 @@ def test_calls_of_unknown_work_are_told() -> None:
     text = text.replace("all-reduce(y), ", call.format("y", "one")).replace("to_apply=sum\n", '"}\n')
     found = hloom.forecast(hloom.parse(text), MACHINE)
     assert found.unknown == (("kernel", 100), ("one", 1))
-    assert "custom-calls of unknown work, timed by the bytes of their arrays: 100 of kernel, 1 of one" in str(found)
+    assert "of unknown time, counted by the bytes of their arrays: 100 of kernel, 1 of one" in str(found)
     assert hloom.forecast(hloom.parse(TWICE), MACHINE).unknown == ()
+
+
+def test_kernels_may_state_their_work() -> None:
+    """Pallas writes the estimate of a kernel's author beside its body; on MACHINE a multiply-add takes 1 ns."""
+    config = '{"custom_call_config": {"body": "TUw=", "cost_estimate": {"transcendentals": 7, "flops": 4000000}}}'
+    module = hloom.parse(f"""HloModule m, is_scheduled=true, num_partitions=2
+ENTRY e {{ x = f32[8] parameter(0)
+  ROOT k = f32[8] custom-call(x), custom_call_target="tpu_custom_call", backend_config={config} }}""")
+    found = hloom.forecast(module, MACHINE)
+    assert {part.name: part.seconds for part in found.parts} == {"products": pytest.approx(2e-3)}
+    assert found.unknown == ()
+
+
+def test_sends_are_told() -> None:
+    """Pipelines of XLA for GPUs send from stage to stage without a collective."""
+    text = """HloModule m, is_scheduled=true, num_partitions=2
+ENTRY e { p = f32[8] parameter(0)
+  t = token[] after-all()
+  r = (f32[8], u32[], token[]) recv(t), channel_id=1
+  s = (f32[8], u32[], token[]) send(p, t), channel_id=1
+  d = (f32[8], token[]) recv-done(r), channel_id=1
+  e = token[] send-done(s), channel_id=1
+  ROOT g = f32[8] get-tuple-element(d), index=0 }"""
+    assert hloom.forecast(hloom.parse(text), MACHINE).unknown == (("send", 1),)
+    told = TrafficReport.of(hloom.parse(text), hloom.PassContext()).text()
+    assert "m: 1 send of 32 bytes, which are not among these" in told

@@ -73,7 +73,7 @@ FAULTS = [
           (("  w.2 = f32[6,6] all-gather-done(w.1)\n", ""),
            ("  w.1 = (f32", "  w.2 = f32[6,6] all-gather-done(w.1)\n  w.1 = (f32")), "reader", "w.1"),
     Fault("a done of another op", STEP, (("all-gather-done(w.1)", "all-reduce-done(w.1)"),), "reader",
-          "the operand must be a all-reduce-start"),
+          "the operand must be its all-reduce-start"),
     Fault("the done of another start", STEP, (("all-gather-done(w.1)", "all-gather-done(v.1)"),), "verifier",
           "awaited"),
     # groups, channels, pairs
