@@ -72,7 +72,7 @@ def _expand(module: Module, call: Instruction) -> bool:
                 _Emitted(module, computation, call, results))
             if [v.shape.without_layout() for v in values] != [s.without_layout() for s in results[: len(values)]]:
                 raise _OtherCall
-        except (CompileError, _OtherCall, KeyError, TypeError, ValueError, IndexError):
+        except (CompileError, _OtherCall, KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError):
             computation.remove_all(made)
             return False
         values += [computation.build("custom-call", shape=s, like=call, custom_call_target=ALLOCATION)
@@ -104,9 +104,16 @@ class _Emitted:
     def attributes(self) -> CustomCallAttributes:
         return self.call.attributes_as(CustomCallAttributes)
 
-    def config(self, key: str) -> Mapping[str, Any]:
-        """Returns a part of the backend_config. Raises ValueError for text that is no JSON, KeyError without it."""
-        return json.loads(self.call.call.config)[key]
+    def config(self, *keys: str) -> Mapping[str, Any]:
+        """Returns a part of the backend_config. Raises ValueError for text that is no JSON, KeyError if there is no
+        such part.
+        """
+        found: object = json.loads(self.call.call.config)
+        for key in (*keys, ""):
+            if not isinstance(found, dict):
+                raise _OtherCall
+            found = found[key] if key else found  # pyright: ignore[reportUnknownVariableType]
+        return found  # pyright: ignore[reportReturnType, reportUnknownVariableType]
 
     def add(self, opcode: str, *operands: Instruction, shape: Shape | None = None, **attributes: Any) -> Instruction:
         return self.computation.build(opcode, *operands, shape=shape, like=self.call, **attributes)
@@ -146,16 +153,23 @@ class _Emitted:
         return F32 if element.is_float and element.bits < 32 else element
 
 
+def _number(config: Mapping[str, Any], key: str, usual: float) -> float:
+    found = config.get(key, usual)
+    if not isinstance(found, int | float) or not math.isfinite(found):
+        raise _OtherCall
+    return found
+
+
 def _product(e: _Emitted, scales: bool = False) -> list[Instruction]:
     """A product of cuBLAS: epilogue(alpha * a b + beta * c + bias)."""
     config, operands = e.config("gemm_backend_config"), e.operands
-    alpha, beta, epilogue = (config.get(key, 0) for key in ("alpha_real", "beta", "epilogue"))
-    parts = str(epilogue or "DEFAULT").split("_")
+    alpha, beta = _number(config, "alpha_real", 0), _number(config, "beta", 0)
+    parts = str(config.get("epilogue") or "DEFAULT").split("_")
     if config.get("alpha_imag") or config.get("damax_output") or not set(parts) <= {"DEFAULT", "BIAS", "AUX", *_CURVES}:
         raise _OtherCall
     if scales and (config.get("scale_mode", "TENSOR_SCALING") != "TENSOR_SCALING" or e.results[0].element.bits == 8):
         raise _OtherCall
-    numbers = config["dot_dimension_numbers"]
+    numbers = e.config("gemm_backend_config", "dot_dimension_numbers")
     sides = {f"{kind}_dims": tuple(map(int, numbers.get(f"{kind}_dimensions", ())))
              for kind in ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")}  # fmt: skip
     element, dims = e.sum_type(), e.results[0].dims
@@ -221,10 +235,10 @@ def _forward(e: _Emitted) -> list[Instruction]:
     labels, a = e.attributes.dim_labels, e.attributes
     if labels is None or a.window is None:
         raise _OtherCall
-    element, side = e.sum_type(), config.get("side_input_scale", 0)
+    element, side = e.sum_type(), _number(config, "side_input_scale", 0)
     value = e.add("convolution", x, kernel, shape=Shape(element, e.results[0].dims), window=a.window,
                   dim_labels=labels, feature_group_count=a.feature_group_count)  # fmt: skip
-    value = e.scaled(value, config.get("conv_result_scale", 1) or 1)
+    value = e.scaled(value, _number(config, "conv_result_scale", 1) or 1)
     if others:
         value = e.add("add", value, e.spread(others.pop(0), value, (labels.out.index("f"),)))
     if others and side:
@@ -251,7 +265,7 @@ def _gradient(e: _Emitted, of_input: bool) -> list[Instruction]:
 
 def _sort(e: _Emitted) -> list[Instruction]:
     """A sort of CUB: keys, or keys with values, along the last dimension. It is stable."""
-    direction = "GT" if json.loads(e.call.call.config).get("descending") else "LT"
+    direction = "GT" if e.config().get("descending") else "LT"
     scalars = [s.with_dims(()) for s in (o.shape for o in e.operands) for _ in range(2)]
     compared = e.module.new_computation("compare")
     parameters = [compared.parameter(n, s) for n, s in enumerate(scalars)]

@@ -94,8 +94,13 @@ def test_the_work_is_counted() -> None:
     assert "% of the peak" in str(hloom.forecast(hloom.parse(product_of(matmul())), "h100"))
 
 
-@pytest.mark.parametrize("config", ['"text"', "{}", matmul("NEW"), matmul(alpha_imag=1), matmul(dot_dimension_numbers={
-    "lhs_contracting_dimensions": ["0"], "rhs_contracting_dimensions": ["1"]})])  # fmt: skip
+OTHER = {"lhs_contracting_dimensions": ["0"], "rhs_contracting_dimensions": ["1"]}
+
+
+@pytest.mark.parametrize("config", [
+    '"text"', "{}", '{"gemm_backend_config":"x"}', matmul(alpha_real=[]), matmul(dot_dimension_numbers=None),
+    matmul(beta=float("inf")), matmul("NEW"), matmul(alpha_imag=1), matmul(dot_dimension_numbers=OTHER),
+])  # fmt: skip
 def test_calls_that_ask_for_something_else_stay(config: str) -> None:
     module = hloom.parse(product_of(config))
     assert any('custom_call_target="__cublas' in line for line in hloom.partition(module).to_text().splitlines())
