@@ -13,6 +13,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import Draws
 from ...ir.graph.op import Algebra
+from ...ir.ops.calls.custom_call import is_unknown
 from ...ir.types.shape import Shape
 from ..plan.interpreter import label
 from .flow import DataFlow, ValueLeaf
@@ -53,7 +54,7 @@ def _decides(place: ValueLeaf, known: dict[Computation, bool]) -> bool:
     i = place.instruction
     if i.op.role is not None:
         return False
-    if is_exact(_leaf(place)) and (i.op.interface(Draws) or _takes_floats(i)):
+    if is_exact(_leaf(place)) and (i.op.interface(Draws) or _takes_floats(i) or is_unknown(i)):
         return True
     return _compares(i) or any(_applies_comparisons(c, known) for c in i.called())
 

@@ -19,6 +19,7 @@ from ...ir.graph.module import Module
 from ...ir.graph.monoid import common_shape
 from ...ir.graph.op import Algebra, AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
 from ...ir.ops.async_ops import AsyncStartComputation
+from ...ir.ops.calls.custom_call import is_unknown
 from ...ir.ops.sort_keys import Ordering
 from ...ir.reached import reached
 from ...ir.tools import mixed_precision
@@ -68,7 +69,7 @@ class FieldKernels:
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
         call = instruction.call
-        if instruction.op.role in GROUPS or not _has_floats(call):
+        if instruction.op.role in GROUPS or not (_has_floats(call) or is_unknown(instruction)):
             return None
         use = instruction.op, call
         if use in self._known:

@@ -59,6 +59,11 @@ def is_foreign(attributes: CustomCallAttributes) -> bool:
     return behaviour(attributes) is _FOREIGN
 
 
+def is_unknown(instruction: Instruction) -> bool:
+    """Whether an instruction is a custom-call of a target of which nothing is known."""
+    return behaviour_of(instruction) is _FOREIGN
+
+
 def foreign_target(instruction: Instruction) -> str | None:
     """Returns the target of a custom-call if Hloom knows nothing of it, or no more than its user has defined; None for
     all other instructions.

@@ -115,6 +115,19 @@ def test_a_foreign_call_without_effect_is_a_function() -> None:
         assert prove(module, hloom.parse(local.to_text().replace(right, wrong))).outcome == "differs"
 
 
+INTEGERS = """key = u32[2] parameter(0)  i = u32[8] iota(), iota_dimension=0  n = u32[8] not(i)
+  c = u32[8] custom-call(key, i), custom_call_target="cu_threefry2x32_ffi"
+  ROOT z = u32[8] add(c, i), sharding={{devices=[4]<=[4]}}"""
+
+
+def test_a_foreign_call_of_integers_is_a_function() -> None:
+    """It is not run, which it cannot be."""
+    module = module_of(INTEGERS)
+    assert prove(module, hloom.partition(module)).outcome == "equal"
+    for right, wrong in (("threefry2x32", "threefry4x32"), ("(key, i)", "(key, n)")):
+        assert prove(module, hloom.partition(module_of(INTEGERS.replace(right, wrong)))).outcome == "differs"
+
+
 @pytest.mark.parametrize(("rule", "outcome"), [
     ("([i j], [k]) -> [i k] replicate={j, k}", "equal"), (None, "equal"),
     ("([i j], [k]) -> [i k] reduction={j} replicate={k}", "unproved"),
