@@ -1,9 +1,12 @@
 """Costs of permutes in a torus, by the links that their messages cross.
 
-A message goes along one axis after the other, on a ring the shorter way round, half each way where both are as long.
-All messages are on their way at once, so the fullest link decides (channel load, Dally and Towles, "Principles and
-Practices of Interconnection Networks", 2004, chapter 3): if every device of a ring sends to the k-th neighbour, k
-messages cross each link, one way. A link has half of the bandwidth of an axis, which counts both.
+A message takes a shortest way, on a ring half of it each way round where both are as long. All are on their way at
+once, so the fullest link decides (channel load, Dally and Towles, "Principles and Practices of Interconnection
+Networks", 2004, chapter 3). Two bounds say how full it is at the least. A message along one axis has no choice of its
+links: if every device of a ring sends to the k-th after it, k messages cross each link, one way. What crosses a cut
+between neighbouring places of an axis spreads over the links of the cut at best, as in all-to-alls (`cost.torus`): a
+transposition has ways that need no more, though routing one axis after the other fills single links several times as
+much. A link has half of the bandwidth of an axis, which counts both.
 """
 
 from __future__ import annotations
@@ -47,28 +50,32 @@ def crossing(link: Link, pairs: Pairs) -> PermuteCrossing | None:
     ends = np.array(pairs, np.int64).reshape(-1, 2)
     if not link.shape or ends.max(initial=0) >= math.prod(link.shape):
         return None
-    (sources, targets), loads = (_nodes(link, ends[:, n]) for n in (0, 1)), dict[AxisWay, float]()
+    sources, targets = (_nodes(link, ends[:, n]) for n in (0, 1))
+    nodes, loads = nodes_of(link), dict[AxisWay, float]()
+    away = [target - source for source, target in zip(sources, targets, strict=True)]
     steps = np.zeros(len(ends), np.int64)
-    for axis, (size, is_ring) in enumerate(nodes_of(link)):
-        lines = np.zeros(len(ends), np.int64)
-        for place, extent in zip((*targets[:axis], *sources[axis + 1 :]), _without(link.shape, axis), strict=True):
-            lines = lines * extent + place  # the axes before this one have been crossed
-        lines = np.unique(lines, return_inverse=True)[1]
-        first, away = sources[axis], targets[axis] - sources[axis]
-        least = np.minimum(away % size, -away % size) if is_ring else np.abs(away)
+    for axis, (size, is_ring) in enumerate(nodes):
+        least = np.minimum(away[axis] % size, -away[axis] % size) if is_ring else np.abs(away[axis])
         share = np.where(2 * least == size, 0.5, 1.0) if is_ring else np.ones(len(ends))
         steps += least
+        lines, has_no_choice = np.zeros(len(ends), np.int64), np.ones(len(ends), np.bool_)
+        for other, (count, _) in enumerate(nodes):
+            if other != axis:
+                lines = lines * count + sources[other]
+                has_no_choice &= away[other] == 0
+        cut = math.prod(count for count, _ in nodes) // size
         for is_forth in (True, False):
-            ahead = away if is_forth else -away
+            ahead = away[axis] if is_forth else -away[axis]
             far = ahead % size if is_ring else np.maximum(ahead, 0)
-            load = _fullest(lines, first if is_forth else size - 1 - first, far, share * (far == least), size)
-            if load:
-                loads[AxisWay(axis, is_forth)] = load
-    return PermuteCrossing(max(int(steps.max(initial=0)), 1), tuple(loads), 2 * max(loads.values(), default=0.5))
-
-
-def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return (*shape[:axis], *shape[axis + 1 :])
+            first = sources[axis] if is_forth else size - 1 - sources[axis]
+            weight = share * (far == least)
+            spread = _fullest(0 * lines, first, far, weight, size) / cut
+            if spread:
+                bound = _fullest(lines, first, far, weight * has_no_choice, size)
+                loads[AxisWay(axis, is_forth)] = max(spread, bound)
+    longest = int(steps.max(initial=0))
+    least_load = 1.0 if longest else 0.5  # a message fills a link, if it crosses one
+    return PermuteCrossing(max(longest, 1), tuple(loads), 2 * max([least_load, *loads.values()]))
 
 
 def _fullest(lines: Numbers, first: Numbers, far: Numbers, weight: Weights, size: int) -> float:
