@@ -187,3 +187,23 @@ def test_a_product_alone_is_rounded_as_it_is_written() -> None:
     assert expand_library_calls(module)
     dot, scratch = module.entry.root.operands
     assert (dot.opcode, str(dot.shape.element), scratch.opcode) == ("dot", "bf16", "custom-call")
+
+
+def test_the_work_of_another_compiler_is_proved() -> None:
+    """The chance of a mistake goes by the degrees of the ops that a call stands for."""
+    text = product_of(matmul("BIAS"), BIAS)
+    plain = text[: text.index("  g = ")] + """
+  d = f32[8,4] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  h = f32[] constant(0.5)
+  s = f32[8,4] broadcast(h), dimensions={}
+  m = f32[8,4] multiply(d, s)
+  a = f32[8,4] broadcast(b), dimensions={1}
+  ROOT y = f32[8,4] add(m, a)
+}
+"""
+    pairs = product((text, plain), repeat=2)
+    verdicts = [hloom.prove(hloom.parse(one), hloom.partition(hloom.parse(other))) for one, other in pairs]
+    assert all(v.is_equal for v in verdicts)
+    assert len({v.chance for v in verdicts}) == 1
+    wrong = hloom.partition(hloom.parse(plain.replace("constant(0.5)", "constant(0.25)")))
+    assert hloom.prove(hloom.parse(text), wrong).outcome == "differs"
