@@ -187,7 +187,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         "changes from 0 to 4, which is not a multiple",
     ),
     "done of no start, converted": (
-        entry("x = bf16[8] parameter(0)", "ROOT r = f32[8] all-reduce-done(x)"), "must be an? all-reduce-start",
+        entry("x = bf16[8] parameter(0)", "ROOT r = f32[8] all-reduce-done(x)"), "must be its all-reduce-start",
     ),
     "groups of more devices than there are": (
         entry("x = f32[8] parameter(0), sharding={manual}",

@@ -18,7 +18,7 @@ from fuzzing.targets import TARGETS, Wrong
 COUNTS: dict[str, tuple[int, int, tuple[str, ...]]] = {
     "text": (100, 20_000, ("refused", "serialized")),
     "proto": (25, 10_000, ("refused", "serialized")),
-    "pipeline": (90, 10_000, ("refused", "partitioned", "proved")),
+    "pipeline": (90, 10_000, ("refused", "simulated", "proved")),
     "sweep": (30, 20_000, ("refused", "parsed", "partitioned")),
     "cold": (8, 300, ("refused", "the same")),
     "strings": (200, 10_000, ("refused", "read")),
