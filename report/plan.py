@@ -27,6 +27,8 @@ def plan_text(plan: Plan, machine: str) -> str:
         f"{timed(best.judged.exposed)} of it exposed, {sized(plan.peak)} on a device; found in {plan.spent:.1f} s",
         _limits(plan), _bound(plan),
         *([f"the schedule computes the batch in parts: --split-batch {best.parts}"] if best.parts else []),
+        *([f"loops save {sized(plan.recomputed // plan.mesh.size)} less on a device for later ones, which compute it "
+           "again: in the annotated program, not in a strategy"] if plan.recomputed else []),
         "", _candidates(plan),
     ]  # fmt: skip
     return "\n".join([*lines, "", _regrets(plan)] if plan.regrets else lines)
@@ -124,6 +126,7 @@ class PlanReport:
         return {
             "program": self.name, "machine": self.machine, "mesh": dict(found.mesh.axes), "seconds": found.seconds,
             "peak": found.peak, "bound": found.bound, "gap": found.gap, "spent": found.spent,
+            "recomputed": found.recomputed,
             "candidates": list(map(_candidate, found.candidates)), "regrets": [asdict(r) for r in found.regrets],
             "strategy": few and {"shardings": dict(few.shardings), "reproduces": few.reproduces},
             "pareto": list(map(_candidate, self.frontier or ())), "limits": found.limits, "busy": judged.busy,

@@ -187,6 +187,11 @@ class KnownClasses:
             self._known[key] = Classes(clusters, machine, fixed)
         return self._known[key]
 
+    def freed(self, classes: Classes) -> int:
+        """Returns the bytes of the undivided program that these classes' program takes less at its peak."""
+        peaks = {one.module: one.peak for levels in self._levels.values() for one in levels}
+        return peaks[self._module] - peaks[classes.clusters.module]
+
 
 def _flags(clusters: Clusters) -> tuple[set[Instruction], set[Instruction]]:
     """Returns the values that need no contraction, and those that no contraction needs, each in its computation."""

@@ -20,6 +20,7 @@ from hloom.passes.planning.judge import Effort, judge
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.prepared import fastest_within, prepared, saving_less
 from hloom.passes.planning.written import annotated
+from hloom.report.plan import plan_text
 from hloom.runtime import evaluate
 from hloom.runtime.inputs.inputs import inputs_for_module
 from support.scans import LOOPS
@@ -71,3 +72,16 @@ def test_the_model_has_the_time_and_the_memory_of_loops(saves: bool) -> None:
     assert _stacks(module) == (4 if saves else 3)
     assert value.seconds == pytest.approx(found.seconds, rel=0.1)
     assert value.memory == pytest.approx(found.peak, rel=0.15)
+
+
+def test_a_plan_says_what_its_loops_compute_again() -> None:
+    """The annotated program has one stack less, and the numbers of the program that was given."""
+    pytest.importorskip("highspy")
+    module = hloom.parse(GIVEN.replace("5,8,64", "5,8,256").replace("8,64", "8,256").replace("64", "256"))
+    found = hloom.plan(module, "h100", devices=4, seconds=0.2)
+    assert _stacks(found.module) == 3
+    assert found.recomputed == 5 * 8 * 256 * 4
+    assert "loops save 10.2 KB less on a device" in plan_text(found, "h100")
+    inputs = inputs_for_module(module, seed=3)
+    for a, b in zip(hloom.simulate(hloom.partition(found.module), inputs), evaluate(module, inputs), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
