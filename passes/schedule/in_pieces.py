@@ -64,7 +64,7 @@ class InPieces(Rewrite):
         """
         clock = Clock.of(module, context.machine)
         for computation in computations_run(module):
-            finder = self._finder(module, computation, clock)
+            finder = self.finder(module, computation, clock)
             for seed in self._seeds(module, clock, finder):
                 if self.count or any(may_gain(region, clock) for region in finder.regions_at(seed)):
                     return True
@@ -72,7 +72,7 @@ class InPieces(Rewrite):
 
     def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
         clock = Clock.of(program.module, program.context.machine)
-        finder = self._finder(program.module, computation, clock)
+        finder = self.finder(program.module, computation, clock)
         seeds = self._seeds(program.module, clock, finder)
         trials = _Trials(program.module, clock, self.count)
         taken = set[Instruction]()
@@ -90,20 +90,22 @@ class InPieces(Rewrite):
             _replace(program, computation, region, sizes)
         return bool(found)
 
-    def _finder(self, module: Module, computation: Computation, clock: Clock) -> RegionFinder:
+    def finder(self, module: Module, computation: Computation, clock: Clock) -> RegionFinder:
         """Returns the finder of regions, unless pieces are forced of those alone that may gain as much of the program's
         time as collectives must delay it. Each piece waits for a latency, as the whole does, so pieces save at most the
-        rest of each collective; and at least one launch comes twice.
+        rest of each collective; and the launch of every other op comes twice.
         """
         if self.count:
             return RegionFinder(computation)
         least = _LEAST * clock.serial(module.entry).compute / runs_of_computations(module).get(computation, 1)
 
         @cache
-        def saves(collective: Instruction) -> float:
-            return max(clock.started(collective) - clock.latency(collective), 0.0)
+        def saves(member: Instruction) -> float:
+            if member.op.is_collective:
+                return max(clock.started(member) - clock.latency(member), 0.0)
+            return -clock.parts(member).launches
 
-        return RegionFinder(computation, saves, least + clock.machine.launch / SECOND)
+        return RegionFinder(computation, saves, least, clock.machine.launch / SECOND)
 
     def _seeds(self, module: Module, clock: Clock, finder: RegionFinder) -> list[Instruction]:
         """Returns the collectives that delay a computation; none unless a region of any may gain, which takes less time

@@ -25,8 +25,11 @@ from .order_forecasts import OrderForecasts
 from .orders import Order, set_orders, soon
 from .roles import Roles, roles_of
 from .search.arrange import Buckets, saved_latencies
+from .search.bounds import lower_bound
 from .search.problem import Outcome, SchedulingProblem
 from .write import Written
+
+_HIDDEN = 1.05  # times the work of a part, up to which almost all of its collectives are hidden
 
 
 @brief
@@ -288,10 +291,27 @@ class Prepared:
 
     def _solved(self, part: _Part, room: float) -> tuple[Extract, Outcome]:
         found: list[tuple[float, float, Extract, Outcome]] = []
-        for known in part.problems():
-            problem, outcome = self.planning.planner(known.within(room))
+        seen: list[SchedulingProblem] = []
+        for bound, known in _by_promise(known.within(room) for known in part.problems()):
+            if any(not excess and seconds <= bound for excess, seconds, *_ in found) or known.problem in seen:
+                continue
+            seen.append(known.problem)
+            problem, outcome = self.planning.planner(known)
             excess = problem.excess(outcome, room)
             found.append((excess, outcome.seconds, problem, outcome))
-            if not excess and outcome.seconds <= 1.05 * problem.problem.work[-1]:
-                break  # almost all is hidden
+            if not excess and outcome.seconds <= _HIDDEN * problem.problem.work[-1]:
+                break
         return min(found, key=lambda f: f[:2])[2:]
+
+
+def _by_promise(problems: Iterator[Extract]) -> Iterator[tuple[float, Extract]]:
+    """Yields problems with the seconds that no plan undercuts: the first one before others are extracted if almost all
+    of it may be hidden, else those with the least seconds first.
+    """
+    first = next(problems)
+    bound = lower_bound(first.problem)
+    known = [(bound, first)]
+    if bound <= _HIDDEN * first.problem.work[-1]:
+        yield known.pop()
+    known += [(lower_bound(other.problem), other) for other in problems]
+    yield from sorted(known, key=lambda k: k[0])

@@ -51,17 +51,18 @@ class CutRegion:
 
 
 class RegionFinder:
-    """Finds the regions of a computation, in its order, whose collectives may save more than `least` seconds in pieces,
-    if `saves` tells how many one of them saves at most.
+    """Finds the regions of a computation, in its order, that may save more than `least` seconds in pieces, if `saves`
+    tells how many an instruction saves at most: a negative number if it takes longer in pieces. One of a region's
+    products takes a `launch` longer.
     """
 
     def __init__(
-        self, computation: Computation, saves: Callable[[Instruction], float] | None = None, least: float = 0.0
-    ) -> None:
+        self, computation: Computation, saves: Callable[[Instruction], float] | None = None, least: float = 0.0,
+        launch: float = 0.0,
+    ) -> None:  # fmt: skip
         self.computation = computation
         self.places = {i: place for place, i in enumerate(computation)}
-        self.saves, self.least = saves, least
-        self._saved: dict[int, float] = {}  # by collectives that are next behind
+        self.saves, self.least, self.launch = saves, least, launch
 
     def regions_at(self, seed: Instruction) -> Iterator[CutRegion]:
         """Yields the regions that begin with a collective, or with the product before it, one per dimension to cut."""
@@ -95,29 +96,18 @@ class RegionFinder:
         return _trimmed(cuts, start)
 
     def _is_worth(self, start: Instruction) -> bool:
-        """Whether a region that begins here may save enough: by its first member, and the collectives next behind."""
-        if self.saves is None:
-            return True
-        behind = self._behind[start]
-        if behind not in self._saved:
-            self._saved[behind] = sum([self.saves(c) for c, bit in self._numbers.items() if behind & bit])
-        own = self.saves(start) if start.op.is_collective else 0.0
-        return own + self._saved[behind] > self.least
+        """Whether a region that begins here may save enough."""
+        return self.saves is None or self.saves(start) + (self._behind[start] or -self.launch) > self.least
 
     @cached_property
-    def _numbers(self) -> Mapping[Instruction, int]:
-        """A bit for each collective."""
-        return {c: 1 << n for n, c in enumerate(i for i in self.places if i.op.is_collective)}
-
-    @cached_property
-    def _behind(self) -> Mapping[Instruction, int]:
-        """The bits of the collectives next behind each instruction, with no other one between."""
-        found: dict[Instruction, int] = {}
+    def _behind(self) -> Mapping[Instruction, float]:
+        """The seconds that a region saves at most behind each instruction, up to the next collectives. It has a path to
+        each of its members, and what costs more than it leads to may stay outside.
+        """
+        found, saves = dict[Instruction, float](), self.saves
+        assert saves is not None
         for i in reversed(self.places):
-            bits = 0
-            for user in i.users:
-                bits |= self._numbers[user] if user in self._numbers else found[user]
-            found[i] = bits
+            found[i] = sum([max(saves(u) + (0.0 if u.op.is_collective else found[u]), 0.0) for u in i.users])
         return found
 
     @cached_property

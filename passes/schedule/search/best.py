@@ -132,7 +132,8 @@ def best_schedule(
     """Returns the best plan found. Labels of the tensors, such as their layers, suggest buckets.
 
     The exact search sets at most about `budget` labels, and is skipped where they would not suffice, or where a plan
-    exceeds the bound by no more than a share `near`; `trials` limits the other plans.
+    exceeds the bound by no more than a share `near`; nor does it look for plans that save less where it proves nothing.
+    `trials` limits the other plans.
     """
     work = Trials(problem, trials)
     work.try_all([per_tensor(problem), simplefsdp(problem), greedy(problem)])
@@ -147,7 +148,7 @@ def best_schedule(
     is_near = outcome.is_within and outcome.seconds <= bound * (1 + near)
     if is_near or _reaches(outcome, bound) or len(problem.segments) > _LARGEST:
         return BestPlan(outcome, bound, _reaches(outcome, bound))
-    found = exact(problem, outcome if outcome.is_within else None, budget)
+    found = exact(problem, outcome if outcome.is_within else None, budget, gain=near)
     if found.best is not None and rank(found.best) < rank(outcome):
         outcome = found.best
     proven = found.is_proven and outcome.is_within

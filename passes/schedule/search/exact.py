@@ -64,23 +64,31 @@ class ExactOutcome:
 
 
 def exact(
-    problem: SchedulingProblem, known: Outcome | None = None, budget: int = 200_000, window: int = 12, beam: int = 48
-) -> ExactOutcome:
+    problem: SchedulingProblem, known: Outcome | None = None, budget: int = 200_000, window: int = 12, beam: int = 48,
+    gain: float = 0.0,
+) -> ExactOutcome:  # fmt: skip
     """Returns the best plan, or the best within about `budget` labels. `known` is a plan within memory to beat.
 
     At first at most `window` tensors are gathered ahead of their segments, as many wait for their reduction, and `beam`
     labels leave a segment. Where the engines slow each other, the best plan without that is a candidate besides the
-    known one, and nothing is proven.
+    known one if it would save more than a share `gain`, and nothing is proven.
     """
     if problem.overlap < 1:
         free = replace(problem, overlap=1.0)
-        found = exact(free, simulate(free, known.plan) if known is not None else None, budget, window, beam)
+        found = _widened(free, simulate(free, known.plan) if known is not None else None, budget, window, beam, gain)
         new = simulate(problem, found.best.plan) if found.best is not None else None
         best = min((o for o in (known, new) if o is not None), key=lambda o: o.seconds, default=None)
         return ExactOutcome(best, False, found.labels)
+    return _widened(problem, known, budget, window, beam)
+
+
+def _widened(
+    problem: SchedulingProblem, known: Outcome | None, budget: int, window: int, beam: int, gain: float = 0.0
+) -> ExactOutcome:
+    """Searches with ever wider limits for a plan that takes less than the known one by more than a share `gain`."""
     labels = 0
     while True:
-        search = _Search(problem, known, budget - labels, window, beam)
+        search = _Search(problem, known, budget - labels, window, beam, gain)
         found = search.run()
         labels, known = labels + found.labels, found.best
         if found.is_proven or labels >= budget:
@@ -90,10 +98,10 @@ def exact(
 
 class _Search:
     def __init__(
-        self, problem: SchedulingProblem, known: Outcome | None, budget: int, window: int, beam: int
+        self, problem: SchedulingProblem, known: Outcome | None, budget: int, window: int, beam: int, gain: float
     ) -> None:
         self.p = problem
-        self.best = known.seconds if known is not None else float("inf")
+        self.best = known.seconds * (1 - gain) if known is not None else float("inf")
         self.known = known
         self.found: _Label | None = None
         self.window = window

@@ -124,15 +124,27 @@ def test_regions_that_latency_fills_are_not_tried(latency: str, is_tried: bool) 
     assert InPieces().may_change(local, context) is is_tried
 
 
+@pytest.mark.parametrize(("launch", "count"), [(0.0, 3), (1e-6, 1)])
+def test_regions_whose_launches_cost_more_than_they_save_do_not_grow(launch: float, count: int) -> None:
+    """Ops between two collectives launch twice in pieces, which is known before a region is made."""
+    machine = parse_machine("work=f32:1T,bf16:1T;memory=1TB", "100ns/20GB")
+    assert isinstance(machine, Cluster)
+    machine = replace(machine, launch_seconds=launch)
+    local = partition(hloom.parse(experts(4, 32, 64, 128)), PassContext(machine=machine))
+    finder = InPieces().finder(local, local.entry, Clock.of(local, machine))
+    assert len([r for i in local.entry if i.op.is_collective for r in finder.regions_at(i)]) == count
+
+
 class _OfAnyRegion(InPieces):
     """Tries regions whatever their collectives take beside latency."""
 
-    def _finder(self, module: Module, computation: Computation, clock: Clock) -> RegionFinder:
+    def finder(self, module: Module, computation: Computation, clock: Clock) -> RegionFinder:
         return RegionFinder(computation)
 
 
-@pytest.mark.parametrize(("latency", "launch", "gain"), [("800ns", 0.0, (True, True)), ("1600ns", 0.0, (True, False)),
-                                                         ("800ns", 1e-6, (False, False))])
+@pytest.mark.parametrize(("latency", "launch", "gain"), [
+    ("800ns", 0.0, (True, True)), ("1600ns", 0.0, (True, False)), ("800ns", 1e-6, (False, False)),
+    ("100ns", 4e-7, (True, False)), ("100ns", 1e-6, (False, False))])  # fmt: skip
 def test_what_latency_fills_would_not_gain(latency: str, launch: float, gain: tuple[bool, bool]) -> None:
     """The regions that are left out by the times of their collectives alone are none that pieces make faster."""
     machine = parse_machine("work=f32:1T,bf16:1T;memory=1TB", f"{latency}/20GB")

@@ -51,6 +51,22 @@ def test_plans_of_one_preparation_are_those_made_alone(local: Module) -> None:
     assert local.to_text() == text
 
 
+@pytest.mark.parametrize(("machine", "batch", "solved"), [("tpu-v4", 64, 1), ("cpu-cluster", 4096, 2)])
+def test_orders_that_cannot_be_faster_are_not_planned(machine: str, batch: int, solved: int) -> None:
+    """An order of computation gets a plan unless its bound is above the plan of another one; the best is the same."""
+    local = hloom.partition(hloom.parse(fsdp_step(4, layers=4, width=1024, batch=batch))).module
+    problems = list[Extract]()
+
+    def noted(problem: Extract) -> tuple[Extract, Outcome]:
+        problems.append(problem)
+        return planner(problem)
+
+    prepared = Planning(noted, PRESETS[machine]).prepare(local)
+    found = prepared.expected(1e12)
+    assert len(problems) == solved
+    assert found == min(planner(problem)[1].seconds for problem in prepared.parts[0].problems())
+
+
 def test_seconds_and_peaks_alone_are_those_of_all_details(local: Module) -> None:
     for machine in (MACHINE, PRESETS["cpu-cluster"]):
         for module in (local, schedule(clone_module(local), PassContext(machine=machine))):
