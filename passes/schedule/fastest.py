@@ -26,7 +26,7 @@ from .rewrites.prefetch_gathers import PrefetchGathers
 from .rewrites.sink_all_reduces import SinkAllReduces
 from .rotate_loops import RotateLoops
 from .schedule import ScheduleCollectives
-from .sizes import timed
+from .sizes import sized, timed
 from .start_earlier import StartEarlier
 
 _EARLIER = 0.94  # the least share of a schedule's time that earlier starts left in ten sizes (`bench/overlap.py`)
@@ -82,9 +82,13 @@ class Fastest(Pass):
             raise best.error
         context.diagnostics.found += best.diagnostics.found
         if best is not tries[0]:
-            names = ", ".join(p.name for p in best.passes)
+            names = _names(best.passes)
             plain = timed(tries[0].seconds) if tries[0].error is None else "no fitting schedule"
             context.diagnostics.remark(f"{names}: {timed(best.seconds)}, {plain} without")
+        larger = [t for t in tries if isinstance(t.error, DoesNotFit)]
+        if larger:
+            said = "; ".join(f"{_names(t.passes) or 'the program as it is'} at least {sized(t.peak)}" for t in larger)
+            context.diagnostics.remark(f"{self.name}: tried, but do not fit: {said}")
         for one in tries:
             if one is not best:
                 one.module.release()
@@ -227,6 +231,10 @@ class _Try:
             self.seconds, self.peak = recorded_forecast(self.module)
 
 
+def _names(passes: tuple[Pass, ...]) -> str:
+    return ", ".join(p.name for p in passes)
+
+
 def _has_loops(module: Module) -> bool:
     """Whether a collective runs in a computation that another one calls."""
     return any(i.op.is_collective for c in module if c is not module.entry for i in c)
@@ -256,6 +264,6 @@ def _counts_trips(rewritten: _Try, module: Module, context: PassContext) -> bool
     lost = uncounted_loops(rewritten.module)
     if len(lost) <= len(uncounted_loops(module)):
         return True
-    names = ", ".join(p.name for p in rewritten.passes)
+    names = _names(rewritten.passes)
     context.diagnostics.remark(f"{names}: not tried, for the trips of {lost[-1].name} would be unknown")
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 import hloom
@@ -18,6 +19,7 @@ from hloom.passes.schedule.fastest import REWRITES, Fastest
 from hloom.passes.schedule.recorded import recorded_forecast
 from hloom.passes.schedule.rewrites.base import Rewrite, RewriteProgram
 from hloom.passes.schedule.rewrites.loops import body_of
+from hloom.passes.schedule.sizes import Bytes
 from hloom.passes.schedule.split_batch import SplitBatch
 from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
@@ -109,3 +111,18 @@ def test_a_limit_that_costs_time_is_said_with_the_memory_at_the_peak() -> None:
         said = PassContext(machine=context.machine)
         schedule(clone_module(local), said, int(share * peak))
         assert expected == any("faster programs need more than" in d.message for d in said.diagnostics.found)
+
+
+def test_rewrites_that_do_not_fit_are_said_with_the_least_memory_that_they_reached() -> None:
+    context = PassContext(machine=parse_machine("tpu-v4"))
+    local = partition(hloom.parse(Model(kind="fsdp", data=4, layers=4, batch=64, width=16, hidden=32).text()), context)
+    peak = recorded_forecast(schedule(clone_module(local), context))[1]
+    limit = int(0.9 * peak)
+    said = PassContext(machine=context.machine)
+    schedule(clone_module(local), said, limit)
+    found = [d.message for d in said.diagnostics.found if "tried, but do not fit" in d.message]
+    assert len(found) == 1
+    assert not any("do not fit" in d.message for d in context.diagnostics.found)
+    least = re.findall(r"[a-z-]+ at least ([\d.]+ KB)", found[0])
+    assert least
+    assert all(Bytes(text) > limit for text in least)
