@@ -80,12 +80,13 @@ def multiply_adds(instruction: Instruction) -> int:
 
 
 def element_of(instruction: Instruction) -> ElementType:
-    """Returns the type in which an instruction computes products: that of its largest operand, of a contraction of its
-    first one.
+    """Returns the type in which an instruction computes products: of a contraction that of its first operand, else that
+    of its largest operand, or result if it has no operands.
     """
     if is_contraction(instruction):
         return instruction.operands[0].shape.element
-    return max((s for o in instruction.operands for s in o.shape.leaves()), key=lambda s: s.byte_size).element
+    given = [s for o in instruction.operands for s in o.shape.leaves()]
+    return max(given or instruction.shape.leaves(), key=lambda s: s.byte_size).element
 
 
 @lru_cache(maxsize=4096)

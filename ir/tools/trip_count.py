@@ -150,6 +150,8 @@ def _step(value: Instruction | None, place: int) -> int | None:
     if value is None or value.op not in (ADD, SUBTRACT):
         return None
     left, right = (_from_outside(_look_through(o), given) for o in value.operands)
+    if left is None or right is None:
+        return None
     if value.op is ADD and _number(left) is not None:
         left, right = right, left
     amount = _number(right)
@@ -172,8 +174,12 @@ def _in_fusion(value: Instruction | None) -> tuple[Instruction | None, Sequence[
     return _look_through(root) if place is None else _element(root, place), fusion.operands
 
 
-def _from_outside(value: Instruction, given: Sequence[Instruction]) -> Instruction:
-    """Returns the operand of a fusion that a parameter stands for there; any other value itself."""
-    if not given or value.op.role is not Role.PARAMETER:
+def _from_outside(value: Instruction, given: Sequence[Instruction]) -> Instruction | None:
+    """Returns the operand of a fusion that a parameter stands for there, and a constant itself; None for values that
+    the fusion makes. Without a fusion, which has no operands then, it returns the value itself.
+    """
+    if not given or value.op.role is Role.CONSTANT:
         return value
+    if value.op.role is not Role.PARAMETER:
+        return None
     return _look_through(given[value.attributes_as(ParameterAttributes).number])

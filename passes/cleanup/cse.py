@@ -11,7 +11,7 @@ count as equal.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -41,18 +41,15 @@ def merge_equal(computation: Computation) -> int:
     near: dict[Hashable, Instruction] = {}  # the first of each op with the same operands
     seen: dict[Hashable, Instruction] = {}  # the first of equal ones, where several have the same operands
     duplicates: dict[Instruction, Instruction] = {}  # unmerged instruction to its equal
-    shared: set[Instruction] = set()  # these and their equals
-    alone: set[Instruction] = set()  # the only readers of an operand, which are not in `near`
     dead: list[Instruction] = []
     compared: set[Instruction] = set()  # those of `near` that are in `seen`
     for instruction in list(computation):
-        values = instruction.operands
-        if values and len(values[0].users) == 1 and values[0] not in shared:
-            alone.add(instruction)  # equal ones read the same operands
-            continue
         if instruction.op.role is Role.PARAMETER:
             continue
-        operands = _numbers(values, duplicates)
+        values = instruction.operands
+        if duplicates and not duplicates.keys().isdisjoint(values):
+            values = [duplicates.get(o, o) for o in values]
+        operands = tuple(map(id, values))
         other = near.setdefault((instruction.op, operands), instruction)
         if other is instruction or instruction.has_effect():  # equal instructions have equal effects
             continue
@@ -64,23 +61,13 @@ def merge_equal(computation: Computation) -> int:
             first = seen.setdefault((operands, *_rest(instruction)), instruction)
         if first is instruction or instruction.control_predecessors:
             continue
-        for reader in alone.intersection(first.users) if len(first.users) == 1 else ():  # it is alone no more
-            near.setdefault((reader.op, _numbers(reader.operands, duplicates)), reader)
         if _should_duplicate(instruction):
             duplicates[instruction] = first
-            shared.update((instruction, first))
         else:
             computation.replace_all_uses(instruction, first)
             dead.append(instruction)
     computation.remove_all(dead)
     return len(dead)
-
-
-def _numbers(values: list[Instruction], duplicates: Mapping[Instruction, Instruction]) -> tuple[int, ...]:
-    """Returns the identities of operands; those of equal ones are the same."""
-    if duplicates and not duplicates.keys().isdisjoint(values):
-        values = [duplicates.get(o, o) for o in values]
-    return tuple(map(id, values))
 
 
 def _rest(instruction: Instruction) -> tuple[Hashable, ...]:

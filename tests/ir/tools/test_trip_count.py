@@ -46,3 +46,17 @@ def test_a_fusion_of_one_result_is_the_next_value_of_the_counter() -> None:
     b { s = s32[] parameter(0) ROOT r = s32[] fusion(s), kind=kLoop, calls=f }
     ENTRY e { i = s32[] constant(0) ROOT w = s32[] while(i), condition=c, body=b }""")
     assert trip_count(module.entry.root) == 4
+
+
+def test_an_element_of_a_tuple_within_a_fusion_is_no_state() -> None:
+    """The fusion adds one to the other element of the state."""
+    module = parse("""
+    f { q = (s32[], s32[]) parameter(0) i = s32[] get-tuple-element(q), index=0 one = s32[] constant(1)
+        ROOT r = s32[] add(i, one) }
+    b { s = (s32[], s32[]) parameter(0) i = s32[] get-tuple-element(s), index=0 x = s32[] get-tuple-element(s), index=1
+        t = (s32[], s32[]) tuple(x, i) n = s32[] fusion(t), kind=kLoop, calls=f ROOT r = (s32[], s32[]) tuple(n, i) }
+    c { s = (s32[], s32[]) parameter(0) i = s32[] get-tuple-element(s), index=0 k = s32[] constant(5)
+        ROOT r = pred[] compare(i, k), direction=LT }
+    ENTRY e { z = s32[] constant(0) s = (s32[], s32[]) tuple(z, z)
+        ROOT w = (s32[], s32[]) while(s), condition=c, body=b }""")
+    assert trip_count(module.entry.root) is None
