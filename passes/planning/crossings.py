@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from ...cost.seconds import Clock
 from ...cost.work import is_contraction
+from ...ir.brief import brief
 from ...ir.factors.sharding_rule import FactorKind
 from ...ir.graph.instruction import Instruction
 from ..propagation.values import Leaf
@@ -50,6 +51,7 @@ def crossings(cluster: OpCluster, clock: Clock) -> Iterator[Crossing]:
                     yield Crossing(one.factors, factors, float(count * leaf.shape.byte_size * user.runs))
 
 
+@brief
 @dataclass(frozen=True, slots=True)
 class _Sum:
     """A sum of a cluster over some factors: the first op of its nest of loops, and all values `after` it, those that
