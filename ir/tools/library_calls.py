@@ -21,7 +21,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ..diagnostics import CompileError
 from ..graph.algebra import Algebra
@@ -108,12 +108,12 @@ class _Emitted:
         """Returns a part of the backend_config. Raises ValueError for text that is no JSON, KeyError if there is no
         such part.
         """
-        found: object = json.loads(self.call.call.config)
-        for key in (*keys, ""):
-            if not isinstance(found, dict):
-                raise _OtherCall
-            found = found[key] if key else found  # pyright: ignore[reportUnknownVariableType]
-        return found  # pyright: ignore[reportReturnType, reportUnknownVariableType]
+        found: Any = json.loads(self.call.call.config)
+        for key in keys:
+            found = found[key]  # TypeError if it has no parts
+        if not isinstance(found, dict):
+            raise _OtherCall
+        return cast("Mapping[str, Any]", found)
 
     def add(self, opcode: str, *operands: Instruction, shape: Shape | None = None, **attributes: Any) -> Instruction:
         return self.computation.build(opcode, *operands, shape=shape, like=self.call, **attributes)

@@ -62,6 +62,7 @@ def test_solvers_of_triangular_systems() -> None:
 @pytest.mark.parametrize(("target", "config"), [
     ("__cudnn$fmhaSoftmax", {"cudnn_fmha_backend_config": []}), ("__cudnn$fmhaSoftmax", '"other"'),
     ("tpu_custom_call", {"cost_estimate": {"flops": "many"}}), ("mine", "{}"),
+    ("tpu_custom_call", '"[\\"cost_estimate\\"]"'),
 ])  # fmt: skip
 def test_calls_that_do_not_say_it_are_named(target: str, config: object) -> None:
     found = call("bf16[8,128] bf16[128,64]", "bf16[8,64]", target, config)

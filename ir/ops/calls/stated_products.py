@@ -30,8 +30,8 @@ def stated_products(call: Call) -> Products | None:
         if target.startswith("__cudnn$fmha"):
             return _attention(call, "Backward" in target)
         return _estimated(call) if _ESTIMATE in call.config else None
-    except (ValueError, LookupError, TypeError, ArithmeticError):  # a config of another version
-        return None
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
+        return None  # a config of another version
 
 
 def _attention(call: Call, is_backward: bool) -> Products:
