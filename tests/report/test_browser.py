@@ -21,7 +21,7 @@ from support.hostile_program import ATTACK
 
 pytestmark = pytest.mark.skipif(not HAVE_BROWSER, reason="there is no chromium with its chromedriver")
 COUNT = "return document.querySelectorAll(arguments[0]).length"
-TEXT = "return document.querySelector(arguments[0]).textContent"
+TEXT = "return document.querySelector(arguments[0])?.textContent"
 TEXTS = "return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)"
 CLICK = "document.querySelector(arguments[0]).dispatchEvent(new MouseEvent('click', {bubbles: true}))"
 TYPE = """const field = document.querySelector(arguments[0]);
@@ -112,7 +112,7 @@ def test_a_value_shows_tiles_and_chain(browser: Browser, step: Path) -> None:
 def test_collectives_and_layers_lead_to_each_other(browser: Browser, step: Path) -> None:
     browser.open(step)
     browser.run(CLICK, ".rows tbody tr")
-    assert browser.run(TEXT, "#inspector h2").startswith("all-reduce ")
+    browser.until(f"{TEXT}.startsWith('all-reduce ')", "#inspector h2")
     assert "object" not in browser.run(TEXT, "#inspector dl")
     assert browser.run(COUNT, ".rows tr.on") == 1
     assert browser.run(COUNT, ".span.on") == 1
@@ -120,8 +120,7 @@ def test_collectives_and_layers_lead_to_each_other(browser: Browser, step: Path)
     assert causes
     assert browser.run(TEXT, "#inspector dd:nth-of-type(1)").strip().endswith(causes[-1])
     browser.run(CLICK, ".box")
-    browser.run("return new Promise((done) => setTimeout(done, 50))")
-    assert browser.run(TEXT, "#inspector h2") == "forward: before the layers"
+    browser.until(f"{TEXT} === 'forward: before the layers'", "#inspector h2")
 
 
 def test_keys(browser: Browser, step: Path) -> None:
@@ -135,7 +134,7 @@ def test_keys(browser: Browser, step: Path) -> None:
     assert browser.run("return document.documentElement.dataset.theme") == "dark"
     browser.run("document.querySelector('.rows tbody tr').focus()")
     browser.press("\ue015\ue007")
-    assert browser.run("return document.querySelector('.rows tr.on') === document.activeElement")
+    browser.until("return document.querySelector('.rows tr.on') === document.activeElement")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -217,8 +216,7 @@ def test_measured_collectives_lead_to_themselves(browser: Browser, tmp_path: Pat
     path.write_text(page(report_data("m", [plan])), encoding="utf-8")
     browser.open(path)
     browser.run(CLICK, "[data-collective]")
-    browser.run("return new Promise((done) => setTimeout(done, 50))")
-    assert browser.run(TEXT, "#inspector h2").endswith(f" {name}")
+    browser.until(f"{TEXT}.endsWith(arguments[1])", "#inspector h2", f" {name}")
     assert "2.5 ms, forecast " in browser.run(TEXT, "#inspector dl")
     assert browser.run(COUNT, ".span.run.on") == 1  # in the timeline, too
     assert browser.run(TEXT, ".span.run title").startswith(f"{name}: 2.5 ms in the run, forecast ")
@@ -239,7 +237,6 @@ def test_without_a_script_the_tables_are_there(browser: Browser, step: Path, tmp
     text = step.read_text()
     bare.write_text(text[: text.rindex("<script>")] + "</body></html>")
     browser.run("location.href = arguments[0]", bare.as_uri())
-    browser.run("return new Promise((done) => setTimeout(done, 300))")
-    assert browser.run("return document.querySelector('.rows').offsetHeight") > 100
+    browser.until("return document.querySelector('.rows')?.offsetHeight > 100")
     assert browser.run("return document.querySelector('.map').offsetHeight") == 0
 

@@ -69,9 +69,13 @@ class Browser:
         """Loads a page of reports, and waits until it says that it is ready."""
         self._ask("POST", "/url", {"url": "about:blank"})
         self._ask("POST", "/url", {"url": f"{path.resolve().as_uri()}{query}{fragment}"})
+        self.until("return document.documentElement.dataset.ready === 'yes'")
+
+    def until(self, script: str, *arguments: object) -> None:
+        """Waits until a script returns something true, such as what the page shows after it went to an address."""
         end = time.monotonic() + _PATIENCE
-        while self.run("return document.documentElement.dataset.ready") != "yes":
-            assert time.monotonic() < end, self.log()
+        while not self.run(script, *arguments):
+            assert time.monotonic() < end, (script, arguments, self.log())
             time.sleep(0.02)
 
     def run(self, script: str, *arguments: object) -> Any:
