@@ -15,8 +15,9 @@ ends, whose collectives nothing hides. Latency, launches and products that fill 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -45,8 +46,10 @@ Sizes = tuple[int, ...]
 
 _COUNTS = (2, 3, 4, 6, 8, 12, 16)
 _WORTH = 0.98  # a region in pieces must take less than this share of its time
+_SAME = 0.001  # gains that differ by less than this share of the time are equal: more units can be refined further
 _LEAST = 0.002  # the share of the program's time that a collective must delay it
-_MOVES = 48  # tries to move a unit from one piece to another
+_MOVES = 48  # tries to move a unit from one piece to another,
+_IDLE = 12  # of which so many in a row may fail
 
 
 @brief
@@ -82,12 +85,13 @@ class InPieces(Rewrite):
                 continue
             best = trials.best(r for r in finder.regions_at(seed) if taken.isdisjoint(r.cuts))
             if best is not None:
-                taken.update(best.region.cuts)
-                found.append((best.region, best.sizes))
-                program.remark(seed, f"{len(best.sizes)} pieces of {len(best.region.cuts)} instructions take "
-                               f"{timed(best.seconds)}, {timed(best.whole)} at once")  # fmt: skip
-        for region, sizes in found:
-            _replace(program, computation, region, sizes)
+                region, trial = best
+                taken.update(region.cuts)
+                found.append((region, trial.sizes))
+                program.remark(seed, f"{len(trial.sizes)} pieces of {len(region.cuts)} instructions take "
+                               f"{timed(trial.seconds)}, {timed(trial.whole)} at once")  # fmt: skip
+        if found:
+            _replace(program, computation, found)
         return bool(found)
 
     def finder(self, module: Module, computation: Computation, clock: Clock) -> RegionFinder:
@@ -134,7 +138,7 @@ def _exposed(module: Module, clock: Clock, computation: Computation) -> list[Ins
     return [i for i in given if waits.get(i, 0.0) > _LEAST * found.seconds]
 
 
-def _replace(program: RewriteProgram, computation: Computation, region: CutRegion, sizes: Sizes) -> None:
+def _replace(program: RewriteProgram, computation: Computation, found: list[tuple[CutRegion, Sizes]]) -> None:
     edits = Edits(computation)
 
     def renumbered(i: Instruction, attributes: Attributes) -> Attributes:
@@ -143,22 +147,30 @@ def _replace(program: RewriteProgram, computation: Computation, region: CutRegio
         given: Any = attributes
         return replace(given, channel_id=program.fresh_channel(i.attributes_as(CollectiveAttributes)))
 
-    with computation.at(after=list(region.cuts)[-1]):
-        made = PieceEmitter(computation, region).emit(sizes, renumbered)
-    for old, new in made.items():
-        edits.replace(old, new)
-    edits.unused(region.cuts)
+    for region, sizes in found:
+        with computation.at(after=list(region.cuts)[-1]):
+            made = PieceEmitter(computation, region).emit(sizes, renumbered)
+        for old, new in made.items():
+            edits.replace(old, new)
+        edits.unused(region.cuts)
     edits.finish()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Trial:
-    """A region with the sizes of its pieces in units, and its seconds so and at once."""
+    """The seconds of a region at once (`whole`), and by sizes of its pieces in units, as far as they were tried."""
 
-    region: CutRegion
-    sizes: Sizes
-    seconds: float
     whole: float
+    times: dict[Sizes, float] = field(default_factory=dict[Sizes, float])
+    is_refined: bool = False
+
+    @property
+    def sizes(self) -> Sizes:
+        return min(self.times, key=self.times.__getitem__, default=())
+
+    @property
+    def seconds(self) -> float:
+        return min(self.times.values(), default=math.inf)
 
 
 class _Trials:
@@ -166,42 +178,51 @@ class _Trials:
 
     def __init__(self, module: Module, clock: Clock, count: int) -> None:
         self.module, self.clock, self.count = module, clock, count
-        self.known: dict[Hashable, tuple[Sizes, float, float]] = {}
+        self.known: dict[Hashable, _Trial] = {}
 
-    def best(self, regions: Iterator[CutRegion]) -> _Trial | None:
-        """Returns the region that gains most; None if none gains enough."""
-        trials = [_Trial(r, *self._tried(r)) for r in regions if self.count or may_gain(r, self.clock)]
-        gains = [t for t in trials if t.sizes and (self.count or t.seconds < _WORTH * t.whole)]
-        return max(gains, key=lambda t: t.whole - t.seconds, default=None)
+    def best(self, regions: Iterator[CutRegion]) -> tuple[CutRegion, _Trial] | None:
+        """Returns the region that gains most; None if none gains enough. Regions that cannot gain more than another one
+        are not cut, and the sizes of the best one alone are refined.
+        """
+        best: tuple[CutRegion, _Trial] | None = None
+        most, units = -math.inf, 0
+        for region in (r for r in regions if self.count or may_gain(r, self.clock)):
+            trial = self._known(region)
+            if not trial.times and (self.count or trial.whole - least_seconds(region, self.clock) > most):
+                self._cut(trial, region)
+            gain, same = trial.whole - trial.seconds, _SAME * trial.whole
+            is_better = gain > most + same or (gain >= most - same and region.units > units)
+            if trial.times and is_better and (self.count or trial.seconds < _WORTH * trial.whole):
+                best, most, units = (region, trial), gain, region.units
+        if best is not None and not (self.count or best[1].is_refined):
+            self._refine(best[1], best[0])
+        return best
 
-    def _tried(self, region: CutRegion) -> tuple[Sizes, float, float]:
+    def _known(self, region: CutRegion) -> _Trial:
         key = _key(region)
         if key not in self.known:
-            self.known[key] = self._chosen(region)
+            self.known[key] = _Trial(self._seconds(region, ()))
         return self.known[key]
 
-    def _chosen(self, region: CutRegion) -> tuple[Sizes, float, float]:
-        whole, units = self._seconds(region, ()), region.units
-        if self.count:
-            sizes = _even(units, (1,) * min(self.count, units))
-            return sizes, self._seconds(region, sizes), whole
-        times: dict[Sizes, float] = {}
-        best: Sizes = ()
-        for count in (c for c in _COUNTS if c <= units):
-            found = {sizes: self._seconds(region, sizes) for sizes in _candidates(units, count)}
-            times |= found
-            best = min(times, key=lambda sizes: times[sizes])
-            if times[best] < min(found.values()):
-                break  # more pieces do not help
-        if times[best] > whole:
-            return (), whole, whole
-        for _ in range(_MOVES):
-            new = next((sizes for sizes in _moved(best) if sizes not in times), None)
-            if new is None:
+    def _cut(self, trial: _Trial, region: CutRegion) -> None:
+        """Tries a few numbers of pieces and sizes, until more pieces do not help."""
+        units = region.units
+        for count in [min(self.count, units)] if self.count else [c for c in _COUNTS if c <= units]:
+            sizes = [_even(units, (1,) * count)] if self.count else _candidates(units, count)
+            found = {s: self._seconds(region, s) for s in sizes}
+            trial.times |= found
+            if trial.seconds < min(found.values()):
                 break
-            times[new] = self._seconds(region, new)
-            best = min(best, new, key=lambda sizes: times[sizes])
-        return best, times[best], whole
+
+    def _refine(self, trial: _Trial, region: CutRegion) -> None:
+        """Moves units between pieces as long as this helps."""
+        trial.is_refined, idle = True, 0
+        for _ in range(_MOVES):
+            new = next((sizes for sizes in _moved(trial.sizes) if sizes not in trial.times), None)
+            if new is None or idle == _IDLE:
+                break
+            trial.times[new] = self._seconds(region, new)
+            idle = 0 if trial.sizes == new else idle + 1
 
     def _seconds(self, region: CutRegion, sizes: Sizes) -> float:
         """Returns the seconds of a region alone: in pieces, or at once without `sizes`."""
@@ -230,25 +251,29 @@ class _Trials:
 
 
 def may_gain(region: CutRegion, clock: Clock) -> bool:
-    """Whether two pieces of a region may be faster, by the times of the program. Each collective has its latency twice,
-    each launch comes twice, and nothing is computed before the first piece of a collective at the start. More pieces
-    take longer in all of these.
-    """
-    members = list(region.cuts)
-    compute, engines = 0.0, dict[str, float]()
-    for i in members:
-        if i.op.is_collective:
-            for engine in clock.engines(i):
-                engines[engine] = engines.get(engine, 0.0) + clock.started(i) + clock.latency(i)
-        else:
-            compute += clock.parts(i).compute + clock.parts(i).launches
-    head = clock.latency(members[0]) if members[0].op.is_collective else 0.0
-    least = max(head + compute, *engines.values())
+    """Whether two pieces of a region may be faster, by the times of the program."""
+    members, least = list(region.cuts), least_seconds(region, clock)
     whole = sum(clock.started(i) if i.op.is_collective else clock.parts(i).compute for i in members)
     if least >= _WORTH * whole:
         return False
     needs = {i: [o for o in i.operands if o in region.cuts] for i in members}
     return least < _WORTH * ListScheduler(members, clock, (), needs).seconds((ListRule(), ListRule(by_text=True)))
+
+
+def least_seconds(region: CutRegion, clock: Clock) -> float:
+    """Returns a bound of the seconds of a region in pieces. In two of them each collective has its latency twice, each
+    launch comes twice, and nothing is computed before the first piece of a collective at the start. More pieces take
+    longer in all of these.
+    """
+    compute, engines, first = 0.0, dict[str, float](), next(iter(region.cuts))
+    for i in region.cuts:
+        if i.op.is_collective:
+            for engine in clock.engines(i):
+                engines[engine] = engines.get(engine, 0.0) + clock.started(i) + clock.latency(i)
+        else:
+            compute += clock.parts(i).compute + clock.parts(i).launches
+    head = clock.latency(first) if first.op.is_collective else 0.0
+    return max(head + compute, *engines.values())
 
 
 def _key(region: CutRegion) -> Hashable:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class _Gathers:
     program: RewriteProgram
     edits: Edits
     first: dict[Hashable, Instruction] = field(default_factory=dict[Hashable, Instruction])
+    sets: dict[int, tuple[Groups, frozenset[tuple[int, ...]]]] = field(default_factory=dict[int, Any])
 
     def run(self) -> bool:
         rules: tuple[Callable[[Instruction], Instruction | None], ...] = (
@@ -74,7 +75,10 @@ class _Gathers:
         return device_groups(gather, self.program.module)
 
     def _key(self, gather: Instruction, of: Instruction) -> Hashable:
-        return of, _dim(gather), frozenset(self._groups(gather))
+        groups = self._groups(gather)
+        if id(groups) not in self.sets:  # equal ones are one object mostly, and a set keeps its hash
+            self.sets[id(groups)] = groups, frozenset(groups)
+        return of, _dim(gather), self.sets[id(groups)][1]
 
     def _said(self, gather: Instruction, text: str) -> None:
         time = self.program.time("all-gather", gather.shape.byte_size, self._groups(gather))
@@ -89,12 +93,13 @@ class _Gathers:
 
     def _of_slices(self, gather: Instruction) -> Instruction | None:
         """Returns the uniform value that a gather reassembles from slices; None if there is none."""
-        (part,), dim, groups = gather.operands, _dim(gather), self._groups(gather)
-        place = positions(groups, self.program.devices)
-        if not isinstance(part.op, DynamicSlice) or part.operands[0].shape.dims != gather.shape.dims or place is None:
+        (part,), dim = gather.operands, _dim(gather)
+        if not isinstance(part.op, DynamicSlice) or part.operands[0].shape.dims != gather.shape.dims:
             return None
+        groups = self._groups(gather)
+        place = positions(groups, self.program.devices)
         starts = clamped_starts(self.program.per_device, part, 1, part.shape.dims)
-        if starts is None:
+        if place is None or starts is None:
             return None
         wanted = np.zeros_like(starts)
         wanted[:, dim] = place * part.shape.dims[dim]

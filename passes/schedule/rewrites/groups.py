@@ -32,11 +32,10 @@ def positions(groups: Groups, devices: int) -> np.ndarray[tuple[int], np.dtype[n
     """Returns each device's place in its group; None unless every device is in one group and all have one size."""
     if len({len(group) for group in groups}) != 1 or sum(map(len, groups)) != devices:
         return None
-    found = np.full(devices, -1, np.int64)
-    for group in groups:
-        if any(not 0 <= d < devices for d in group):
-            return None
-        found[list(group)] = np.arange(len(group))
+    members, found = np.array(groups), np.full(devices, -1, np.int64)
+    if members.min() < 0 or members.max() >= devices:
+        return None
+    found[members] = np.arange(members.shape[1])
     return None if (found < 0).any() else found
 
 
