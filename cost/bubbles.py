@@ -38,10 +38,8 @@ class Bubble:
 def bubbles(module: Module, clock: Clock) -> list[Bubble]:
     """Returns the pipelines of a per-device program."""
     found: list[Bubble] = []
-    for run in runs(module):
+    for run in runs(module, having=lambda op: op.role is Role.LOOP):
         loop = run.instruction
-        if loop.op.role is not Role.LOOP:
-            continue
         stages, trips = max(_stages(loop, body_of(loop)), default=1), trips_of(loop)
         if 1 < stages < trips:
             one, idle = clock.serial(body_of(loop)), (stages - 1) * run.count

@@ -15,6 +15,7 @@ from typing import cast
 from ..ir.checked_call import checked
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
+from ..ir.graph.op_places import is_collective
 from ..ir.graph.stack_frames import source_line
 from ..ir.ops.collective_groups import ALL, GroupAttributes
 from ..ir.ops.collectives import pairs_of
@@ -58,7 +59,7 @@ class Collective:
 def collectives(module: Module) -> list[Collective]:
     """Returns all collectives that the entry reaches, in program order."""
     mesh = named_mesh(module)
-    return [collective_of(r, module.devices, mesh) for r in runs(module, fused=True) if r.instruction.op.is_collective]
+    return [collective_of(r, module.devices, mesh) for r in runs(module, fused=True, having=is_collective)]
 
 
 def kind_of(instruction: Instruction) -> Kind:

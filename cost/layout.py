@@ -18,6 +18,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ..ir.graph.module import Module
+from ..ir.graph.op_places import is_collective
 from ..ir.ops.collectives import pairs_of
 from ..ir.sharding.digit import Digit, Digits
 from ..ir.sharding.mesh import IotaOrder, Mesh
@@ -150,9 +151,9 @@ def _traffic(module: Module, mesh: Mesh) -> _Traffic:
     """Adds up the collectives of a program by the axes of its mesh; a part of an axis counts as the axis."""
     numbers = {name: number for number, (name, _) in enumerate(mesh.axes)}
     found, over_axes = _Traffic(), dict[ReplicaGroups, frozenset[int]]()
-    for run in runs(module):
+    for run in runs(module, having=is_collective):
         instruction = run.instruction
-        if not instruction.op.is_collective or kind_of(instruction) == "collective-permute":
+        if kind_of(instruction) == "collective-permute":
             continue
         groups = groups_of(instruction)
         if groups not in over_axes:

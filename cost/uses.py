@@ -13,7 +13,7 @@ from typing import Any
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.interfaces import Memory, Movement
-from ..ir.graph.op import Op
+from ..ir.graph.op import AnyOp, Op
 
 
 def overwritten(instruction: Instruction) -> Container[int]:
@@ -26,6 +26,12 @@ def algebra(instruction: Instruction) -> Algebra | None:
     """Returns the algebra of an instruction."""
     op = instruction.op
     return op.algebra if _is_of_class(type(op)) else op.algebra_of(instruction.call)
+
+
+@cache
+def may_be(op: AnyOp, wanted: Algebra) -> bool:
+    """Whether uses of an op may have an algebra."""
+    return op.algebra is wanted or not _is_of_class(type(op))
 
 
 @cache

@@ -15,13 +15,13 @@ from typing import Any
 from ..ir.checked_call import checked
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.interfaces import products_of
+from ..ir.graph.interfaces import Multiplies, products_of
 from ..ir.graph.module import Module
 from ..ir.graph.op import AnyOp, OpCall
 from ..ir.graph.stack_frames import source_line
 from ..ir.types.element_type import ElementType
 from .runs import Execution, runs
-from .uses import algebra
+from .uses import algebra, may_be
 
 REPEATED = "hloom.repeated"  # frontend attribute of a contraction: the number of devices that compute the same
 
@@ -58,12 +58,17 @@ class Contraction:
 @checked
 def contractions(module: Module) -> list[Contraction]:
     """Returns all contractions that the entry reaches, in program order."""
-    return [_record(run) for run in runs(module, fused=True) if computes(run.instruction)]
+    return [_record(run) for run in runs(module, fused=True, having=may_compute) if computes(run.instruction)]
 
 
 def is_contraction(instruction: Instruction) -> bool:
     """Whether an instruction sums products, so that its arithmetic may cost more than its memory traffic."""
     return algebra(instruction) is Algebra.BILINEAR
+
+
+def may_compute(op: AnyOp) -> bool:
+    """Whether uses of an op may be contractions, or known to compute as much as one."""
+    return may_be(op, Algebra.BILINEAR) or op.interface(Multiplies) is not None
 
 
 def computes(instruction: Instruction) -> bool:

@@ -26,7 +26,7 @@ from ..cost.memory import LiveMemory, live_memory
 from ..cost.runs import runs
 from ..cost.seconds import Clock
 from ..cost.timeline import COMPUTE, TOGETHER, Timeline
-from ..cost.work import computes, element_of, multiply_adds
+from ..cost.work import computes, element_of, may_compute, multiply_adds
 from ..ir.brief import brief
 from ..ir.diagnostics import fail
 from ..ir.graph.host_memory import is_host_move
@@ -34,8 +34,9 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.grouping import group_by
 from ..ir.in_notebooks import InNotebooks
-from ..ir.ops.calls.custom_call import foreign_target
-from ..ir.ops.transfers import sent_bytes
+from ..ir.ops.calls.custom_call import foreign_target, is_custom_call
+from ..ir.ops.transfers import is_send, sent_bytes
+from ..ir.tools.control_flow import computations_run
 from ..ir.tools.library_calls import without_library_calls
 from ..ir.tools.spmd import is_per_device
 from ..ir.types.element_type import Kind
@@ -143,7 +144,7 @@ def forecast_of(
     count, unit = _counted(whole, batch_of) if batch_of else (0, "")
     kernels = 0
     if machine.attention:
-        kernels = sum(len(attention_kernels(c).products) for c in {r.instruction.parent for r in runs(local)} if c)
+        kernels = sum(len(attention_kernels(c).products) for c in computations_run(local))
     return StepForecast(
         devices, tuple(parts), _next(parts, waits, found.timeline), found, program_bound(local, clock), *utilisation,
         count / found.seconds if count and found.seconds else None, unit, kernels,
@@ -188,7 +189,7 @@ def _next(parts: Sequence[ForecastPart], waits: Sequence[_Delay], line: Timeline
 def _utilisation(whole: Module, machine: Machine, seconds: float) -> tuple[float, float]:
     """Returns the time of all products at the peak of one device, by this time: without and with recomputation."""
     once = again = 0.0
-    for run in runs(without_library_calls(whole), fused=True):
+    for run in runs(without_library_calls(whole), fused=True, having=may_compute):
         if computes(run.instruction):
             element = element_of(run.instruction)
             spent = run.count * machine.work(multiply_adds(run.instruction), element) / SECOND
@@ -202,7 +203,7 @@ def _utilisation(whole: Module, machine: Machine, seconds: float) -> tuple[float
 def _unknown(local: Module) -> tuple[tuple[str, int], ...]:
     """Returns the targets of custom-calls whose work is not known, and `send` for sends, with their runs."""
     found = Counter[str]()
-    for run in runs(local, fused=True):
+    for run in runs(local, fused=True, having=lambda op: is_custom_call(op) or is_send(op)):
         target = "send" if sent_bytes(run.instruction) is not None else foreign_target(run.instruction)
         if target is not None and not computes(run.instruction):
             found[target] += run.count

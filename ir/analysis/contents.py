@@ -83,18 +83,18 @@ class Contents:
         return [content for operand in instruction.operands for content in self.contents[operand]]
 
     def _find_contents(self, results: Mapping[Computation, Sequence[Leaf]]) -> None:
-        contents, made, readers = self.contents, self.made, self.readers
+        contents, made, readers, others = self.contents, self.made, self.readers, self.others
         for instruction in self.computation:
             if instruction in contents:
                 continue
-            shape = instruction.shape
-            if makes_anew(instruction.op) and not shape.is_tuple:
+            op, shape = instruction.op, instruction.shape
+            if makes_anew(op) and not shape.is_tuple:
                 contents[instruction] = [made.add(instruction, 0, shape.device_bytes)]
                 readers.append([instruction])
-                if instruction.op.is_elementwise:
-                    self.others.append(instruction)
+                if op.is_elementwise:
+                    others.append(instruction)
             else:
-                self.others.append(instruction)
+                others.append(instruction)
                 operands, leaves = self.operands(instruction), shared(instruction, results)
                 contents[instruction] = [
                     self._new(instruction, n, size) if leaf is None else operands[leaf]
@@ -110,8 +110,9 @@ class Contents:
         """Finds the starts and updates, and the readers of each collective without a start."""
         flying = InFlight[Instruction]()
         for instruction in self.computation:
-            for collective in flying.awaited(instruction):
-                self.awaiting[collective].append(instruction)
+            if instruction in flying.readers:
+                for collective in flying.awaited(instruction):
+                    self.awaiting[collective].append(instruction)
             op = instruction.op
             if not makes_anew(op) and (op.interface(Starts) or op.role is Role.UPDATE):
                 self.starts.append(instruction)

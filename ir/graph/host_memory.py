@@ -13,9 +13,10 @@ _TARGET, _PLACE = "annotate_device_placement", "_xla_buffer_placement"  # as JAX
 
 def is_host_move(instruction: Instruction) -> bool:
     """Whether an instruction moves an array from a device to its host, or back."""
-    if len(instruction.operands) != 1:
+    operands = instruction.operands
+    if len(operands) != 1 or operands[0].shape.layout is instruction.shape.layout:
         return False
-    old, new = instruction.operands[0].shape, instruction.shape
+    old, new = operands[0].shape, instruction.shape
     return old.is_on_host is not new.is_on_host and old.is_array and old.num_elements == new.num_elements
 
 

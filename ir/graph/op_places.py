@@ -35,6 +35,11 @@ def is_parameter(op: AnyOp) -> bool:
     return op.role is Role.PARAMETER
 
 
+def is_collective(op: AnyOp) -> bool:
+    """Whether the uses of an op are collectives."""
+    return op.is_collective
+
+
 def may_call(op: AnyOp) -> bool:
     """Whether uses of an op may call computations."""
     return bool(called_fields(op.attributes))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..graph.attributes import Attributes
 from ..graph.interfaces import FloatTypes, TextForm
-from ..graph.op import Compile, Kernel, NotEvaluable, Op, OpCall, Role, ShapeError, register
+from ..graph.op import AnyOp, Compile, Kernel, NotEvaluable, Op, OpCall, Role, ShapeError, register
 from ..types.element_type import TOKEN, U32
 from ..types.shape import Shape, array, tuple_shape
 from .checks import text
@@ -126,9 +126,14 @@ class Recv(_Transfer, TextForm):
         return tuple_shape((data, array(U32), _TOKEN))
 
 
+def is_send(op: AnyOp) -> bool:
+    """Whether the uses of an op are sends."""
+    return isinstance(op, Send)
+
+
 def sent_bytes(instruction: Instruction) -> int | None:
     """Returns the bytes that a send takes from a device; None for other instructions."""
-    return instruction.operands[0].shape.byte_size if isinstance(instruction.op, Send) else None
+    return instruction.operands[0].shape.byte_size if is_send(instruction.op) else None
 
 
 class _Done(_Transfer):

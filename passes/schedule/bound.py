@@ -77,15 +77,14 @@ class _Bounds:
         return self.known[computation]
 
     def _bound(self, computation: Computation) -> Bound:
-        seconds = {i: self._seconds(i) for i in computation}
+        waits = {i: self._seconds(i) for i in computation if i.op.is_control or runs_apart(i)}
+        parts = self.clock.parts
+        seconds = {i: waits[i] if i in waits else parts(i).compute for i in computation}
         heads, tails, path = _longest(computation, seconds)
-        jobs: dict[str, list[_Job]] = {COMPUTE: []}
+        computes = [(i, own) for i, own in seconds.items() if own and i not in waits]
+        jobs: dict[str, list[_Job]] = {COMPUTE: [_Job(heads[i], own, tails[i]) for i, own in computes]}
         shared: dict[tuple[str, Hashable], _Job] = {}
-        for i, own in seconds.items():
-            if not runs_apart(i) and not i.op.is_control:
-                if own:
-                    jobs[COMPUTE].append(_Job(heads[i], own, tails[i]))
-                continue
+        for i, own in waits.items():
             job = _Job(heads[i], own, tails[i])
             if (inner := collective_in(i)) is None:
                 jobs[COMPUTE].append(job)
@@ -113,9 +112,7 @@ class _Bounds:
         return Bound(found[by], by, length, tuple(self._steps(path, seconds)), engines)
 
     def _seconds(self, instruction: Instruction) -> float:
-        """Returns the least seconds from the start of an instruction until its result is there."""
-        if not instruction.op.is_control and not runs_apart(instruction):
-            return self.clock.parts(instruction).compute
+        """Returns the least seconds from the start of a collective or control flow until its result is there."""
         if collective_in(instruction) is not None:
             return self.clock.started(instruction)
         return trips_of(instruction) * sum(self.of(c).seconds for c in self._called(instruction))

@@ -11,6 +11,7 @@ from ...cost.runs import runs
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
+from ...ir.graph.op_places import is_collective
 from ...ir.tools.names import names_of
 from ..collectives import numberless
 from ..schedule import Schedule
@@ -25,7 +26,7 @@ def collective_records(module: Module, schedule: Schedule, sections: Mapping[Ins
     """Returns one record per collective, in program order. Times are null for one that the timeline does not have."""
     timed = {c.name: c for c in schedule.collectives}
     found: list[Record] = []
-    instructions = [r.instruction for r in runs(module, fused=True) if r.instruction.op.is_collective]
+    instructions = [r.instruction for r in runs(module, fused=True, having=is_collective)]
     for instruction, c in zip(instructions, collectives(module), strict=True):
         row = timed.get(c.name)
         times = {name: getattr(row, name) if row is not None else None for name in _TIMES}
