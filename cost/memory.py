@@ -9,7 +9,7 @@ instructions, their order and every value; fragmentation may add to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,6 +23,7 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.op import Role
 from ..ir.graph.stack_frames import source_line
+from ..ir.grouping import group_by, numberless
 from ..ir.in_notebooks import InNotebooks
 from ..ir.tools.aliases import aliases, donors, leaf_number
 from ..ir.types.shape import Shape
@@ -70,6 +71,13 @@ class LiveMemory(InNotebooks):
     at: str
     curve: tuple[Moment, ...]
     buffers: tuple[LiveBuffer, ...]
+
+
+def alike_buffers(found: Sequence[LiveBuffer]) -> list[list[LiveBuffer]]:
+    """Returns groups of buffers of one size whose names differ in numbers only, those that take most together first."""
+    groups = group_by(found, lambda b: (b.bytes, b.kind, b.shape, b.source,
+                                        numberless(b.name), numberless(b.op_name)))  # fmt: skip
+    return sorted(groups.values(), key=lambda group: -group[0].bytes * len(group))
 
 
 Arrange = Callable[[Lives, Pairs], None]

@@ -104,7 +104,7 @@ class Diagnostic(InNotebooks):
     """One message. `notes` point to related locations, `help` suggests what the user can do.
 
     `category` is one of `CATEGORIES` for remarks and warnings about lost performance or precision, else empty. `cost`
-    is how much is lost: bytes, or multiply-adds.
+    is how much is lost: bytes, or multiply-adds; infinite of remarks that answer an option, which always come first.
     """
 
     severity: Severity
@@ -216,9 +216,10 @@ class Diagnostics:
         help: str | None = None,
         category: str = "",
         cost: float = 0.0,
+        notes: tuple[Diagnostic, ...] = (),
     ) -> None:
         if self.remarks:
-            self.found.append(Diagnostic(Severity.REMARK, message, location, help, category=category, cost=cost))
+            self.found.append(Diagnostic(Severity.REMARK, message, location, help, notes, category, cost))
 
     @property
     def has_errors(self) -> bool:

@@ -45,18 +45,20 @@ def schedule_faster(
     if error is None and (seconds * (1 - _WORTH) > largest or time.monotonic() >= until):
         context.diagnostics.found += whole.diagnostics.found
         return False
-    other, new = to_local(divided, own), math.inf
+    program, new = to_local(divided, own), math.inf
     try:
-        new = recorded_forecast(scheduled(other, own))[0]
+        new = recorded_forecast(scheduled(program, own))[0]
     except DoesNotFit as found:
         if error is not None:
-            raise min(error, found, key=lambda e: e.peak) from None
+            least, other = sorted((error, found), key=lambda e: e.peak)
+            states = "states divided" if other is found else "states as they are"
+            raise least.beside([f"{states} at least {sized(other.peak)}"]) from None
     if new > seconds * _WORTH and error is None:
         text = timed(new) if new < math.inf else "no fitting schedule"
         whole.diagnostics.remark(f"sharded-optimizer: states stay as they are: {text} if divided, {timed(seconds)} now")
         context.diagnostics.found += whole.diagnostics.found
         return False
-    module.take(other)
+    module.take(program)
     known = context.diagnostics.found
     known += [d for d in own.diagnostics.found if d not in known]
     context.diagnostics.remark(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from ..cost.collectives import Collective
 from ..ir.graph.module import Module
-from ..ir.grouping import group_by
+from ..ir.grouping import group_by, numberless
 from .columns import columns
 
-_DIGITS = re.compile(r"\d+")
 HEAD = ("kind", "bytes sent", "runs", "groups", "cause", "source")
 RIGHT = (False, True, True, False, False, False)
 
@@ -69,11 +67,6 @@ def summary(found: Sequence[Collective]) -> str:
     bound = "" if all(c.exact for c in found) else "at least "
     note = ", more where a loop runs an unknown number of times" if bound else ""
     return f"{kinds_text(found)}; {bound}{sent:,} bytes sent per device{note}"
-
-
-def numberless(text: str) -> str:
-    """Returns a text with a mark in place of each number, as equal layers have it in common."""
-    return _DIGITS.sub("#", text)
 
 
 def _alike(found: Sequence[Collective]) -> list[list[Collective]]:

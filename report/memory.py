@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from ..cost.memory import LiveBuffer, LiveMemory, Moment
-from ..ir.grouping import group_by
-from .collectives import numberless
+from ..cost.memory import LiveBuffer, LiveMemory, Moment, alike_buffers
 from .columns import columns
 
 HEAD = ("bytes", "buffer", "kind", "shape", "source")
@@ -26,13 +24,6 @@ def totals_table(found: LiveMemory) -> str:
         ("all together, at most", f"{found.peak:,}", f"at {found.at}"),
     ]  # fmt: skip
     return columns([("", "bytes", ""), *rows], (False, True, False))
-
-
-def alike_buffers(found: Sequence[LiveBuffer]) -> list[list[LiveBuffer]]:
-    """Returns groups of buffers of one size whose names differ in numbers only, those that take most together first."""
-    groups = group_by(found, lambda b: (b.bytes, b.kind, b.shape, b.source,
-                                        numberless(b.name), numberless(b.op_name)))  # fmt: skip
-    return sorted(groups.values(), key=lambda group: -group[0].bytes * len(group))
 
 
 def buffers_table(found: Sequence[LiveBuffer], limit: int, others: bool = True) -> str:

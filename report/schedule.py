@@ -24,13 +24,12 @@ from ..ir.diagnostics import fail
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.graph.stack_frames import source_line
-from ..ir.grouping import group_by
+from ..ir.grouping import group_by, numberless
 from ..ir.in_notebooks import InNotebooks
 from ..ir.sharding.mesh import Mesh
 from ..ir.tools.names import matching
 from ..passes.schedule.bound import Bound
 from ..passes.schedule.recorded import recorded_bound
-from .collectives import numberless
 from .columns import columns
 
 _HEAD = ("collective", "state", "delays", "bytes", "cause", "groups", "runs", "start", "done", "used", "source")

@@ -7,9 +7,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from ..ir.graph.module import Module
-from ..ir.grouping import group_by
+from ..ir.grouping import group_by, numberless
 from ..ir.tools.names import called
-from .collectives import numberless
 from .columns import columns
 from .explain import Explanation
 from .shardings import ShardingRow, Solved

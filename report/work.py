@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from ..cost.work import Contraction
-from ..ir.grouping import group_by
+from ..ir.grouping import group_by, numberless
 from ..passes.resharding.certificate import Certificate, ProgramCertificate
-from .collectives import numberless
 from .columns import columns
 
 

@@ -20,11 +20,10 @@ from typing import ClassVar
 from ...ir.diagnostics import fail
 from ...ir.graph.module import Module, Stage
 from ..base import Pass, PassContext, refuse_starts
-from .combining import CombinedForm
+from .combining import CombinedForm, form_named
 from .extract import Extract
 from .labels import in_patterns, labels_of, names_of_gather, names_of_reduction
 from .planning import Planning
-from .schedule import form_named
 from .search.arrange import Buckets, arrange
 from .search.best import best_schedule
 from .search.heuristics import XLA_BYTES, capped, in_groups, simplefsdp

@@ -20,6 +20,7 @@ from enum import Enum
 from typing import Any
 
 from ...ir.brief import brief
+from ...ir.diagnostics import fail
 from ...ir.graph.attributes import Attributes, SliceDim
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -55,6 +56,14 @@ class CombinedForm(Enum):
     VARIADIC = "variadic"
     FLAT = "flat"
     XLA = "xla"
+
+
+def form_named(text: str) -> CombinedForm:
+    """Returns a form of combined collectives. Raises CompileError for another text."""
+    try:
+        return CombinedForm(text)
+    except ValueError:
+        fail(f"there is no form '{text}' of combined collectives", help=", ".join(form.value for form in CombinedForm))
 
 
 def is_combinable(instruction: Instruction) -> bool:

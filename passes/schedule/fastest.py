@@ -78,17 +78,17 @@ class Fastest(Pass):
         self._start_earlier(tries, context)
         simple = self._best([t for t in tries if self._is_simple(t)])
         best = self._best([t for t in tries if t.seconds <= simple.seconds])
+        larger = [f"{_names(t.passes) or 'the program as it is'} at least {sized(t.peak)}"
+                  for t in tries if t is not best and isinstance(t.error, DoesNotFit)]  # fmt: skip
         if best.error is not None:
-            raise best.error
+            raise best.error.beside(larger) if larger and isinstance(best.error, DoesNotFit) else best.error
         context.diagnostics.found += best.diagnostics.found
         if best is not tries[0]:
             names = _names(best.passes)
             plain = timed(tries[0].seconds) if tries[0].error is None else "no fitting schedule"
             context.diagnostics.remark(f"{names}: {timed(best.seconds)}, {plain} without")
-        larger = [t for t in tries if isinstance(t.error, DoesNotFit)]
         if larger:
-            said = "; ".join(f"{_names(t.passes) or 'the program as it is'} at least {sized(t.peak)}" for t in larger)
-            context.diagnostics.remark(f"{self.name}: tried, but do not fit: {said}")
+            context.diagnostics.remark(f"{self.name}: tried, but do not fit: {'; '.join(larger)}", cost=math.inf)
         for one in tries:
             if one is not best:
                 one.module.release()

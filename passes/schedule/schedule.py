@@ -27,8 +27,8 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, refuse_starts
 from .bound import program_bound
-from .combining import CombinedForm
-from .does_not_fit import refuse, what_lives
+from .combining import CombinedForm, form_named
+from .does_not_fit import refuse, say_bound
 from .extract import Extract
 from .labels import labels_of
 from .listing import RULES, ListRule, ListScheduler
@@ -47,8 +47,10 @@ from .search.heuristics import best_of, per_tensor
 from .search.problem import Outcome
 from .sent_away import spread_leaves
 from .sizes import Bytes, sized, timed
+from .ways_tried import WaysTried
 
 _NO_LIMIT = Bytes()
+_AGAIN, _HOSTED = "values computed again", "values on the host"
 _SHARES = 16  # the budget over what each search has when the budget of all is used up
 _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
 
@@ -135,14 +137,6 @@ class Overlap(Pass):
         return _Choice(self.name, planning, self.memory, module, context).run()
 
 
-def form_named(text: str) -> CombinedForm:
-    """Returns a form of combined collectives. Raises CompileError for another text."""
-    try:
-        return CombinedForm(text)
-    except ValueError:
-        fail(f"there is no form '{text}' of combined collectives", help=", ".join(form.value for form in CombinedForm))
-
-
 @brief
 @dataclass(slots=True)
 class _Choice:
@@ -160,6 +154,7 @@ class _Choice:
     is_full: bool = False  # a faster order does not fit
     is_exhausted: bool = False  # values that were computed again freed less than was needed
     listed: list[Candidate | None] = field(default_factory=list["Candidate | None"])  # of the program itself, if known
+    tried: WaysTried = field(default_factory=WaysTried)
 
     def run(self) -> bool:
         machine = self.planning.machine
@@ -174,6 +169,7 @@ class _Choice:
             self.context.diagnostics.remark(f"{self.name}: the program is scheduled for this machine already")
             return False
         plans, best = Plans(self.planning, old), old
+        self.tried.note("the order of the text", old)
         if old.peak > limit or old.seconds * self.limits.better > bound:  # else no plan is so much faster
             usual = old.peak * self.limits.growth
             best = self._best(plans, limit) if self.memory or limit <= usual else self._unasked(plans, usual, limit)
@@ -189,7 +185,7 @@ class _Choice:
                 for new in self._computed_again((best.module, first), limit, share * limit):
                     best = min(best, new, key=lambda state: state.rank(limit))
         if best.peak > limit and is_hard:
-            refuse(best.module, best.peak, limit, machine)
+            refuse(best.module, best.peak, limit, machine, self.tried)
         for unused in filter(None, self.listed):
             unused.module.release()
         plans.release_all(best)
@@ -199,8 +195,7 @@ class _Choice:
         if best.again or best.repeats:  # it has other ops, which may take more time, or less
             bound = program_bound(self.module, Clock.of(self.module, machine)).seconds
         if is_hard and (self.is_tight or self.is_full):
-            said = what_lives(self.module, machine)
-            self.context.diagnostics.remark(f"{self.name}: faster programs need more than {sized(limit)}; {said}")
+            say_bound(self.context.diagnostics, self.name, self.module, best.seconds, limit, machine, self.tried)
         self._record(old, best, bound)
         return is_new
 
@@ -287,6 +282,7 @@ class _Choice:
         for seconds, orders in _list_orders(busy, forecasts, self.limits.lists, best.seconds * self.limits.better):
             set_orders(busy, orders)
             new = replace(base, seconds=seconds, peak=forecasts.peak(), done=done, orders=forecasts)
+            self.tried.note("all ops in a new order", new)
             if self._is_better(new, best, usual, limit):
                 found = new if module is not self.module else replace(new, module=clone_module(module), orders=None)
                 break
@@ -308,6 +304,7 @@ class _Choice:
         if limit < (free := old.peak * self.limits.growth):  # the plan without a limit may need less than it is allowed
             new = plans.within(free)
             if new is not None:
+                self.tried.note("buckets", new)
                 yield new
                 if new.peak <= limit:
                     return
@@ -318,6 +315,7 @@ class _Choice:
                 new = None if self._is_late else plans.within(aim, share)
                 if new is None:
                     break
+                self.tried.note("buckets with gathers repeated" if share else "buckets", new)
                 yield new
                 if new.peak <= limit:
                     low = aim
@@ -331,7 +329,9 @@ class _Choice:
                 aim = (low + high) / 2 if low else aim - 1.05 * (new.peak - limit)
         if old.peak > limit and not self._is_late:
             for module, name in memory_orders(self.module):
-                yield forecast(module, self.planning.machine, f"the order {name}")
+                new = forecast(module, self.planning.machine, f"the order {name}")
+                self.tried.note(new.done, new)
+                yield new
 
     def _computed_again(self, found: Sequence[Module], limit: float, aim: float) -> Iterator[Candidate]:
         """Yields programs with values rematerialized, or on the host, until the peak is at most `aim`: those found so
@@ -350,6 +350,7 @@ class _Choice:
                 self.is_exhausted &= new.peak > aim
                 if count:
                     new.done, new.repeats = done(module, count), True
+                    self.tried.note(_HOSTED if moves else _AGAIN, new)
                     yield new
                 if count and base is self.module and (new := self.planning.plan(planned, limit)) is not None:
                     if moves:
@@ -358,6 +359,7 @@ class _Choice:
                         again = forecast(new.module, machine)
                         new.seconds, new.peak = again.seconds, again.peak
                     new.done, new.repeats = done(new.module, count), True
+                    self.tried.note(_HOSTED if moves else _AGAIN, new)
                     yield new
                 if not moves:
                     break  # without the host it would be the same

@@ -12,8 +12,8 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.graph.op_places import is_collective
+from ...ir.grouping import numberless
 from ...ir.tools.names import names_of
-from ..collectives import numberless
 from ..schedule import Schedule
 from .phases import is_heavy
 

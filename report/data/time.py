@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...cost.memory import alike_buffers
 from ...cost.timeline import COMPUTE, TOGETHER, Event
 from ...ir.graph.instruction import Instruction
 from ..measured import TraceSpan
-from ..memory import alike_buffers
 from ..schedule import Schedule, live_bytes
 
 Record = dict[str, Any]
