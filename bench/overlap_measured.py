@@ -1,12 +1,14 @@
 """Measures how much time schedules hide, beside their forecast: programs of tensor, expert, pipeline and fully sharded
 data parallelism on two ranks of this machine, whose collectives take as long as on a slow link.
 
-    PYTHONPATH=.import:tests python bench/overlap_measured.py [--repeat 9] [TP EP PP FSDP ..]
+    PYTHONPATH=.import:tests python bench/overlap_measured.py [--repeat 9] [--processor] [TP EP PP FSDP ..]
 
 Each program runs as it is partitioned, and as `hloom schedule --split-batch 2` orders it, in turns; the least time of
 each counts. A collective ends on all its ranks `latency + bytes / bandwidth` after the last of them has started it and
 the one before has ended, whatever the ranks compute meanwhile: the times of starts are in memory that the ranks share.
-Nothing else is slowed, and ranks sleep while they wait.
+Nothing else is slowed, and ranks sleep while they wait. With `--processor` the time of a rank is the processor time
+that it computes, and the time that it would wait. Then other work on the machine does not count, nor do the moments
+until a rank that sleeps runs again.
 
 The forecast takes the same link, the bytes per second that slices and concatenations move here, and products at the
 rate at which the partitioned program `computes` on the ranks without the link; no time of the scheduled program goes
@@ -102,25 +104,58 @@ def pipeline(hidden: int) -> str:
 
 
 PROGRAMS: dict[str, Callable[[int], str]] = {"TP": tensor, "EP": experts, "PP": pipeline, "FSDP": fully_sharded}
-HIDDEN = {"200 Mbit/s": 1536, "1 Gbit/s": 384}  # such that products take about as long as messages
+HIDDEN = {"200 Mbit/s": 8192, "1 Gbit/s": 2048}  # such that products take about as long as messages, by processor time
+
+
+@dataclass
+class RankTime:
+    """The time of a rank in seconds, by a clock; `skipped` of them pass at once."""
+
+    clock: Callable[[], float]
+    skips: bool
+    begin: float = 0.0
+    skipped: float = 0.0
+
+    @staticmethod
+    def of(program: MpiProgram, processor: bool) -> RankTime:
+        """Begins the time: of the wall, or of the processor without waits for other ranks."""
+        watch = program.watch
+        clock = (lambda: time.process_time() - watch.waiting) if processor else time.monotonic
+        return RankTime(clock, processor, clock() if processor else 0.0)
+
+    def now(self) -> float:
+        """Returns the time; that of the wall is the same for all ranks, others begin with the run."""
+        return self.clock() - self.begin + self.skipped
+
+    def wait_until(self, end: float) -> None:
+        """Waits, or lets the time pass."""
+        if (left := end - self.now()) <= 0.0:
+            return
+        if self.skips:
+            self.skipped += left
+        else:
+            time.sleep(left)
 
 
 @dataclass
 class SlowFabric:
-    """Connects devices as another fabric does, on a link of the forecast. `starts` are those of all ranks."""
+    """Connects devices as another fabric does, on a link of the forecast, or on one that takes no time without a clock.
+    `starts` are those of all ranks, by `time`.
+    """
 
     fabric: Any
-    clock: Clock
+    clock: Clock | None
     rank: int
     starts: np.ndarray[Any, Any]
+    time: RankTime
     seconds: list[float] = field(default_factory=list[float])
     ends: list[float] = field(default_factory=lambda: [0.0])
 
     def start(self, collective: GridCollective, devices: Sequence[int], operands: list[Operands]) -> tuple[int, Any]:
         """Starts a collective."""
         number = len(self.seconds)
-        self.seconds.append(self.clock.started(collective.instruction))
-        self.starts[self.rank, number % RING] = time.monotonic()
+        self.seconds.append(self.clock.started(collective.instruction) if self.clock is not None else 0.0)
+        self.starts[self.rank, number % RING] = self.time.now()
         return number, self.fabric.start(collective, devices, operands)
 
     def wait(self, handle: tuple[int, Any]) -> list[Operands]:
@@ -131,7 +166,7 @@ class SlowFabric:
             known = len(self.ends) - 1
             begun = max(float(self.starts[:, known % RING].max()), self.ends[-1])
             self.ends.append(begun + self.seconds[known])
-        time.sleep(max(self.ends[number + 1] - time.monotonic(), 0.0))
+        self.time.wait_until(self.ends[number + 1])
         return results
 
     needs_progress = False
@@ -159,19 +194,20 @@ class Run:
         inputs = [make_inputs(shapes, seed=device) for device in program.devices]
         return Run(program, inputs, prepared)
 
-    def seconds(self, machine: Machine | None, starts: np.ndarray[Any, Any]) -> float:
+    def seconds(self, machine: Machine | None, starts: np.ndarray[Any, Any], processor: bool) -> float:
         """Returns the seconds of a run from all ranks' start to all ranks' end; on no link without a machine."""
-        comm, fabric = world(), self.program.fabric
-        slow = SlowFabric(fabric, Clock.of(self.module, machine), comm.rank, starts) if machine is not None else fabric
+        comm, clock = world(), Clock.of(self.module, machine) if machine is not None else None
         comm.Barrier()
-        begin = time.monotonic()
+        passed = RankTime.of(self.program, processor)
+        slow = SlowFabric(self.program.fabric, clock, comm.rank, starts, passed)
+        begin = passed.now()
         self.program.executable.run(self.program.devices, self.inputs, slow)
-        mine = time.monotonic() - begin
+        mine = passed.now() - begin
         found: list[float] = comm.allgather(mine)
         return max(found)
 
 
-def measure(names: Sequence[str], repeat: int) -> int:
+def measure(names: Sequence[str], repeat: int, processor: bool) -> int:
     """Prints the table, on rank 0."""
     comm = world()
     with TemporaryDirectory() as folder:
@@ -186,25 +222,25 @@ def measure(names: Sequence[str], repeat: int) -> int:
                   "forecast")  # fmt: skip
         for name in names:
             for link, text in LINKS.items():
-                row(name, link, text, repeat, starts)
+                row(name, link, text, repeat, starts, processor)
         comm.Barrier()
         del starts
     return 0
 
 
-def row(name: str, link: str, text: str, repeat: int, starts: np.ndarray[Any, Any]) -> None:
+def row(name: str, link: str, text: str, repeat: int, starts: np.ndarray[Any, Any], processor: bool) -> None:
     """Measures a program on a link, and prints its row."""
     comm = world()
     whole = hloom.parse(PROGRAMS[name](HIDDEN[link]))
     local = partition(whole, PassContext(machine=hloom.parse_machine("", text)))
     plain = Run.of(local)
-    alone = min(plain.seconds(None, starts) for _ in range(repeat))
+    alone = min(plain.seconds(None, starts, processor) for _ in range(repeat))
     machine = fitted(plain.module, text, *comm.bcast((moved_bytes(), alone), root=0))
     ordered = clone_module(local)
     schedule(ordered, PassContext(machine=machine), split=2)
     ahead = Run.of(ordered)
-    times = [(plain.seconds(machine, starts), ahead.seconds(None, starts), ahead.seconds(machine, starts))
-             for _ in range(repeat)]  # fmt: skip
+    times = [(plain.seconds(machine, starts, processor), ahead.seconds(None, starts, processor),
+              ahead.seconds(machine, starts, processor)) for _ in range(repeat)]  # fmt: skip
     before, computes, after = map(min, zip(*times, strict=True))
     told = [timeline(r.module, machine).seconds for r in (plain, ahead)]
     for run in (plain, ahead):
@@ -224,9 +260,9 @@ def moved_bytes() -> float:
     program = hloom.compile(hloom.parse(text), backend="native")
     inputs, times = make_inputs([program.module.entry.parameters[0].shape], seed=0), list[float]()
     for _ in range(20):
-        begin = time.perf_counter()
+        begin = time.process_time()
         program.simulate(inputs)
-        times.append(time.perf_counter() - begin)
+        times.append(time.process_time() - begin)
     return 20 * 2 * inputs[0].nbytes / statistics.median(times)
 
 
@@ -246,9 +282,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PROGRAMS))
     parser.add_argument("--repeat", type=int, default=9)
+    parser.add_argument("--processor", action="store_true", help="measure processor time and waits")
     args = parser.parse_args()
     if inside_launcher():
-        return finish_rank(lambda: measure(args.names or list(PROGRAMS), args.repeat))
+        return finish_rank(lambda: measure(args.names or list(PROGRAMS), args.repeat, args.processor))
     return launch(sys.argv[1:], RANKS, [__file__])
 
 
