@@ -2,9 +2,10 @@
 
 Neighbours of a choice differ from it in one class, or in two of which one reads the other's values, or divide all
 renewed state of one shape alike, such as weights and their moments. Those that the model prices least are forecast
-first, by a list schedule, or by that of a short program with a few of its layers. From the first one that is faster the
-search goes on. All have as few annotations inside as the best one. It finds what the partitioner and the scheduler do
-and the model does not know, such as to compute a value again from whole parameters rather than to exchange it.
+first, and others of the same price later, by a list schedule, or by that of a short program with a few of its layers.
+From the first one that is faster the search goes on. All have as few annotations inside as the best one. It finds what
+the partitioner and the scheduler do and the model does not know, such as to compute a value again from whole parameters
+rather than to exchange it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _TRYING = 0.5  # share of the time
 _LEAST = 2.0  # quick forecasts that there must be time for: of the best choice, and of one other
 _PAIRS = 1 << 14  # pairs of rows that the model prices at once
 _BEST = 3  # choices that get a forecast
+_ALIKE = 1e-4  # difference of prices, relative, below which neighbours are of one kind
+_FURTHER = 1e-2  # share that each neighbour before it of its kind adds to the price of one
 _GAIN = 1e-9  # the share of the time from which on a neighbour is better
 
 
@@ -38,7 +41,7 @@ def near(
     """Yields the best ones found next to the best candidate of this mesh in `limit` bytes (0: those of the machine),
     in half of the time that is `left`. The `short` program tells which one that is, if it tells the time of the best.
     """
-    half = left.share(_TRYING)
+    half = left.share(_TRYING).better()
     own = [c for c in candidates if c.mesh == on.mesh and c.choice is not None and c.judged.fits]
     best = min(own, key=lambda candidate: candidate.rank, default=None)
     if best is None or best.choice is None or not half.allows(_LEAST):
@@ -49,7 +52,7 @@ def near(
     short = short if judged is not None else None
     judged = judged or on.quick(best.choice, context, limit, half, Effort.LISTED, inside)
     queue, count, better = list(neighbours(on, best.choice)), _MOST, list[tuple[Choice, Judged]]()
-    while queue and count and half.allows():
+    while queue and count and half.allows() and half.is_patient:
         other = queue.pop(0)
         if _key(other) in known:
             continue
@@ -60,7 +63,7 @@ def near(
         else:
             found = on.by_few_layers(other, context, short, inside)
         if found is not None and found.rank < judged.rank and found.seconds < judged.seconds * (1 - _GAIN):
-            judged, queue = found, list(neighbours(on, other))
+            judged, queue, half = found, list(neighbours(on, other)), half.better()
             better.append((other, found))
     for choice, judged in better[: -_BEST - 1 : -1]:
         if left.allows():
@@ -73,9 +76,15 @@ def _key(choice: Choice) -> tuple[int, ...]:
 
 
 def neighbours(on: MeshPlan, choice: Choice) -> Iterator[Choice]:
-    """Yields neighbours of a choice, those of the least price first."""
+    """Yields neighbours of a choice, those of the least price first, further ones of about the same price later."""
     rows = _changed(on, choice)
-    for line in np.argsort(prices_of(on.costs, rows, on.limit), kind="stable"):
+    prices = prices_of(on.costs, rows, on.limit)
+    begun, before = -np.inf, 0
+    for line in np.argsort(prices, kind="stable"):
+        alike = prices[line] <= begun * (1 + _ALIKE)
+        begun, before = (begun, before + 1) if alike else (prices[line], 0)
+        prices[line] *= 1 + _FURTHER * before
+    for line in np.argsort(prices, kind="stable"):
         yield {number: int(row) for number, row in enumerate(rows[int(line)])}
 
 

@@ -7,12 +7,14 @@ that which may hide, and B the part of both that the busiest engine runs, which 
 
     minimise  T + SHARE (C + K + H)    T >= C + K + exposed H    T >= B    memory at each moment <= limit
 
-`SHARE` of C + K + H is added to T, which ranks plans of equal T.
+`SHARE` of C + K + H is added to T, which ranks plans of equal T. Programs that divide by one axis nearly always have a
+whole solution without the demand for one, in a quarter of the time, so the relaxation is solved first.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -29,6 +31,7 @@ from .times import Floats
 
 _GAP = 5e-4  # relative, at which a solution counts as optimal
 _BEYOND = 1e3  # price of memory beyond the limit, in limits, where a stage may exceed it
+_ROUNDING = 1e-6  # distance from 0 or 1
 _TIE = 1e-3  # of the objective: of equals the one with less memory
 
 
@@ -141,19 +144,34 @@ def solve(
             builder.entry(row, columns + 1, -1.0)
     objective = np.concatenate([share * scale * spent[:3].sum(0) + _TIE * held / max(held.sum(), 1.0), [1.0, _BEYOND]])
     upper = np.concatenate([np.ones(columns), [math.inf, math.inf if soft else 0.0]])
-    model = _highs_model(highs, builder, objective, upper, count)
-    run = _quiet(highs)
-    for option, value in (("output_flag", False), ("time_limit", seconds), ("mip_rel_gap", _GAP), ("threads", 1)):
-        run.setOptionValue(option, value)
-    run.passModel(model)
-    run.run()
-    found = np.array(run.getSolution().col_value)
-    info = run.getInfo()
-    bound = max((float(info.mip_dual_bound) - _TIE) / scale, 0.0) if not share else 0.0
-    if len(found) <= columns or info.primal_solution_status != 2:
+    model, begun = _highs_model(highs, builder, objective, upper, count), time.monotonic()
+    found = _run(highs, model, seconds, is_relaxed=True)[0] if share else None
+    bound = 0.0
+    if found is None or np.minimum(found[:count], 1.0 - found[:count]).max(initial=0.0) > _ROUNDING:
+        left = seconds - (time.monotonic() - begun)
+        found, least = _run(highs, model, max(left, 0.0), is_relaxed=False)
+        bound = max((least - _TIE) / scale, 0.0) if not share else 0.0
+    if found is None:
         return Solution(None, bound, columns)
     choice = {n: int(rows[n][np.argmax(found[first[n] : first[n] + len(rows[n])])]) for n in first}
     return Solution(choice, bound, columns)
+
+
+def _run(highs: Any, model: Any, seconds: float, is_relaxed: bool) -> tuple[Floats | None, float]:
+    """Returns the values of the columns, None without a solution, and what the objective does not go below; of the
+    relaxation if it `is_relaxed`.
+    """
+    run = _quiet(highs)
+    options = {"output_flag": False, "time_limit": seconds, "mip_rel_gap": _GAP, "threads": 1}
+    for option, value in (options | {"solve_relaxation": True, "presolve": "off"} if is_relaxed else options).items():
+        run.setOptionValue(option, value)
+    run.passModel(model)
+    run.run()
+    info, is_found = run.getInfo(), not is_relaxed or run.getModelStatus() == highs.HighsModelStatus.kOptimal
+    found = np.array(run.getSolution().col_value)
+    if not is_found or len(found) < model.num_col_ or info.primal_solution_status != 2:
+        return None, float(info.mip_dual_bound)
+    return found, float(info.mip_dual_bound)
 
 
 def _add_reads(

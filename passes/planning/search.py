@@ -2,9 +2,9 @@
 
 Under each assumption on overlap, and for several shares of computation in the time, the choices that messages lead to
 are improved class by class. So are the divisions of all their axes, and of known ones, combined. If nothing fits into
-memory, memory gets a price. In the time that is left, integer programs divide by one axis after the other; they may
-exceed the memory at a price, so that later ones can repair them. If the bound is loose, the whole integer program is
-tried at last.
+memory, memory gets a price. Where the bound proves such a choice good enough, that is all. Else integer programs divide
+by one axis after the other in the time that is left; they may exceed the memory at a price, so that later ones can
+repair them. If the bound is loose, the whole integer program is tried at last.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _SHARES = (1.0, 0.9, 0.8, 0.6)  # of computation in the time, for which messages
 _SWEEPS = (4, 12, 28)  # of messages, after which a choice is taken
 _PRICES = (0.1, 0.3, 1.0, 3.0)  # of the memory, in units of the time, until a choice fits
 _PROVEN = 1e-3  # gap that is good enough
+_RISE = 1e-4  # of the bound, below which messages had better have another share
 _LOOSE = 0.01  # gap from which on the integer program is solved as a whole, which small ones are in time
 
 
@@ -63,7 +64,8 @@ def search(costs: ChoiceCosts, limit: float = math.inf, seconds: float = 30.0, k
         one.note("axes combined", quick(one.costs, every, limit))
     bound = searches[0].bounded(begun + 0.8 * seconds)
     for one in reversed(searches):  # those that hide less are solved faster
-        one.found += by_axes(one.costs, limit, begun + seconds)
+        if not one.is_proven():
+            one.found += by_axes(one.costs, limit, begun + seconds)
         lists.insert(0, one.ranked())
     best = min(p.value.seconds for p in lists[0])
     left = begun + seconds - time.monotonic()
@@ -97,9 +99,15 @@ class _Search:
     def ranked(self) -> list[Proposal]:
         return sorted(self.found, key=lambda p: p.value.price(self.limit))
 
+    def is_proven(self) -> bool:
+        """Whether a known choice fits and takes hardly longer than any other one."""
+        fitting = (p.value.seconds for p in self.found if p.value.memory <= self.limit)
+        return min(fitting, default=math.inf) <= self.bound * (1 + _PROVEN)
+
     def run(self, deadline: float) -> None:
         for share in _SHARES:
-            self._pass(share, 0.0, deadline)
+            if not self.is_proven():
+                self._pass(share, 0.0, deadline)
         for price in _PRICES:
             if any(p.value.memory <= self.limit for p in self.found):
                 return
@@ -114,21 +122,26 @@ class _Search:
             self.bound = max(self.bound, bound)
             if count in _SWEEPS and chooses:
                 self.note(f"messages at {share:g}", descend(self.costs, self.messages.choice(), self.limit))
-            if count in _SWEEPS and time.monotonic() > deadline:
+            if count in _SWEEPS and (time.monotonic() > deadline or self.is_proven()):
                 break
         if not price:
             self._bounds[share] = max(bound, self._bounds.get(share, 0.0))
 
     def bounded(self, deadline: float) -> float:
         """Returns the best bound that is found until a deadline, by shares ever closer to the best one."""
-        best = min(p.value.seconds for p in self.found)
-        step = 0.3
-        while step > 0.01 and self.bound < best * (1 - _PROVEN) and time.monotonic() < deadline:
-            at = max(self._bounds, key=lambda share: self._bounds[share])
+        step, rows = 0.3, self.costs.rows([p.choice for p in self.found])
+        computing, waiting, hiding, busy = self.costs.sums(rows)[0]
+        slowest = computing + waiting + self.costs.exposed * hiding
+        while step > 0.01 and not self.is_proven() and time.monotonic() < deadline:
+            at, before = max(self._bounds, key=lambda share: self._bounds[share]), self.bound
             for share in (at, at - step, at + step):
-                if 0.0 <= share <= 1.0 and time.monotonic() < deadline:
+                most = float((share * slowest + (1 - share) * busy).min())  # of a bound by this share
+                if 0.0 <= share <= 1.0 and most > self.bound * (1 + _PROVEN) and time.monotonic() < deadline:
                     self._pass(share, 0.0, deadline, chooses=False)
-            step /= 2 if at == max(self._bounds, key=lambda share: self._bounds[share]) else 1
+            if self.bound < before * (1 + _RISE):
+                step /= 4
+            elif at == max(self._bounds, key=lambda share: self._bounds[share]):
+                step /= 2
         return self.bound
 
 

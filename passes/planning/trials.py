@@ -38,6 +38,7 @@ _NEAR = 0.02  # of the best screening, below which usual shardings are judged
 _OTHERS = 0.5  # share of the time for others than the best of the first kinds
 _FREE = 2  # plans that are tried with fewer annotations inside
 _LONGER = 8.0  # times a quick forecast: what propagation decides may be far larger than the plan
+_GAIN = 1e-3  # share of the time from which on a forecast is better
 _CLOSELY = 2.0  # times a screening: a quick schedule takes longer
 _LABELS = {Inside.EVERY: "", Inside.FEW: ", few inside", Inside.FREE: ", inside free"}
 _NONE = (True, math.inf, 1 << 62)  # the rank of no forecast
@@ -86,6 +87,7 @@ class PlanTrials:
     left: TimeLeft
     short: ShortPrograms | None = None
     made: list[PlanCandidate] = field(default_factory=list[PlanCandidate])
+    _best: float = field(init=False, default=math.inf, repr=False)
 
     def run(self, proposed: Sequence[Proposed], smaller: Smaller | None = None) -> None:
         """Screens proposals, in this order, and judges the most promising: `made` has those that were judged, and with
@@ -122,10 +124,11 @@ class PlanTrials:
             if self._may_win(kind[0]):
                 self._judge(kind[0], Inside.FEW)
         deadline, self.left = self.left.deadline, self.left.share(_OTHERS)
-        judged += [(self._judge(kind[0]), kind) for kind in kinds if kind not in first and self._may_win(kind[0])]
+        others = (kind for kind in kinds if kind not in first)
+        judged += [(self._judge(k[0]), k) for k in others if self.left.is_patient and self._may_win(k[0])]
         judged.sort(key=lambda one: one[0].rank)
         for trial in others_of(judged):
-            if self._may_win(trial):
+            if self.left.is_patient and self._may_win(trial):
                 self._judge(trial)
         self.left = replace(self.left, deadline=deadline)
         return judged
@@ -164,6 +167,8 @@ class PlanTrials:
         part, found = self.left.share(_SCREENING), list[list[PlanTrial]](([]) for _ in kinds)
         for count, (number, one) in enumerate(turns_of(kinds)[:_SCREENED]):
             usual = one[1][0] in ALWAYS
+            if count >= _FEW and not usual and not self.left.is_patient:
+                break
             if count and not (self.left.allows_first() if count < _FEW else (self.left if usual else part).allows()):
                 break
             begun = time.monotonic()
@@ -175,8 +180,8 @@ class PlanTrials:
         """Gives the best of each kind a quick schedule, and then others, in a part of the time."""
         part, best = self.left.share(_CLOSER), math.inf
         firsts, others = [kind[0] for kind in kinds], [trial for kind in kinds for trial in kind[1:]]
-        for trial in [*firsts, *sorted(others, key=lambda trial: trial.screened.rank)]:
-            if not part.allows(_CLOSELY):
+        for count, trial in enumerate([*firsts, *sorted(others, key=lambda trial: trial.screened.rank)]):
+            if not part.allows(_CLOSELY) or (count >= _FEW and not self.left.is_patient):
                 return
             if trial.is_short or not trial.screened.fits or trial.screened.computing >= best:
                 continue
@@ -186,6 +191,7 @@ class PlanTrials:
             best = min(best, trial.screened.seconds)
             part = part.after(spent := time.monotonic() - begun)
             self.left = self.left.after(spent)
+            self._note(judged)
 
     def _shrunk(self, smaller: Iterable[Proposed], known: list[Choice]) -> Iterator[list[PlanTrial]]:
         """Yields trials of proposals for ever less memory, but for `known` ones, until one fits.
@@ -215,6 +221,7 @@ class PlanTrials:
         spent = time.monotonic() - begun
         whole = spent * self.short.scale if is_short and self.short else spent
         self.left = self.left.after(whole)
+        self._note(judged)
         return PlanTrial(on, named, judged, is_short)
 
     def _of_few_layers(self, on: MeshPlan, choice: Choice) -> Judged | None:
@@ -235,7 +242,13 @@ class PlanTrials:
         known = None if trial.is_short or inside is not Inside.EVERY else trial.screened
         label = name + _LABELS[inside]
         self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inside, self.left, known))
+        self._note(self.made[-1].judged)
         return self.made[-1]
+
+    def _note(self, judged: Judged) -> None:
+        """Notes the time until a forecast that is better than all before."""
+        if judged.seconds < self._best * (1 - _GAIN):
+            self._best, self.left = judged.seconds, self.left.better()
 
 
 def turns_of(kinds: Sequence[Sequence[Proposed]]) -> list[tuple[int, Proposed]]:

@@ -20,6 +20,7 @@ from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.prepared import prepared
+from hloom.passes.planning.program import solve
 from hloom.passes.planning.search import search
 
 SLOW_LINKS = Cluster(links=parse_links("100ns/40GB"), memory_bytes=1e12, points=2e13)
@@ -78,6 +79,20 @@ def test_no_choice_takes_less_than_the_bound(seed: int, machine: Cluster) -> Non
             messages.weigh(rnd.random(), price)
         bound = messages.sweep(rnd.random() < 0.5)
         assert bound <= (fitting if price else least) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", [4, 8, 13])
+def test_the_integer_program_finds_the_best_choice_that_fits(seed: int) -> None:
+    """Its relaxation divides a class in two ways at once where the memory is tight."""
+    pytest.importorskip("highspy")
+    costs = costs_of(program(seed), SLOW_LINKS, Assumed(0.4, 4.0), a=4)
+    values = values_of(costs)
+    limit = float(np.quantile([v.memory for v in values], 0.1))
+    choice = solve(costs, limit=limit).choice
+    assert choice is not None
+    found = costs.value(choice)
+    assert found.memory <= limit * (1 + 1e-9)
+    assert found.objective <= min(v.objective for v in values if v.memory <= limit) * (1 + 2e-3)
 
 
 def test_the_bound_is_close() -> None:

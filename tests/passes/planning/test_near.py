@@ -42,6 +42,23 @@ ENTRY e {
     assert hloom.prove(module, hloom.partition(found.module, machine=MACHINE)).is_equal
 
 
+def test_neighbours_of_about_the_same_price_come_later() -> None:
+    """Products of their own rows are alike, so that many pairs of their divisions cost the same."""
+    rows = "\n".join(f"  x{n} = f32[64,64] parameter({n})\n  y{n} = f32[64,64] dot(x{n}, x{n}), "
+                     "lhs_contracting_dims={1}, rhs_contracting_dims={0}" for n in range(4))  # fmt: skip
+    shapes, names = ", ".join(["f32[64,64]"] * 4), ", ".join(f"y{n}" for n in range(4))
+    module = hloom.parse(f"HloModule m\nENTRY e {{\n{rows}\n  ROOT r = ({shapes}) tuple({names})\n}}")
+    context = PassContext(machine=MACHINE)
+    classes = Classes(Clusters(prepared(module), context.forms), MACHINE)
+    on = MeshPlan(classes, context, Mesh.of(data=4), MACHINE.capacity)
+    whole = dict.fromkeys(range(len(on.model.classes)), 0)
+    prices = [on.costs.value(choice).price(on.limit) for choice in neighbours(on, whole)]
+    first = prices[: len({round(price / prices[0], 3) for price in prices if price < 1.01 * prices[0]})]
+    assert len(prices) > len(first) > 0
+    assert first == sorted(set(first))
+    assert sorted(prices) != prices
+
+
 def test_state_of_one_shape_may_be_divided_alike_at_once() -> None:
     module = hloom.parse("""HloModule m, input_output_alias={ {0}: (1, {}), {1}: (2, {}), {2}: (3, {}), {3}: (4, {}) }
 ENTRY e {

@@ -37,6 +37,16 @@ def test_the_first_forecast_counts_until_there_is_a_second_one() -> None:
     assert second.after(2.5).after(1.5).longest == 2.5
 
 
+def test_a_search_loses_patience_some_forecasts_after_the_best_one() -> None:
+    now = time.monotonic()
+    assert TimeLeft(math.inf, longest=10.0).is_patient  # nothing is found yet
+    assert TimeLeft(math.inf, longest=10.0, found=now - 70.0).is_patient
+    assert not TimeLeft(math.inf, longest=10.0, found=now - 90.0).is_patient
+    assert TimeLeft(math.inf, longest=0.001, found=now).is_patient  # for a moment at least
+    assert not TimeLeft(math.inf, longest=0.001, found=now - 2.0).is_patient
+    assert TimeLeft(math.inf, longest=10.0, found=now - 90.0).better().is_patient
+
+
 def test_from_a_moment_on_divided_states_are_not_scheduled_as_well() -> None:
     module, context = hloom.parse(clipped_adam(4, 64, 256, 64, 16)), PassContext(machine=SLOW_MEMORY)
     divided, whole = (judge(module, context, 4, left=TimeLeft(until)).seconds for until in (math.inf, 0.0))
