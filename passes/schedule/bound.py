@@ -4,7 +4,8 @@ No order takes less than the longest path through the dependences. Nor does it t
 instruction at a time: each has a head, the longest path to it, and a tail, the longest path from its end. Jackson's
 preemptive schedule gives the least time of such jobs (Carlier, "The one-machine sequencing problem", 1982). The jobs of
 computation are ops and loops, those of other engines collectives; as these may be combined, they share one latency per
-kind and replica groups. Where collectives slow computation down, it takes that much longer than its ops.
+kind and replica groups, or pairs of a permute. Where collectives slow computation down, it takes that much longer than
+its ops.
 
 A loop takes the bound of its body in each trip, since nothing is in flight between trips. A conditional takes that of
 its slowest branch.
@@ -26,6 +27,7 @@ from ...ir.graph.host_memory import runs_apart
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
+from ...ir.ops.collectives import pairs_of
 from .orders import dependences
 
 PATH = "the critical path"
@@ -96,7 +98,7 @@ class _Bounds:
                 jobs.setdefault(engine, []).append(job._replace(seconds=own - latency))
                 if not latency:
                     continue
-                key = engine, (inner.op, groups_of(inner))
+                key = engine, (inner.op, pairs_of(inner) or groups_of(inner))
                 other = shared.get(key, job)
                 shared[key] = _Job(min(job.head, other.head), latency, min(job.tail, other.tail))
         for (engine, _), job in shared.items():

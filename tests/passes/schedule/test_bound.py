@@ -20,6 +20,7 @@ from support.command_line import ROOT
 
 SUM = "sum { a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b) }\n"
 GROUPS = "replica_groups={}, use_global_device_ids=true"
+PAIRS = ("{{0,1},{1,0}}", "{{0,1},{1,2}}")
 AXES = ("[2,2]<=[4]", "[2,2]<=[2,2]T(1,0)", "[1,4]<=[4]")
 
 
@@ -41,7 +42,7 @@ def _program(rng: random.Random, length: int, chain: bool) -> Module:
         lines.append(f"x{n} = f32[65536] " + rng.choice([
             f"add({first}, {second})", f"negate({first})",
             f"all-reduce({first}), channel_id={n}, {GROUPS.replace('{}', rng.choice(AXES))}, to_apply=sum",
-            f"collective-permute({first}), channel_id={n}, source_target_pairs={{{{0,1}},{{1,0}}}}",
+            f"collective-permute({first}), channel_id={n}, source_target_pairs={rng.choice(PAIRS)}",
         ]))  # fmt: skip
     unread = [f"x{n}" for n in range(1, length + 1) if not any(f"x{n})" in t or f"x{n}," in t for t in lines[n + 1 :])]
     shape = ", ".join(["f32[65536]"] * len(unread))
@@ -149,6 +150,20 @@ def test_heads_and_tails_bound_an_engine() -> None:
     bound, best = _bound_and_best(module, machine)
     assert bound.by == "communication"
     assert bound.length < bound.seconds == pytest.approx(best)
+
+
+def test_permutes_along_other_pairs_have_a_latency_each() -> None:
+    """Halos are sent to both sides: such permutes are never combined, so that one latency would leave a gap."""
+    text = """HloModule m, num_partitions=4
+ENTRY e { x = f32[8] parameter(0)
+  down = f32[8] collective-permute(x), channel_id=1, source_target_pairs={{0,1},{1,2},{2,3}}
+  up = f32[8] collective-permute(x), channel_id=2, source_target_pairs={{1,0},{2,1},{3,2}}
+  ROOT t = (f32[8], f32[8]) tuple(down, up) }
+"""
+    module, machine = hloom.parse(text), Cluster(Links(((1, Link(1e-3, 1e9)),)), 1e9)
+    bound, best = _bound_and_best(module, machine)
+    assert bound.seconds > 2e-3
+    assert bound.seconds == pytest.approx(best)
 
 
 def test_the_found_program_has_no_gap() -> None:
