@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from .ir.errors import ShapeError as ShapeError
     from .ir.graph.algebra import Algebra as Algebra
     from .ir.graph.attributes import Attributes as Attributes
+    from .ir.graph.computation import Computation as Computation
     from .ir.graph.instruction import Instruction as Instruction
     from .ir.graph.interfaces import Memory as Memory
     from .ir.graph.interfaces import Movement as Movement
@@ -156,6 +157,7 @@ _PLACES = {
     "ShapeError": "ir.errors:ShapeError",
     "Algebra": "ir.graph.algebra:Algebra",
     "Attributes": "ir.graph.attributes:Attributes",
+    "Computation": "ir.graph.computation:Computation",
     "Instruction": "ir.graph.instruction:Instruction",
     "Module": "ir.graph.module:Module",
     "Stage": "ir.graph.module:Stage",

@@ -6,6 +6,7 @@ import ast
 import io
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -80,7 +81,7 @@ def test_names() -> None:
         "Movement", "Memory", "Along", "RowMajor", "forecast", "StepForecast",
         "pipeline_schedule", "PipelineSchedule", "checkpoint", "train", "Trained", "strip_annotations", "plan", "Plan",
         "sweep", "Sweep",
-        "page", "Page", "xla_memory", "remesh",
+        "page", "Page", "xla_memory", "remesh", "Computation",
     }  # fmt: skip
     assert set(hloom.__all__) == wanted
 
@@ -161,6 +162,16 @@ def test_verify() -> None:
         hloom.verify(module)
     assert error.value.diagnostics[0].message == "dot: declared shape f32[5,4] but operands give f32[5,2]"
     assert error.value.diagnostics[0].line == 5
+
+
+@pytest.mark.parametrize("use", [hloom.verify, hloom.partition, hloom.collectives, hloom.compile, hloom.live_memory])
+def test_a_module_without_a_program_is_an_error_of_its_author(use: Callable[[hloom.Module], object]) -> None:
+    module = hloom.Module("layers")
+    with pytest.raises(hloom.CompileError, match=r"module layers has no entry computation\n  help: .*entry=True"):
+        use(module)
+    module.new_computation("main", entry=True)
+    with pytest.raises(hloom.CompileError, match=r"computation main (is empty|has no instructions)"):
+        use(module)
 
 
 def test_propagate_returns_a_copy() -> None:

@@ -74,6 +74,7 @@ USES: dict[str, str] = {
     "ShapeError": "assert it('a', help='b').help == 'b'",
     "Attributes": "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass A(it):\n    n: int = 1",
     "Algebra": "assert it('opaque') is it.OPAQUE",
+    "Computation": NEGATION + "assert isinstance(c, it)",
     "Instruction": NEGATION + "assert isinstance(v, it)",
     "Module": NEGATION.replace("hloom.Module", "it") + "assert c.parent.to_text()",
     "Stage": "assert hloom.parse(text).stage is it.GLOBAL",

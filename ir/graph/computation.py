@@ -72,11 +72,11 @@ class Computation(Callee, InNotebooks):
 
     @property
     def root(self) -> Instruction:
-        """The instruction whose value is the result. Raises ValueError if the computation is empty."""
+        """The instruction whose value is the result. Raises CompileError if the computation is empty."""
         if self._root is not None:
             return self._root
         if not self._order:
-            raise ValueError(f"computation {self.name} is empty")
+            fail(f"computation {self.name} is empty", help="computation.build adds instructions; the last is the root")
         return next(reversed(self._settled()))
 
     @root.setter

@@ -9,7 +9,7 @@ from itertools import chain, count
 from typing import Any
 
 from ..checked_call import checked
-from ..diagnostics import Diagnostic, SourceFile
+from ..diagnostics import Diagnostic, SourceFile, fail
 from ..in_notebooks import InNotebooks
 from ..late import late
 from ..reached import followers_first
@@ -86,9 +86,10 @@ class Module(InNotebooks):
 
     @property
     def entry(self) -> Computation:
-        """The entry computation. Raises ValueError if the module has none."""
+        """The entry computation. Raises CompileError if the module has none."""
         if self._entry is None:
-            raise ValueError(f"module {self.name} has no entry computation")
+            fail(f"module {self.name} has no entry computation",
+                 help="module.new_computation(name, entry=True) makes one, module.entry = .. chooses one")  # fmt: skip
         return self._entry
 
     @entry.setter

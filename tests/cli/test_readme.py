@@ -58,6 +58,9 @@ def test_all_commands_have_a_row() -> None:
 def test_all_public_names_have_a_row() -> None:
     page = (ROOT / "docs" / "python.md").read_text()
     assert {name for name in hloom.__all__ if not re.search(rf"\b{name}\b", page)} == set()
+    types = page.split("These types")[1].split("\n| --- | --- |\n")[1].split("\n\n")[0]
+    named = {name for row in types.splitlines() for name in re.findall(r"`(\w+)(?:\(\))?`", row.split("|")[1])}
+    assert named <= set(hloom.__all__)
 
 
 def test_excerpts(capsys: pytest.CaptureFixture[str]) -> None:
