@@ -24,13 +24,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from ..ir.checked_call import checked
+import numpy as np
+
+from ..ir import origin
+from ..ir.checked_call import checked, wrong_type
 from ..ir.diagnostics import fail
 from ..ir.sharding.mesh import LARGEST_MESH, Mesh
 from ..ir.types.element_type import ELEMENT_TYPES
 from .links import Links, parse_links
-from .machine import DEFAULT, Cluster, Machine
+from .machine import DEFAULT, Cluster, Machine, Transfer
 from .machine_file import MachineFile, load_machine
 from .quantity import Quantity
 
@@ -95,8 +99,32 @@ _HELP = (f"write one of {', '.join(PRESETS)}, a FILE.toml, rates such as 'work=b
 
 
 def as_machine(machine: Machine | str) -> Machine:
-    """Returns a machine, or the one that a text describes: a preset, a FILE.toml, rates. Raises CompileError."""
-    return parse_machine(machine) if isinstance(machine, str) else machine
+    """Returns a machine, or the one that a text describes: a preset, a FILE.toml, rates. Raises CompileError, and
+    TypeError for a machine of another program whose answers are no times.
+    """
+    if isinstance(machine, str):
+        return parse_machine(machine)
+    if origin.is_foreign(machine):
+        _check_answers(machine)
+    return machine
+
+
+def _check_answers(machine: Machine) -> None:
+    name = type(machine).__name__
+    transfers: dict[str, Any] = {"collective": machine.collective("all-reduce", None), "fastest": machine.fastest}
+    for asked, transfer in transfers.items():
+        if not isinstance(transfer, Transfer):
+            raise wrong_type(f"{name}.{asked}", transfer, (Transfer,), "write hloom.Transfer(latency=1e6, per_byte=10)")
+        if not transfer.per_byte > 0:
+            raise TypeError(f"{name}.{asked}: per_byte must be above 0, found {transfer.per_byte}")
+    times: dict[str, Any] = {"memory": machine.memory(1.0), "work": machine.work(1.0, ELEMENT_TYPES["f32"])}
+    for asked, seconds in times.items():
+        if not isinstance(seconds, int | float | np.floating) or not seconds >= 0:
+            raise wrong_type(f"{name}.{asked}", times[asked], (float,), "picoseconds, at least 0")
+    try:
+        hash(machine)
+    except TypeError:
+        raise TypeError(f"{name} must be hashable, since plans are cached by machine: a frozen dataclass is") from None
 
 
 @checked

@@ -13,17 +13,17 @@ from typing import Any
 
 from ..types.shape import UNBOUNDED, Shape, merged_dims, tuple_shape
 from .interfaces import Dynamic, infers_dynamic
-from .op import AnyOp, OpCall
+from .op import AnyOp, OpCall, ShapeError
 
 
 def result_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any, declared: Shape | None) -> Shape:
     """Infers the result shape like `op.infer_shape`, also for dynamic operand dimensions. Raises ShapeError."""
     if op.is_control or not any(o.is_dynamic for o in operands) or infers_dynamic(op):
-        return op.infer_shape(operands, attributes, declared)
+        return _inferred(op, operands, attributes, declared)
     if any(not o.is_array or UNBOUNDED in o.dims for o in operands):
-        return op.infer_shape(operands, attributes, declared)
+        return _inferred(op, operands, attributes, declared)
     bounds = [bounds_of(o) for o in operands]
-    result = op.infer_shape(bounds, attributes, None if declared is None else bounds_of(declared))
+    result = _inferred(op, bounds, attributes, None if declared is None else bounds_of(declared))
     if op.is_collective:
         marks = _same_places(operands, result)
     else:
@@ -31,6 +31,13 @@ def result_shape(op: AnyOp, operands: Sequence[Shape], attributes: Any, declared
     pairs = zip(result.leaves(), marks, strict=True)
     leaves = tuple(replace(leaf, dynamic=mark if any(mark) else ()) for leaf, mark in pairs)
     return tuple_shape(leaves) if result.is_tuple else leaves[0]
+
+
+def _inferred(op: AnyOp, operands: Sequence[Shape], attributes: Any, declared: Shape | None) -> Shape:
+    result: Any = op.infer_shape(operands, attributes, declared)
+    if isinstance(result, Shape):
+        return result
+    raise ShapeError(f"{op.opcode}: infer_shape gives {result!r:.60}, not a Shape", "hloom.parse_shape reads text")
 
 
 def is_called_static(inferred: Shape, declared: Shape) -> bool:

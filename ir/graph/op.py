@@ -11,6 +11,7 @@ for tokens.
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -196,10 +197,32 @@ def register(op: type[AnyOp] | AnyOp) -> Any:
     instance = op() if isinstance(op, type) else op
     if not isinstance(instance, Op):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise wrong_type("register: op", op, (Op,), "write @hloom.register over a class derived from hloom.Op")
+    _check_fields(instance)
     if instance.opcode in OPS:
         raise ValueError(f"opcode {instance.opcode} is registered twice")
     OPS[instance.opcode] = instance
     return op
+
+
+def _check_fields(op: AnyOp) -> None:
+    """Raises TypeError if an op has no opcode, or describes itself by values that no one could read."""
+    name = f"register: {type(op).__name__}"
+    opcode: Any = getattr(op, "opcode", None)
+    if not isinstance(opcode, str) or not _OPCODE.fullmatch(opcode):
+        raise wrong_type(f"{name}.opcode", opcode, (str,), "letters, digits and -, as in 'row-norm'")
+    match op.arity:
+        case (int() as least, int() | None as most) if least >= 0 and (most is None or least <= most):
+            pass
+        case arity:
+            raise wrong_type(f"{name}.arity", arity, (tuple,), "the least and the most operands: (1, 1), (2, None)")
+    if Attributes not in getattr(op.attributes, "__mro__", ()):
+        raise wrong_type(f"{name}.attributes", op.attributes, (type,), "a class derived from hloom.Attributes")
+    algebra: Any = op.algebra
+    if algebra is not None and not isinstance(algebra, Algebra):
+        raise wrong_type(f"{name}.algebra", algebra, (Algebra, type(None)), "write hloom.Algebra.OPAQUE")
+
+
+_OPCODE = re.compile(r"[A-Za-z][\w.-]*")
 
 
 @runtime_checkable

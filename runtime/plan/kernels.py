@@ -16,8 +16,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from ...ir import origin
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.op import Compile, Kernel, OpCall, Role
+from ...ir.graph.op import AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
+from ...ir.graph.own_values import as_declared
 from ...ir.tools import mixed_precision
 from ...ir.types.element_type import ElementType
 from ...ir.types.literal import Array
@@ -104,7 +106,8 @@ class NumpyKernels(KernelProvider):
         op = instruction.op
 
         def make(call: OpCall[Any]) -> Kernel:
-            return op.kernel(call, compile)
+            kernel = op.kernel(call, compile)
+            return _checked(kernel, call, op) if origin.is_foreign(op) else kernel
 
         return for_any_sizes(op, instruction.call, mixed_precision.kernel(instruction, make), make)
 
@@ -113,6 +116,15 @@ class NumpyKernels(KernelProvider):
 
     def add(self, element: ElementType, x: Array, y: Array) -> Array:
         return x + y
+
+
+def _checked(kernel: Any, call: OpCall[Any], op: AnyOp) -> Kernel:
+    """Makes the kernel of an op that is not Hloom's check its results."""
+    name = f"the kernel of {op.opcode}"
+    if not callable(kernel):
+        raise NotEvaluable(f"{name} is a {type(kernel).__name__}, not a function",
+                           "Op.kernel returns a function of numpy arrays")  # fmt: skip
+    return lambda *operands: as_declared(kernel(*operands), call.shape, name)
 
 
 NUMPY = NumpyKernels()

@@ -105,7 +105,12 @@ def _raising(local: hloom.LocalOp) -> hloom.Instruction:
     raise ValueError("no")
 
 
+def _nothing(local: hloom.LocalOp) -> Any:
+    return None
+
+
 @pytest.mark.parametrize(("form", "message"), [(_wrong_shape, r"gives f32\[\], the tile is f32\[2\]"),
+                                               (_nothing, "gives None, not an Instruction"),
                                                (_raising, "raised ValueError: no")])  # fmt: skip
 def test_a_local_form_that_fails_is_named(form: Callable[[Any], hloom.Instruction], message: str) -> None:
     forms = hloom.local_forms().override("negate", hloom.LocalForm(form))

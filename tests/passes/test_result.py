@@ -102,6 +102,31 @@ ENTRY e {
     assert sum(c.sent_bytes for c in hloom.collectives(hloom.partition(module, machine=FreeMemory(1e-9)))) == 12288
 
 
+def _nothing(*_: object) -> None:
+    pass
+
+
+def _no_number(*_: object) -> float:
+    return float("nan")
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "message"),
+    [
+        ("collective", _nothing, "Odd.collective must be Transfer, found NoneType None; write hloom.Transfer"),
+        ("fastest", 3, "Odd.collective must be Transfer, found int 3"),
+        ("received", 0.0, "Odd.collective: per_byte must be above 0, found 0.0"),
+        ("memory", _nothing, "Odd.memory must be float, found NoneType None; picoseconds, at least 0"),
+        ("work", _no_number, "Odd.work must be float, found float nan; picoseconds, at least 0"),
+        ("__hash__", None, "Odd must be hashable, since plans are cached by machine"),
+    ],
+)
+def test_a_machine_answers_in_times(member: str, value: object, message: str) -> None:
+    odd: type[FreeMemory] = type("Odd", (FreeMemory,), {} if member == "received" else {member: value})
+    with pytest.raises(TypeError, match=message):
+        hloom.partition(hloom.parse(TEXT), machine=odd(0.0 if member == "received" else 1.0))
+
+
 def test_a_form_is_overridden_in_one_call_only() -> None:
     def doubled(local: hloom.LocalOp) -> hloom.Instruction:
         x = local.operands[0].instruction

@@ -18,6 +18,7 @@ from ...diagnostics import fail
 from ...factors.rule_text import RuleText, parse_rule
 from ...factors.sharding_rule import FactorKind, ShardingRule
 from ...graph.op import Compile, Kernel, NotEvaluable, ShapeError, Value
+from ...graph.own_values import as_declared
 from ...types.shape import Shape
 from ..structure import leaves_of
 from .behaviour import Behaviour, Call
@@ -126,34 +127,9 @@ class UserCall(Behaviour):
             except Exception as error:
                 raise NotEvaluable(f'the function of target "{self.target}" raised {_described(error)}',
                                    _place(error)) from error
-            return self._checked(result, call.shape)
+            return as_declared(result, call.shape, f'the function of target "{self.target}"')
 
         return run
-
-    def _checked(self, value: Any, shape: Shape) -> Value:
-        """Returns the value after checking that it has the declared shape."""
-        if shape.is_tuple:
-            if not isinstance(value, tuple | list) or len(value) != len(shape.elements):  # pyright: ignore
-                found = f"{len(value)} values" if isinstance(value, tuple | list) else _kind(value)  # pyright: ignore
-                raise self._wrong(found, f"a tuple of {len(shape.elements)}")
-            return tuple(self._checked(v, s) for v, s in zip(value, shape.elements, strict=True))  # pyright: ignore
-        if not shape.is_array:
-            return None
-        if not hasattr(value, "__array__"):
-            raise self._wrong(_kind(value), str(shape.without_layout()))
-        array: np.ndarray[Any, Any] = np.asarray(value)
-        if array.dtype != shape.element.numpy or array.shape != shape.dims:
-            found = f"{array.dtype}[{','.join(map(str, array.shape))}]"
-            raise self._wrong(found, f"{shape.element.numpy}[{','.join(map(str, shape.dims))}]")
-        return array
-
-    def _wrong(self, found: str, declared: str) -> NotEvaluable:
-        return NotEvaluable(f'the function of target "{self.target}" returned {found}, the program declares {declared}')
-
-
-def _kind(value: Any) -> str:
-    """Describes a value of a wrong type."""
-    return "nothing" if value is None else f"a value of type {type(value).__name__}"
 
 
 def _read_only(value: Value) -> Value:

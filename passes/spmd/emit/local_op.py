@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ....cost.machine import Transfer
 from ....ir import origin
@@ -127,12 +128,14 @@ def _formed(form: LocalForm, local: LocalOp) -> Instruction:
     name = f"local form of {local.instruction.opcode}" + (
         f" ({origin.described(form.emit)})" if origin.is_foreign(form.emit) else "")
     try:
-        result = form.emit(local)
+        result: Any = form.emit(local)
     except (CompileError, InternalError, MemoryError):
         raise
     except Exception as error:
         raise InternalError(f"raised {type(error).__name__}: {error}", name) from error
     wanted = local.local_shape()
+    if not isinstance(result, Instruction):
+        raise InternalError(f"gives {result!r:.60}, not an Instruction", name)
     if not result.shape.compatible(wanted):
         raise InternalError(f"gives {result.shape.without_layout()}, the tile is {wanted.without_layout()}", name)
     return result

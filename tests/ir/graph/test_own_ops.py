@@ -105,3 +105,59 @@ def test_wrong_rules_are_errors_with_a_place(monkeypatch: pytest.MonkeyPatch, ru
         hloom.partition(module)
     with pytest.raises(hloom.CompileError, match=message.split("error:")[1].split("(")[0].strip()):
         hloom.partition(sharded)
+
+
+def _first_row(x: Any) -> Any:
+    return x[:1]
+
+
+def _integers(x: Any) -> Any:
+    return x.astype(int)
+
+
+def _no_array(x: Any) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (_first_row, r"the kernel of center returned float32\[1,4\], the program declares float32\[8,4\]"),
+        (_integers, r"the kernel of center returned int64\[8,4\], the program declares float32\[8,4\]"),
+        (_no_array, r"the kernel of center returned nothing, the program declares f32\[8,4\]"),
+        (None, "the kernel of center is a NoneType, not a function"),
+    ],
+)
+def test_results_of_kernels_are_as_declared(monkeypatch: pytest.MonkeyPatch, kernel: Any, message: str) -> None:
+    class Wrong(Center):
+        def kernel(self, call: Call, compile: Any) -> Any:
+            return kernel
+
+    module = _registered(monkeypatch, Wrong)
+    with pytest.raises(hloom.CompileError, match=f"4:8: error: center y: {message}"):
+        hloom.evaluate(module, [np.ones((8, 4), np.float32)])
+
+
+def test_a_shape_is_inferred_as_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Worded(Center):
+        def infer_shape(self, operands: Any, attributes: Any, declared: Any) -> Any:
+            return "f32[8,4]"
+
+    with pytest.raises(hloom.CompileError, match=r"4:8: error: center: infer_shape gives 'f32\[8,4\]', not a Shape"):
+        _registered(monkeypatch, Worded)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("opcode", "row norm", "register: Odd.opcode must be str, found str 'row norm'"),
+        ("opcode", 3, "register: Odd.opcode must be str, found int 3"),
+        ("arity", 1, "register: Odd.arity must be tuple, found int 1; the least and the most operands"),
+        ("arity", (3, 1), "register: Odd.arity must be tuple, found tuple"),
+        ("attributes", int, "register: Odd.attributes must be type, found type <class 'int'>; a class derived"),
+        ("algebra", "opaque", "register: Odd.algebra must be Algebra or None, found str 'opaque'; write hloom.Algebra"),
+    ],
+)
+def test_registering_refuses_what_describes_no_op(field: str, value: object, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        hloom.register(type("Odd", (Center,), {"opcode": "odd", field: value}))
