@@ -162,7 +162,9 @@ def _has_floats(call: OpCall[Any]) -> bool:
 
 
 def _is_stackable(call: OpCall[Any], op: AnyOp) -> bool:
-    """Whether the kernel of a use takes one more dimension."""
+    """Whether the kernel of a use takes one more dimension. Opaque ones do not: they cut arrays by a sharding rule."""
+    if op.algebra_of(call) is Algebra.OPAQUE:
+        return False
     shapes = (*call.operands, call.shape)
     return takes_arrays(op, call) and all(s.is_array and s.dims == call.shape.dims and not s.is_dynamic for s in shapes)
 

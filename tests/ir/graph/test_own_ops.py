@@ -107,6 +107,17 @@ def test_wrong_rules_are_errors_with_a_place(monkeypatch: pytest.MonkeyPatch, ru
         hloom.partition(sharded)
 
 
+def test_an_opaque_op_on_elements_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Twice(Center):
+        is_elementwise = True
+
+        def sharding_rule(self, call: Call) -> Any:
+            return call.parse_rule("([i j]) -> [i j]")
+
+    module = _registered(monkeypatch, Twice)
+    assert hloom.prove(module, hloom.partition(module)).is_equal
+
+
 def _first_row(x: Any) -> Any:
     return x[:1]
 
