@@ -34,14 +34,14 @@ def element_of(dtype: DType) -> ElementType:
     found = ELEMENT_TYPES.get(name) if isinstance(name, str) else None
     try:
         return found or from_numpy(np.dtype(cast("Any", name)))
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         fail(f"{dtype!r} is no element type of HLO", help="for example 'f32', 'bf16', 's32', numpy.float32")
 
 
 def dims_of(shape: int | Iterable[int]) -> tuple[int, ...]:
     """Returns the dimensions of a shape, which may be a single number. Raises CompileError."""
-    sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
     try:
+        sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
         dims = tuple(size.__index__() for size in sizes)
     except (AttributeError, TypeError):
         fail(f"{shape!r} is no shape", help="a shape is a tuple of integers, such as (4, 8)")
@@ -59,7 +59,7 @@ def axis_of(what: str, axis: int, rank: int) -> int:
 
 def axes_of(what: str, axis: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """Returns axes in ascending order; None means all. Raises CompileError for a wrong or repeated one."""
-    given = range(rank) if axis is None else (axis,) if isinstance(axis, int | np.integer) else axis
+    given = range(rank) if axis is None else axis if isinstance(axis, Iterable) else (axis,)
     found = sorted(axis_of(what, a, rank) for a in given)
     if len(set(found)) != len(found):
         fail(f"{what}: axis {axis!r} names one twice")

@@ -18,13 +18,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, wraps
 from itertools import islice
-from types import CodeType, FrameType
+from types import CodeType, FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from ...ir.brief import brief
-from ...ir.diagnostics import CompileError, Location, SourceFile, fail
+from ...ir.diagnostics import CompileError, Diagnostic, Location, Severity, SourceFile, fail
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction, Metadata
 from ...ir.graph.module import Module
@@ -242,11 +242,29 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
             if all(d.location is not None for d in error.diagnostics):
                 raise  # an error of a nested function of the user, which has its line
             found = CompileError([d if d.location else replace(d, location=place.location) for d in error.diagnostics])
+        except (AttributeError, TypeError, ValueError) as error:
+            if error.__traceback__ is None or not _is_inside(error.__traceback__.tb_next):
+                raise
+            found = CompileError([Diagnostic(Severity.ERROR, f"{name}: {error}", place.location)])
         finally:
             _PLACE.reset(token)
         raise found
 
     return call
+
+
+def _is_inside(traceback: TracebackType | None) -> bool:
+    """Whether an error arose in a function of the builder, from arguments that it did not expect: not where Python
+    called it, and not in a function of the user that it called.
+    """
+    packages: set[str] = set()
+    while traceback is not None:
+        packages.add(str(traceback.tb_frame.f_globals.get("__name__")).partition(".")[0])
+        traceback = traceback.tb_next
+    return bool(packages) and packages <= _LIBRARIES
+
+
+_LIBRARIES = {__name__.partition(".")[0], "numpy", "re"}
 
 
 def _caller() -> FrameType:

@@ -88,6 +88,8 @@ def same_types(what: str, *values: ArrayLike) -> list[Instruction]:
         fail(f"{what}: {e.shown(first)} and {e.shown(second)} have different element types",
              help=f"convert one of them, for example x.astype('{first.shape.element}')")
     element = next(iter(elements), None)
+    if not values:
+        fail(f"{what} takes at least one array")
     if element is None:
         kinds = [next(n for n, (kind, _) in enumerate(_WEAK) if isinstance(v, kind)) for v in values]
         element = ELEMENT_TYPES[_WEAK[max(kinds)][1]]

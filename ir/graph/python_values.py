@@ -35,8 +35,8 @@ def known_op(opcode: str) -> AnyOp:
     """Returns the op of an opcode. Raises CompileError for an unknown one."""
     try:
         return op_named(opcode)
-    except KeyError:
-        fail(f"there is no opcode '{opcode}'", help=_near(opcode, OPS))
+    except (AttributeError, KeyError, TypeError):  # no text is none, either
+        fail(f"there is no opcode {opcode!r}", help=_near(str(opcode), OPS))
 
 
 def checked_use(

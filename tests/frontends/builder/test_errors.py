@@ -38,6 +38,13 @@ WRONG: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "broadcast": (lambda x: hb.broadcast_to(x, (4, 1)), (F,), r"f32\[4,8\] does not become \(4, 1\)"),
     "concatenate": (lambda x: hb.concatenate([x, x[0]]), (F,), "concatenate"),
     "concatenate_nothing": (lambda x: hb.concatenate([]), (F,), "takes a list of one array or more"),
+    "stack_nothing": (lambda x: hb.stack([]), (F,), "stack takes at least one array"),
+    "opcode_of_no_text": (lambda x: hb.op(cast("Any", x), x), (F,), "there is no opcode"),
+    "size": (lambda x: hb.zeros(cast("Any", 2.5)), (F,), r"2\.5 is no shape"),
+    "axis_float": (lambda x: x.sum(cast("Any", 1.5)), (F,), r"there is no axis 1\.5 among 2"),
+    "no_type": (lambda x: x.astype("f32,f32"), (F,), "'f32,f32' is no element type"),
+    "no_function": (lambda x: hb.fori_loop(0, 3, cast("Any", 4), x), (F,), "fori_loop: 'int' object is not callable"),
+    "no_axes": (lambda x: hb.psum(x, cast("Any", 3)), (F,), "psum: 'int' object is not iterable"),
     "index_range": (lambda x: x[4], (F,), r"index 4 is out of range for dimension 0 of f32\[4,8\]"),
     "index_array_range": (lambda x: x[[0, 7]], (F,), "an index is out of range for dimension 0"),
     "index_count": (lambda x: x[0, 0, 0], (F,), r"3 indices for f32\[4,8\], which has 2 dimensions"),
@@ -130,6 +137,17 @@ def test_without_a_program() -> None:
 
     with pytest.raises(hloom.CompileError, match="a value of the program program is used in the program f"):
         hb.trace(f, "f32[2]")
+
+
+def test_errors_of_functions_of_the_user_stay_as_they_are() -> None:
+    def body(_: Any, x: Any) -> Any:
+        return x + np.ones(3).reshape(2, 2)
+
+    with pytest.raises(ValueError, match="cannot reshape array of size 3"):
+        hb.trace(lambda x: hb.fori_loop(0, 3, body, x), F)
+    call = cast("Any", hb.exp)
+    with pytest.raises(TypeError, match="positional argument"):
+        hb.trace(lambda x: call(x, x, x), F)
 
 
 def test_values_do_not_leave_bodies() -> None:
