@@ -8,7 +8,7 @@ rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from functools import cache
 
 from ..ir.graph.algebra import Algebra
@@ -34,8 +34,9 @@ def touched(
         return 0
     if instruction.op.role is Role.FUSION:
         return _fusion(instruction)
-    read = reads(instruction, is_stored, read_before)
-    return _read(instruction, read) + (_written(instruction) if is_stored(instruction) else 0)
+    read, written = _traffic(instruction)
+    read_here = sum([read[n] for n in reads(instruction, is_stored, read_before)])
+    return read_here + (written if is_stored(instruction) else 0)
 
 
 def reads(
@@ -53,22 +54,22 @@ def _touches_nothing(op: AnyOp) -> bool:
     return op.role is not Role.FUSION and (is_moved or op.interface(PassesOn) is not None)
 
 
-def _read(instruction: Instruction, numbers: Sequence[int]) -> int:
-    """Returns the bytes that an instruction reads of these operands."""
-    kept, operands = overwritten(instruction), instruction.operands
-    sizes = [operands[n].shape.byte_size for n in numbers if n not in kept]
-    if sizes and algebra(instruction) is Algebra.MOVE:
-        most = instruction.shape.byte_size
-        return sum([min(size, most) for size in sizes])
-    return sum(sizes)
+def traffic(operands: Sequence[int], results: int, moves: bool, kept: Container[int]) -> tuple[list[int], int]:
+    """Returns how much an op reads of each operand, and how much it writes, given the sizes of its operands and results
+    together: an op that `moves` elements, or one that updates the operands `kept` in place.
+    """
+    read = [0 if n in kept else size for n, size in enumerate(operands)] if kept else list(operands)
+    others = [size for n, size in enumerate(operands) if n not in kept] if kept else []
+    written = min(results, sum(others)) if others else results
+    return [min(size, results) for size in read] if moves else read, written
 
 
-def _written(instruction: Instruction) -> int:
-    kept, size = overwritten(instruction), instruction.shape.byte_size
-    if not kept:
-        return size
-    others = [o.shape.byte_size for n, o in enumerate(instruction.operands) if n not in kept]
-    return min(size, sum(others)) if len(others) < len(instruction.operands) else size
+def _traffic(instruction: Instruction) -> tuple[list[int], int]:
+    sizes, result = [o.shape.byte_size for o in instruction.operands], instruction.shape.byte_size
+    kept = overwritten(instruction)
+    if not sizes or (not kept and len(sizes) == 1 and sizes[0] <= result):
+        return sizes, result
+    return traffic(sizes, result, algebra(instruction) is Algebra.MOVE, kept)
 
 
 def _fusion(fusion: Instruction) -> int:
@@ -78,20 +79,20 @@ def _fusion(fusion: Instruction) -> int:
 def read_of_operands(instruction: Instruction) -> list[int]:
     """Returns the bytes that an op which computes reads of each operand."""
     if instruction.op.role is not Role.FUSION:
-        return [_read(instruction, [n]) for n in range(len(instruction.operands))]
+        return _traffic(instruction)[0]
     (computation,) = instruction.called()
-    return [min(p.shape.byte_size, sum(_read(user, numbers) for user, numbers in _users(p)))
+    return [min(p.shape.byte_size, sum(_traffic(user)[0][n] for user, numbers in _users(p) for n in numbers))
             for p in computation.parameters]  # fmt: skip
 
 
 def written_of(instruction: Instruction) -> int:
     """Returns the bytes that an op which computes writes."""
     if instruction.op.role is not Role.FUSION:
-        return _written(instruction)
+        return _traffic(instruction)[1]
     (computation,) = instruction.called()
     root = computation.root
     results = root.operands if root.op.role is Role.TUPLE else [root]
-    return sum(_written(_source(result)) for result in results)
+    return sum(_traffic(_source(result))[1] for result in results)
 
 
 def _users(value: Instruction) -> Iterator[tuple[Instruction, list[int]]]:

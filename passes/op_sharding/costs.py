@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from ...cost.memory_traffic import traffic
 from ...ir.sharding.digit import Digits, complement, product
 from ...ir.types.shape import Shape
 from ..resharding.base.moves import ReshardPlan
@@ -71,11 +72,12 @@ def points(op: OpSharding, assignment: Assignment) -> int:
 
 
 def _most_elements(op: OpSharding, assignment: Assignment) -> int:
-    """Returns the elements in the largest tile of an op. Ops that are no contractions compute each element once: a
-    gather does not visit all rows of its table for each row that it takes.
+    """Returns the elements in the largest tile of an op, or in the largest part of one that it reads or writes. Ops
+    that are no contractions compute each element once: a gather does not visit all rows of its table for each row that
+    it takes.
     """
     sizes = [-(-f.size // product(assignment.get(i, ()))) for i, f in enumerate(op.rule.factors)]
-    return max(math.prod(sizes[f] for dim in factors for f in dim) for factors in op.rule.values())
+    return max(_used(op, [math.prod(sizes[f] for dim in factors for f in dim) for factors in op.rule.values()]))
 
 
 def idle_digits(op: OpSharding, assignment: Assignment) -> Digits:
@@ -88,9 +90,15 @@ def idle_digits(op: OpSharding, assignment: Assignment) -> Digits:
 
 def tiles_cost(op: OpSharding, assignment: Assignment, untouched: frozenset[int] = frozenset()) -> float:
     """Returns the time in which a device reads and writes its tiles, without those of the `untouched` values."""
-    total = 0.0
-    for value, shape in enumerate(op.shapes):
-        if value not in op.free and value not in untouched:
-            dims = op.tiling(value, assignment).local_dims(shape.dims)
-            total += op.machine.memory(shape.element.byte_size * math.prod(dims))
-    return total
+    sizes = [op.tiling(value, assignment).local_shape(shape).byte_size for value, shape in enumerate(op.shapes)]
+    return sum(op.machine.memory(size) for value, size in enumerate(_used(op, sizes))
+               if value not in op.free and value not in untouched)  # fmt: skip
+
+
+def _used(op: OpSharding, sizes: list[int]) -> list[int]:
+    """Returns how much an op reads and writes of its tiles; of several results the first stands for all."""
+    first = len(op.rule.operands)
+    if not op.use.moves and not op.use.kept:
+        return sizes
+    read, written = traffic(sizes[:first], sum(sizes[first:]), op.use.moves, op.use.kept)
+    return [*read, written, *[0] * (len(sizes) - first - 1)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...ir.brief import brief
 from ...ir.factors.sharding_rule import Monoid, ShardingRule
+from ...ir.graph.algebra import Algebra
+from ...ir.graph.interfaces import Memory
 from ...ir.graph.op import AnyOp, OpCall
 from ...ir.kept_hash import KeptHash, keep_hash
 from ...ir.sharding.tiling import Tiling
@@ -23,7 +26,8 @@ class OpUse(KeptHash):
     Equal uses are divided alike. `order` is the device order of the computation. `groups` are the operands that the op
     may take in parts (those of `Additive`, if one of them is partial); with `stays_partial` a later op reduces a
     partial result (see `partial`). `free` are the operands that any device can compute in any tiling without
-    communication. `rule` and `shapes` (of the operands' and results' leaves) follow from the call.
+    communication. `rule`, `shapes` (of the operands' and results' leaves), whether it
+    `moves` elements alone, and which operands it has `kept` but for some elements, follow from the call.
     """
 
     op: AnyOp
@@ -35,6 +39,8 @@ class OpUse(KeptHash):
     free: frozenset[int] = frozenset()
     rule: ShardingRule = field(kw_only=True, compare=False)
     shapes: tuple[Shape, ...] = field(kw_only=True, compare=False)
+    moves: bool = field(kw_only=True, compare=False)
+    kept: Container[int] = field(kw_only=True, compare=False)
 
     @property
     def may_stay_partial(self) -> bool:
@@ -62,5 +68,11 @@ class OpUses:
             leaves = (leaf for value in (*call.operands, call.shape) for leaf in value.leaves())
             shapes = tuple(leaf.without_layout() for leaf in leaves)
             rule = dividing_rule(op, call, self.rules)
-            known = self._known[op, call] = OpUse(op, call, (), None, rule=rule, shapes=shapes)
-        return OpUse(op, known.call, tilings, order, groups, free=free, rule=known.rule, shapes=known.shapes)
+            updates, moves = op.interface(Memory), op.algebra_of(call) is Algebra.MOVE
+            kept = () if updates is None else updates.overwritten(call)
+            known = OpUse(op, call, (), None, rule=rule, shapes=shapes, moves=moves, kept=kept)
+            self._known[op, call] = known
+        return OpUse(
+            op, known.call, tilings, order, groups, free=free, rule=known.rule, shapes=known.shapes, moves=known.moves,
+            kept=known.kept,
+        )  # fmt: skip

@@ -247,8 +247,10 @@ def test_a_change_that_sends_the_same_must_take_less_time_for_no_more_arithmetic
     assert not refinement.Delta(received=1.0, total=-5.0, arithmetic=0.0).gains(0.0)
 
 
-def test_scanned_rows_are_gathered_once() -> None:
-    """Each of eight trips would send a row to all, by an all-reduce."""
-    (found,) = hloom.collectives(hloom.partition(check(SCAN)))
+@pytest.mark.parametrize("rows", [8, 128])
+def test_scanned_rows_are_gathered_once(rows: int) -> None:
+    """Each trip would send a row to all, by an all-reduce. It reads a row alone, however many there are."""
+    text = SCAN.replace("[8,", f"[{rows},").replace("constant(8)", f"constant({rows})")
+    (found,) = hloom.collectives(hloom.partition(check(text)))
     assert found.kind == "all-gather"
-    assert found.sent_bytes == 8 * 6 * 4 * 3 // 4
+    assert found.sent_bytes == rows * 6 * 4 * 3 // 4
