@@ -128,7 +128,7 @@ class PlanReport:
             "peak": found.peak, "bound": found.bound, "gap": found.gap, "spent": found.spent,
             "recomputed": found.recomputed,
             "candidates": list(map(_candidate, found.candidates)), "regrets": [asdict(r) for r in found.regrets],
-            "strategy": few and {"shardings": dict(few.shardings), "reproduces": few.reproduces},
+            "strategy": few and {"shardings": dict(few.shardings), "reproduces": few.reproduces, "alone": few.alone},
             "pareto": list(map(_candidate, self.frontier or ())), "limits": found.limits, "busy": judged.busy,
             "at": judged.at, "buffers": [asdict(b) for b in judged.buffers] if self.changes else [],
             "what_if": [asdict(change) for change in self.changes or ()],

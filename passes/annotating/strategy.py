@@ -14,7 +14,8 @@ A strategy says by pattern which values are sharded how, so that one program is 
 
 A pattern (`*` stands for any characters) means the entry's parameters whose name or `op_name` it fits. Where none
 does, it means the other instructions of the program whose name or `op_name` it fits and which have as many dimensions
-as the sharding. Later patterns override earlier ones, and all override what the program says.
+as the sharding. Later patterns override earlier ones, and all override what the program says. With `alone = true`
+before the tables, the annotations of the program itself are left out.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from ...ir.tools.names import fits, name_pattern, names_of, suggestions
 from ...ir.tools.spmd import parts
 from ...ir.user_files import read_text, read_toml
 from .remesh import check_size, remesh
+from .strip import strip_annotations
 
 _AXIS = re.compile(r"([A-Za-z_]\w*)(?::\(([1-9]\d*)\)([1-9]\d*))?$")
 
@@ -62,10 +64,13 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """A mesh (axis names and sizes; None: the one that the program names) and settings, weakest first."""
+    """A mesh (axis names and sizes; None: the one that the program names) and settings, weakest first. If they stand
+    `alone`, the program's own annotations are removed.
+    """
 
     mesh: Mapping[str, int] | None = None
     settings: Sequence[Setting] = field(default_factory=tuple[Setting, ...])
+    alone: bool = False
 
     @staticmethod
     def of(shardings: Mapping[str, str], mesh: Mapping[str, int] | None = None) -> Strategy:
@@ -101,9 +106,12 @@ def parse_strategy(text: str, name: str = "<strategy>") -> Strategy:
     """Reads the strategy in the text of a TOML file called `name` in messages. Raises CompileError."""
     source = SourceFile(name, text)
     content = read_toml(source)
-    unknown = sorted(set(content) - {"mesh", "shardings"})
+    unknown = sorted(set(content) - {"mesh", "shardings", "alone"})
     if unknown:
         fail(f"there is no table '{unknown[0]}' in a strategy", _find(source, unknown[0]), help="mesh, shardings")
+    alone: Any = content.get("alone", False)
+    if not isinstance(alone, bool):
+        fail("'alone' must be true or false", _find(source, "alone"))
     mesh, shardings = _table(content, "mesh", source), _table(content, "shardings", source)
     for axis, size in mesh.items():
         check_size(axis, size, _find(source, axis))
@@ -112,7 +120,7 @@ def parse_strategy(text: str, name: str = "<strategy>") -> Strategy:
         place = _find(source, pattern)
         _checked_spec(pattern, spec, place)
         settings.append(Setting(pattern, _dims(spec, place), place))
-    return Strategy(mesh or None, tuple(settings))
+    return Strategy(mesh or None, tuple(settings), alone)
 
 
 def _checked_spec(pattern: str, spec: object, location: Location | None) -> None:
@@ -157,6 +165,8 @@ def apply_strategy(
         strategy = Strategy.of(strategy, mesh)
     elif mesh is not None:
         strategy = replace(strategy, mesh=mesh)
+    if strategy.alone:
+        strip_annotations(module)
     devices = _mesh(module, strategy)
     for setting in strategy.settings:
         for instruction in _fitting(module, setting):

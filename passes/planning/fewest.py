@@ -28,17 +28,19 @@ _CLOSE = 1e-3  # relative difference of forecasts that counts as none
 @dataclass(frozen=True, slots=True)
 class FewSettings:
     """A strategy, as the tables of a file would give it, and its forecast. `reproduces` says whether that is the
-    plan's.
+    plan's. It stands `alone` if the program has annotations, which plans leave out.
     """
 
     mesh: Mesh
     shardings: Mapping[str, str]
     judged: Judged
     reproduces: bool
+    alone: bool = False
 
     def text(self) -> str:
         """Returns the content of a strategy file."""
-        lines = ["[mesh]", *(f"{name} = {size}" for name, size in self.mesh.axes), "", "[shardings]"]
+        alone = ["alone = true  # without the annotations of the program", ""] if self.alone else []
+        lines = [*alone, "[mesh]", *(f"{name} = {size}" for name, size in self.mesh.axes), "", "[shardings]"]
         return "\n".join([*lines, *(f"{_quoted(name)} = {_quoted(spec)}" for name, spec in self.shardings.items()), ""])
 
 
@@ -78,7 +80,8 @@ def fewest(
                 settings, found = fewer, tried
         if size > 1 or len(settings) == len(names):  # a setting may be needed only beside another one
             size //= 2
-    return FewSettings(mesh, settings, found, found.seconds <= wanted.seconds * (1 + _CLOSE))
+    alone = any(i.annotation is not None for computation in module for i in computation)
+    return FewSettings(mesh, settings, found, found.seconds <= wanted.seconds * (1 + _CLOSE), alone)
 
 
 def _levels(plain: Module, planned: Module) -> Iterator[dict[str, str]]:

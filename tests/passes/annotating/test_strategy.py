@@ -56,6 +56,15 @@ def test_settings_override_the_file_and_the_program() -> None:
     assert str(module.entry.parameters[0].sharding) == "{mesh['x'=2,'y'=4], [{}, {'y'}]}"
 
 
+def test_a_strategy_alone_leaves_out_what_the_program_says() -> None:
+    text = PROGRAM.replace("parameter(0),", "parameter(0), sharding={devices=[8,1]<=[8]},")
+    module = hloom.parse(text)
+    apply_strategy(module, parse_strategy("alone = true\n" + MESH + '"bias" = "x"\n'))
+    assert [p.sharding is None for p in module.entry.parameters] == [True, True, False]
+    with pytest.raises(CompileError, match="2:1: error: 'alone' must be true or false"):
+        parse_strategy("\nalone = 1\n")
+
+
 def test_mesh_of_the_program() -> None:
     """A mesh need not have a symbol; of several the one is meant that has the axes."""
     named = PROGRAM.replace("parameter(0),", "parameter(0), sharding={mesh['x'=2,'y'=4], [{'x'}, {}]},")
