@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...ir.diagnostics import fail
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import EntryLayout, Module, Stage
 from ...ir.sharding.sharding import REPLICATED, AnySharding, TupleSharding
@@ -24,13 +25,16 @@ def is_undivided(module: Module, context: PassContext) -> bool:
 
 @dataclass(frozen=True)
 class OneDevice(Pass):
-    """Turns a module that `is_undivided` into its LOCAL form, in place."""
+    """Turns a module that `is_undivided` into its LOCAL form, in place. Raises CompileError for another one."""
 
     name: ClassVar[str] = "one-device"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.GLOBAL})
     produces: ClassVar[Stage | None] = Stage.LOCAL
 
     def run(self, module: Module, context: PassContext) -> bool:
+        if not is_undivided(module, context):
+            fail(f"{module.name} is for several devices, or says where they hold its values",
+                 help="spmd-partition divides such programs, after propagate")  # fmt: skip
         entry = module.entry
         shapes = [p.shape.without_layout() for p in entry.parameters]
         module.global_layout = EntryLayout(tuple(shapes), entry.root.shape.without_layout())

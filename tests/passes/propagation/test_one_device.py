@@ -7,6 +7,7 @@ from hloom.frontends import parse
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.module import Module, Stage
 from hloom.ir.tools.verifier import check
+from hloom.passes.api import run_passes
 from hloom.passes.base import PassContext
 from hloom.passes.pipelines import partition
 from hloom.passes.propagation.one_device import is_undivided
@@ -58,3 +59,11 @@ ENTRY e {
 ])  # fmt: skip
 def test_the_short_way_is_for_one_device_alone(sharding: str, devices: int | None, divides: bool) -> None:
     assert ("spmd-partition" in passes_of(parse(TEXT.replace("SHARDING", sharding)), devices)) == divides
+
+
+@pytest.mark.parametrize("given", ["", ", sharding={devices=[2]<=[2]}"])
+def test_the_pass_refuses_a_program_for_several_devices(given: str) -> None:
+    header = "HloModule two" + ("" if given else ", num_partitions=2")
+    module = parse(f"{header}\nENTRY e {{\n  x = f32[4] parameter(0){given}\n  ROOT y = f32[4] sine(x)\n}}")
+    with pytest.raises(CompileError, match=r"two is for several devices(.|\n)*help: spmd-partition"):
+        run_passes(module, "one-device")
