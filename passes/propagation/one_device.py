@@ -25,16 +25,16 @@ def is_undivided(module: Module, context: PassContext) -> bool:
 
 @dataclass(frozen=True)
 class OneDevice(Pass):
-    """Turns a module that `is_undivided` into its LOCAL form, in place. Raises CompileError for another one."""
+    """Turns a module for one device into its LOCAL form, in place. Raises CompileError for a module for several."""
 
     name: ClassVar[str] = "one-device"
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.GLOBAL})
     produces: ClassVar[Stage | None] = Stage.LOCAL
 
     def run(self, module: Module, context: PassContext) -> bool:
-        if not is_undivided(module, context):
-            fail(f"{module.name} is for several devices, or says where they hold its values",
-                 help="spmd-partition divides such programs, after propagate")  # fmt: skip
+        count = num_devices(module, context)
+        if count != 1:
+            fail(f"{module.name} is for {count} devices", help="spmd-partition divides programs, after propagate")
         entry = module.entry
         shapes = [p.shape.without_layout() for p in entry.parameters]
         module.global_layout = EntryLayout(tuple(shapes), entry.root.shape.without_layout())
