@@ -44,7 +44,7 @@ def read_arrays(path: Path) -> NamedArrays:
         return _read_npz(path)
     except (OSError, ValueError, KeyError, TypeError, EOFError, MemoryError, BadZipFile) as error:
         help = "random, zeros, NAME=KIND;.., an .npz file, or a directory of .npy files"
-        fail(f"inputs cannot be read from {path}: {error}", help=help)
+        fail(f"inputs cannot be read from {path}: {_problem(error)}", help=help)
 
 
 def load_array(path: Path) -> Array:
@@ -52,7 +52,12 @@ def load_array(path: Path) -> Array:
     try:
         return _load(path)
     except (OSError, ValueError, TypeError, EOFError, MemoryError) as error:
-        fail(f"an input cannot be read from {path}: {error}")
+        fail(f"an input cannot be read from {path}: {_problem(error)}")
+
+
+def _problem(error: Exception) -> str:
+    """Returns the message of an error, but for numpy's advice to unpickle files, which can run any code."""
+    return "it is no file of numpy's, or holds Python objects" if "pickle" in str(error) else str(error)
 
 
 def _load(path: Path) -> Array:
