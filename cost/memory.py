@@ -118,10 +118,21 @@ class PeakMemory:
 
     def peak(self) -> int:
         """Returns the peak of the program in its present order."""
+        return self._resident + self._entry().peak
+
+    def highest(self) -> tuple[int, list[tuple[Lives, int]]]:
+        """Returns the peak of the program in its present order, and the buffers of each computation that runs then,
+        callers first, with the place of the instruction that does.
+        """
+        lives = self._entry()
+        return self._resident + lives.peak, _running(lives)
+
+    def _entry(self) -> Lives:
+        """Returns the buffers of the entry."""
         lives: dict[Computation, Lives] = {}
         for computation in self._order:
             lives[computation] = self._of(computation, lives)
-        return self._resident + lives[self.module.entry].peak
+        return lives[self.module.entry]
 
     def _of(self, computation: Computation, called: dict[Computation, Lives]) -> Lives:
         """Returns the buffers of a computation: the last ones, if its order and the peaks of its callees stay."""
@@ -142,15 +153,21 @@ class PeakMemory:
 def at_peak(module: Module, kernels: Kernels | None = None) -> tuple[int, list[Instruction]]:
     """Returns the peak, the instruction of the entry that runs then, then the one of its callee that does, and so on.
     """
-    found: list[Instruction] = []
     reached, lives, _ = _analysed(module, kernels)
     peak = _resident(module, reached) + lives.peak
+    return peak, [list(inner.computation)[time] for inner, time in _running(lives)]
+
+
+def _running(lives: Lives) -> list[tuple[Lives, int]]:
+    """Returns the buffers of a computation and of its callees that run at its peak, each with the place of that."""
+    found: list[tuple[Lives, int]] = []
     while True:
         time = lives.bytes.index(lives.peak)
-        found.append(list(lives.computation)[time])
-        inner = [b.inner for b in lives.buffers.at(time) if b.inner is not None and b.instruction is found[-1]]
+        found.append((lives, time))
+        at = list(lives.computation)[time]
+        inner = [b.inner for b in lives.buffers.at(time) if b.inner is not None and b.instruction is at]
         if not inner:
-            return peak, found
+            return found
         lives = inner[0]
 
 

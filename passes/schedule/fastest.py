@@ -146,8 +146,12 @@ class Fastest(Pass):
             both = _rewritten((*pieces.passes, *looped), module, context) if looped else None
             tries += self._scheduled([both] if both is not None else [], context)
         if self.past_barriers is not None and passes_barriers:
-            passed = _rewritten(_with_prefetch(self._base(tries), self.past_barriers), module, context)
-            tries += self._scheduled([passed] if passed is not None else [], context)
+            ways = [self._base(tries)]
+            if self.final.memory and self.rewrites:  # where memory keeps the fastest base out, it may fit so
+                ways.append((*first, *self.rewrites[-1]))
+            ways = list(dict.fromkeys(_with_prefetch(way, self.past_barriers) for way in ways))
+            passed = [_rewritten(way, module, context) for way in ways]
+            tries += self._scheduled([t for t in passed if t is not None], context)
         return self._rotated(tries, module, context)
 
     def _base(self, tries: list[_Try]) -> tuple[Pass, ...]:

@@ -24,12 +24,14 @@ from heapq import heappop, heappush
 from ...cost.seconds import Clock, trips_of
 from ...cost.simulation import collective_in
 from ...ir.brief import brief
+from ...ir.graph.computation import Computation
 from ...ir.graph.host_memory import runs_apart
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Role
 from .combining import PART
-from .orders import Emission, Needs, Order, dependences
-from .roles import is_anchored
+from .order_forecasts import OrderForecasts
+from .orders import Emission, Needs, Order, dependences, set_orders
+from .roles import is_anchored, roles_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,3 +268,20 @@ class _Run:
             if not self.unread[gather]:
                 self.gathered -= self.jobs[gather].instruction.shape.byte_size
         return end
+
+
+def list_orders(
+    computations: Sequence[Computation], forecasts: OrderForecasts, rules: Iterable[ListRule], below: float
+) -> list[tuple[float, list[Order]]]:
+    """Returns the list schedules of computations with which their program takes less than so many seconds, the fastest
+    first. The program has one of these orders then.
+    """
+    clock = forecasts.clock
+    schedulers = [ListScheduler(c, clock, roles_of(c, clock).gathers) for c in computations]
+    found: list[tuple[float, list[Order]]] = []
+    has_parts = any(scheduler.has_parts for scheduler in schedulers)
+    for rule in (r for r in rules if has_parts or not r.by_part):
+        orders = [scheduler.order(rule) for scheduler in schedulers]
+        set_orders(computations, orders)
+        found.append((forecasts.seconds(), orders))
+    return sorted((f for f in found if f[0] < below), key=lambda f: f[0])

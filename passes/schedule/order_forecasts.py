@@ -8,6 +8,7 @@ from ...cost.memory import PeakMemory
 from ...cost.seconds import Clock
 from ...cost.simulation import Steps
 from ...cost.timeline import timeline_seconds
+from ...ir.analysis.liveness import Lives
 from ...ir.graph.module import Module
 
 
@@ -26,6 +27,14 @@ class OrderForecasts:
 
     def peak(self) -> int:
         """Returns the bytes of the program's memory peak on a device."""
+        return self._peaks.peak()
+
+    def highest(self) -> tuple[int, list[tuple[Lives, int]]]:
+        """Returns the peak, and the computations that run then with the places of their instructions that do."""
+        return self._peaks.highest()
+
+    @property
+    def _peaks(self) -> PeakMemory:
         if self._memory is None:
             self._memory = PeakMemory(self.module, self._kernels)
-        return self._memory.peak()
+        return self._memory

@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from ...cost.seconds import Clock
 from ...ir.brief import brief
 from ...ir.diagnostics import fail
-from ...ir.graph.computation import Computation
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, refuse_starts
 from .bound import program_bound
@@ -31,22 +30,22 @@ from .combining import CombinedForm, form_named
 from .does_not_fit import refuse, say_bound
 from .extract import Extract
 from .labels import labels_of
-from .listing import RULES, ListRule, ListScheduler
+from .listing import RULES, ListRule, list_orders
 from .memory_order import memory_orders
 from .on_host import moves_to_host, spread_moves
 from .order_forecasts import OrderForecasts
-from .orders import Order, set_orders
+from .orders import set_orders
 from .planning import Candidate, Planning, forecast
 from .plans import Plans
 from .recorded import is_recorded, record
 from .rematerialize import done, rematerialize
-from .roles import roles_of
 from .search.arrange import arrange
 from .search.best import best_schedule
 from .search.heuristics import best_of, per_tensor
 from .search.problem import Outcome
 from .sent_away import spread_leaves
 from .sizes import Bytes, sized, timed
+from .start_later import start_later
 from .ways_tried import WaysTried
 
 _NO_LIMIT = Bytes()
@@ -279,10 +278,13 @@ class _Choice:
         given = [list(c) for c in busy]
         done = ", ".join(filter(None, (base.done, "all ops in a new order")))
         found: Candidate | None = None
-        for seconds, orders in _list_orders(busy, forecasts, self.limits.lists, best.seconds * self.limits.better):
+        for seconds, orders in list_orders(busy, forecasts, self.limits.lists, best.seconds * self.limits.better):
             set_orders(busy, orders)
             new = replace(base, seconds=seconds, peak=forecasts.peak(), done=done, orders=forecasts)
             self.tried.note("all ops in a new order", new)
+            if self.memory and new.peak > limit and start_later(forecasts, limit) <= limit:
+                new = replace(new, seconds=forecasts.seconds(), peak=forecasts.peak())
+                self.tried.note("with some of them later", new)
             if self._is_better(new, best, usual, limit):
                 found = new if module is not self.module else replace(new, module=clone_module(module), orders=None)
                 break
@@ -308,6 +310,7 @@ class _Choice:
                 yield new
                 if new.peak <= limit:
                     return
+                yield from self._with_some_later(new, limit)
         for share in (0.0, *(self.limits.regathered if self.is_thorough else ())):
             aim, low, high = limit, 0.0, limit
             self.is_tight = True
@@ -332,6 +335,20 @@ class _Choice:
                 new = forecast(module, self.planning.machine, f"the order {name}")
                 self.tried.note(new.done, new)
                 yield new
+
+    def _with_some_later(self, new: Candidate, limit: float) -> Iterator[Candidate]:
+        """Yields a program that is too large with some of its ops later, if it fits so."""
+        if not self.memory:
+            return
+        module = clone_module(new.module)
+        orders = OrderForecasts(module, self.planning.machine)
+        peak = start_later(orders, limit)
+        new = replace(new, module=module, seconds=orders.seconds(), peak=peak, done="some ops later", orders=orders)
+        self.tried.note("the fastest of these with some ops later", new)
+        if peak <= limit:
+            yield new
+        else:
+            module.release()
 
     def _computed_again(self, found: Sequence[Module], limit: float, aim: float) -> Iterator[Candidate]:
         """Yields programs with values rematerialized, or on the host, until the peak is at most `aim`: those found so
@@ -378,20 +395,3 @@ class _Choice:
             f"{self.name}: {done}; {timed(old.seconds)} become {timed(new.seconds)}, at least {timed(bound)}{gap}; "
             f"peak {sized(old.peak)} becomes {sized(new.peak)}"
         )
-
-
-def _list_orders(
-    computations: Sequence[Computation], forecasts: OrderForecasts, rules: Iterable[ListRule], below: float
-) -> list[tuple[float, list[Order]]]:
-    """Returns the list schedules of computations with which their program takes less than so many seconds, the fastest
-    first. The program has one of these orders then.
-    """
-    clock = forecasts.clock
-    schedulers = [ListScheduler(c, clock, roles_of(c, clock).gathers) for c in computations]
-    found: list[tuple[float, list[Order]]] = []
-    has_parts = any(scheduler.has_parts for scheduler in schedulers)
-    for rule in (r for r in rules if has_parts or not r.by_part):
-        orders = [scheduler.order(rule) for scheduler in schedulers]
-        set_orders(computations, orders)
-        found.append((forecasts.seconds(), orders))
-    return sorted((f for f in found if f[0] < below), key=lambda f: f[0])
