@@ -10,12 +10,15 @@ from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
 from ...cost.work import is_contraction
 from ...ir.analysis.awaited import passes_on
-from ...ir.analysis.lifetimes import owners
+from ...ir.analysis.lifetimes import RESIDENT
 from ...ir.brief import brief
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
+from ...ir.ops.structure import element_index
 from ...ir.tools.control_flow import computations_run
+
+_Held = dict[tuple[Instruction, int], int]
 
 
 @brief
@@ -31,20 +34,39 @@ class LeastHeld:
 
 def least_held(module: Module, machine: Machine) -> LeastHeld:
     """Returns the bytes that a program needs for its arguments, its constants, and the op that needs most at once. That
-    op needs its operands, and its result unless it may be in their place.
+    op needs its operands, and its result unless it may be in their place; a loop needs its state.
     """
     kernels, reached = OutsideOfAttention.on(machine), computations_run(module)
     most, at = 0, module.entry.root
     for computation in reached:
-        owns = owners(list(computation))
         for i in computation:
-            if passes_on(i) or i.op.is_control:
+            if passes_on(i) or (i.op.is_control and i.op.role is not Role.LOOP):
                 continue
-            anew = (i,) if i.op.is_collective or is_contraction(i) else ()
-            arrays = {*anew, *(o for operand in i.operands for o in owns[operand])}
-            size = sum(a.shape.device_bytes for a in arrays if kernels is None or kernels.is_stored(a))
+            held: _Held = {(i, 0): i.shape.device_bytes} if i.op.is_collective or is_contraction(i) else {}
+            for operand in i.operands:
+                held |= _held_by(operand)
+            size = sum(b for (a, _), b in held.items() if kernels is None or kernels.is_stored(a))
             if size > most:
                 most, at = size, i
     constants = (i for c in reached for i in c if i.op.role is Role.CONSTANT)
     given = sum(i.shape.device_bytes for i in (*module.entry.parameters, *constants))
     return LeastHeld(given, given + most, at)
+
+
+def _held_by(value: Instruction) -> _Held:
+    """Returns the bytes of the arrays that a value is in, by their makers and numbers in the results of these; none for
+    arguments and constants.
+    """
+    if value.op.role in RESIDENT:
+        return {}
+    index = element_index(value)
+    if index is None:
+        if not passes_on(value):
+            return {(value, 0): value.shape.device_bytes}
+        return {key: size for operand in value.operands for key, size in _held_by(operand).items()}
+    (of,) = value.operands
+    while passes_on(of) and of.op.role is not Role.TUPLE and element_index(of) is None:
+        (of, *_) = of.operands
+    if of.op.role is Role.TUPLE:
+        return _held_by(of.operands[index])
+    return {} if of.op.role in RESIDENT else {(of, index): value.shape.device_bytes}

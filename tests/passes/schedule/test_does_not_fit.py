@@ -108,3 +108,41 @@ def test_no_order_goes_below_the_least(name: str, file: str) -> None:
         assert least.given == sum(b.bytes for b in live_memory(module, kernels).buffers
                                   if b.kind in ("parameter", "constant"))  # fmt: skip
         assert at_peak(module, kernels)[0] == peak_memory(module, kernels)
+
+
+def test_the_least_of_a_loop_is_its_state_and_of_its_readers_what_they_read() -> None:
+    """Elements of a state that nobody reads any more are not held by the readers of others."""
+    text = """HloModule m
+body {
+  s = (s32[], f32[1000], f32[1000]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  next = s32[] add(n, one)
+  a = f32[1000] get-tuple-element(s), index=1
+  b = f32[1000] get-tuple-element(s), index=2
+  c = f32[1000] add(a, b)
+  ROOT r = (s32[], f32[1000], f32[1000]) tuple(next, c, a)
+}
+cond {
+  s = (s32[], f32[1000], f32[1000]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  most = s32[] constant(5)
+  ROOT p = pred[] compare(n, most), direction=LT
+}
+ENTRY e {
+  x = f32[1000] parameter(0)
+  zero = s32[] constant(0)
+  u = f32[1000] sine(x)
+  v = f32[1000] cosine(x)
+  i = (s32[], f32[1000], f32[1000]) tuple(zero, u, v)
+  w = (s32[], f32[1000], f32[1000]) while(i), body=body, condition=cond
+  k = f32[1000] get-tuple-element(w), index=1
+  ROOT y = f32[1000] tanh(k)
+}"""
+    module = hloom.parse(text)
+    least = least_held(module, MACHINE)
+    assert (least.at.name, least.bytes - least.given) == ("w", 8000)
+    read = text.replace("ROOT y = f32[1000] tanh(k)", """z = f32[1000] sine(k)
+  ROOT y = f32[] dot(k, z), lhs_contracting_dims={0}, rhs_contracting_dims={0}""")
+    least = least_held(hloom.parse(read), MACHINE)
+    assert (least.at.name, least.bytes - least.given) == ("y", 8004)
