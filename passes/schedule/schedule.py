@@ -282,9 +282,10 @@ class _Choice:
             set_orders(busy, orders)
             new = replace(base, seconds=seconds, peak=forecasts.peak(), done=done, orders=forecasts)
             self.tried.note("all ops in a new order", new)
-            if self.memory and new.peak > limit and start_later(forecasts, limit) <= limit:
-                new = replace(new, seconds=forecasts.seconds(), peak=forecasts.peak())
-                self.tried.note("with some of them later", new)
+            if not self._is_better(new, best, usual, limit) and self.memory and new.peak > limit:
+                peak = start_later(forecasts, limit)
+                new = replace(new, seconds=forecasts.seconds(), peak=peak)
+                self.tried.note("all ops in a new order, some later", new)
             if self._is_better(new, best, usual, limit):
                 found = new if module is not self.module else replace(new, module=clone_module(module), orders=None)
                 break
@@ -344,7 +345,7 @@ class _Choice:
         orders = OrderForecasts(module, self.planning.machine)
         peak = start_later(orders, limit)
         new = replace(new, module=module, seconds=orders.seconds(), peak=peak, done="some ops later", orders=orders)
-        self.tried.note("the fastest of these with some ops later", new)
+        self.tried.note("buckets with some ops later", new)
         if peak <= limit:
             yield new
         else:
