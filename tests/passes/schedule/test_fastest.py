@@ -103,6 +103,16 @@ def test_the_search_does_not_end_above_its_own_quick_form(link: str) -> None:
     assert times[0] <= times[1]
 
 
+def test_next_to_no_memory_is_not_worth_one_per_cent_of_the_time() -> None:
+    """Loops that are rotated take 28 bytes of 127 KB more here."""
+    context = PassContext(machine=parse_machine("work=f32:1G;memory=10GB", "1ns/100MB"))
+    model = Model(kind="both", data=2, model=2, layers=4, batch=64, width=32, hidden=64)
+    local = partition(hloom.parse(model.text()), context)
+    ways = Fastest(pieces=None), Fastest(pieces=None, rotation=None)
+    times = [recorded_forecast(schedule(clone_module(local), context, fastest=way))[0] for way in ways]
+    assert times[0] < 0.995 * times[1]
+
+
 def test_a_limit_that_costs_time_is_said_with_the_memory_at_the_peak() -> None:
     context = PassContext(machine=parse_machine("h100"))
     local = partition(hloom.parse(Model(kind="fsdp", data=4, layers=4, batch=64, width=16, hidden=32).text()), context)
