@@ -3,14 +3,16 @@
 Neighbours of a choice differ from it in one class, or in two of which one reads the other's values, or divide all
 renewed state of one shape alike, such as weights and their moments. Those that the model prices least are forecast
 first, and others of the same price later, by a list schedule, or by that of a short program with a few of its layers.
-From the first one that is faster the search goes on. All have as few annotations inside as the best one. It finds what
-the partitioner and the scheduler do and the model does not know, such as to compute a value again from whole parameters
-rather than to exchange it.
+From the first one that is faster the search goes on, with changes that were not tried before. All have as few
+annotations inside as the best one. It finds what the partitioner and the scheduler do and the model does not know, such
+as to compute a value again from whole parameters rather than to exchange it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,7 +28,6 @@ from .written import Inside
 
 _MOST = 32  # neighbours that get a quick forecast
 _TRYING = 0.5  # share of the time
-_LEAST = 2.0  # quick forecasts that there must be time for: of the best choice, and of one other
 _PAIRS = 1 << 14  # pairs of rows that the model prices at once
 _BEST = 3  # choices that get a forecast
 _ALIKE = 1e-4  # difference of prices, relative, below which neighbours are of one kind
@@ -41,29 +42,34 @@ def near(
     """Yields the best ones found next to the best candidate of this mesh in `limit` bytes (0: those of the machine),
     in half of the time that is `left`. The `short` program tells which one that is, if it tells the time of the best.
     """
-    half = left.share(_TRYING).better()
+    half = left.share(_TRYING)
     own = [c for c in candidates if c.mesh == on.mesh and c.choice is not None and c.judged.fits]
     best = min(own, key=lambda candidate: candidate.rank, default=None)
-    if best is None or best.choice is None or not half.allows(_LEAST):
+    if best is None or best.choice is None or not half.allows():
         return
     known = {_key(c.choice) for c in own if c.choice is not None}
     inside = max(best.inside, Inside.FEW)
+    begun = time.monotonic()
     judged = None if short is None else on.by_few_layers(best.choice, context, short, inside)
     short = short if judged is not None else None
     judged = judged or on.quick(best.choice, context, limit, half, Effort.LISTED, inside)
-    queue, count, better = list(neighbours(on, best.choice)), _MOST, list[tuple[Choice, Judged]]()
-    while queue and count and half.allows() and half.is_patient:
-        other = queue.pop(0)
-        if _key(other) in known:
+    half = replace(half, longest=time.monotonic() - begun).better()  # neighbours take about as long
+    queue, count, better = neighbours(on, best.choice), _MOST, list[tuple[Choice, Judged]]()
+    current, tried = best.choice, set[frozenset[tuple[int, int]]]()
+    while count and half.allows() and half.is_patient and (other := next(queue, None)) is not None:
+        change = _change(current, other)
+        if _key(other) in known or change in tried:  # changes that do not pay hardly do after another one
             continue
         known.add(_key(other))
+        tried.add(change)
         count -= 1
         if short is None:
             found = on.quick(other, context, limit, half, Effort.LISTED, inside)
         else:
             found = on.by_few_layers(other, context, short, inside)
         if found is not None and found.rank < judged.rank and found.seconds < judged.seconds * (1 - _GAIN):
-            judged, queue, half = found, list(neighbours(on, other)), half.better()
+            tried.add(_change(other, current))
+            current, judged, queue, half = other, found, neighbours(on, other), half.better()
             better.append((other, found))
     for choice, judged in better[: -_BEST - 1 : -1]:
         if left.allows():
@@ -73,6 +79,11 @@ def near(
 
 def _key(choice: Choice) -> tuple[int, ...]:
     return tuple(row for _, row in sorted(choice.items()))
+
+
+def _change(choice: Choice, other: Choice) -> frozenset[tuple[int, int]]:
+    """Returns the classes, with their rows in another choice, in which it differs."""
+    return frozenset(other.items() - choice.items())
 
 
 def neighbours(on: MeshPlan, choice: Choice) -> Iterator[Choice]:

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, replace
 
 _MOMENT = 1.0  # seconds
-_PATIENCE = 8.0  # quick forecasts without a better one
+_PATIENCE = 6.0  # quick forecasts without a better one
 
 
 @dataclass(frozen=True, slots=True)

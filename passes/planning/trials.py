@@ -34,10 +34,12 @@ _SCREENED = 24  # proposals at most
 _SCREENING = 0.3  # share of the time left
 _CLOSER = 0.3  # share of what is left then, for quick schedules of the best
 _FEW = 2  # proposals that are screened first, and that get a forecast if there is time
-_NEAR = 0.02  # of the best screening, below which usual shardings are judged
+_NEAR = 0.02  # of the best forecast, below which usual shardings are judged, and others with few annotations
 _OTHERS = 0.5  # share of the time for others than the best of the first kinds
 _FREE = 2  # plans that are tried with fewer annotations inside
+_FREELY = 0.3  # share of the time for rewrites of such a plan
 _LONGER = 8.0  # times a quick forecast: what propagation decides may be far larger than the plan
+_GAINED = 0.1  # share of the time of a screening that the scheduler's rewrites seldom save
 _GAIN = 1e-3  # share of the time from which on a forecast is better
 _CLOSELY = 2.0  # times a screening: a quick schedule takes longer
 _LABELS = {Inside.EVERY: "", Inside.FEW: ", few inside", Inside.FREE: ", inside free"}
@@ -109,7 +111,7 @@ class PlanTrials:
         judged = self._judge_firsts(kinds)
         for _, kind in judged[:_FREE]:
             if self._may_win(kind[0]) and self.left.allows(_LONGER):
-                self._judge(kind[0], Inside.FREE)
+                self._judge(kind[0], Inside.FREE, _FREELY)
         self._add_screened([trial for kind in kinds for trial in kind])
 
     def _judge_firsts(self, kinds: Sequence[list[PlanTrial]]) -> list[tuple[PlanCandidate, list[PlanTrial]]]:
@@ -120,15 +122,15 @@ class PlanTrials:
         first = [kind for n, kind in enumerate(kinds) if n < _FREE or kind[0].on not in meshes[:n]]
         judged = [(self._judge(kind[0]), kind) for kind in first if self._may_win(kind[0])]
         self._judge_usual(kinds)
-        for _, kind in sorted(judged, key=lambda one: one[0].rank)[:_FREE]:
-            if self._may_win(kind[0]):
+        for candidate, kind in sorted(judged, key=lambda one: one[0].rank)[:_FREE]:
+            if candidate.judged.seconds <= (1 + _NEAR) * self._best and self._may_win(kind[0]):
                 self._judge(kind[0], Inside.FEW)
         deadline, self.left = self.left.deadline, self.left.share(_OTHERS)
         others = (kind for kind in kinds if kind not in first)
-        judged += [(self._judge(k[0]), k) for k in others if self.left.is_patient and self._may_win(k[0])]
+        judged += [(self._judge(k[0]), k) for k in others if self._is_hopeful(k[0])]
         judged.sort(key=lambda one: one[0].rank)
         for trial in others_of(judged):
-            if self.left.is_patient and self._may_win(trial):
+            if self._is_hopeful(trial):
                 self._judge(trial)
         self.left = replace(self.left, deadline=deadline)
         return judged
@@ -237,11 +239,17 @@ class PlanTrials:
             return few and self.left.allows() and not any(c.judged.fits for c in self.made)
         return self.left.allows() and (few or trial.screened.computing < min(c.judged.seconds for c in self.made))
 
-    def _judge(self, trial: PlanTrial, inside: Inside = Inside.EVERY) -> PlanCandidate:
+    def _is_hopeful(self, trial: PlanTrial) -> bool:
+        """Whether a trial may win though others come before it."""
+        is_near = trial.screened.seconds * (1 - _GAINED) < self._best or not trial.screened.fits
+        return is_near and self.left.is_patient and self._may_win(trial)
+
+    def _judge(self, trial: PlanTrial, inside: Inside = Inside.EVERY, share: float = 1.0) -> PlanCandidate:
         name, choice, _ = trial.named
         known = None if trial.is_short or inside is not Inside.EVERY else trial.screened
         label = name + _LABELS[inside]
-        self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inside, self.left, known))
+        left = self.left.share(share)
+        self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inside, left, known))
         self._note(self.made[-1].judged)
         return self.made[-1]
 

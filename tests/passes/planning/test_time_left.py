@@ -40,8 +40,8 @@ def test_the_first_forecast_counts_until_there_is_a_second_one() -> None:
 def test_a_search_loses_patience_some_forecasts_after_the_best_one() -> None:
     now = time.monotonic()
     assert TimeLeft(math.inf, longest=10.0).is_patient  # nothing is found yet
-    assert TimeLeft(math.inf, longest=10.0, found=now - 70.0).is_patient
-    assert not TimeLeft(math.inf, longest=10.0, found=now - 90.0).is_patient
+    assert TimeLeft(math.inf, longest=10.0, found=now - 50.0).is_patient
+    assert not TimeLeft(math.inf, longest=10.0, found=now - 70.0).is_patient
     assert TimeLeft(math.inf, longest=0.001, found=now).is_patient  # for a moment at least
     assert not TimeLeft(math.inf, longest=0.001, found=now - 2.0).is_patient
     assert TimeLeft(math.inf, longest=10.0, found=now - 90.0).better().is_patient
