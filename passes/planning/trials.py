@@ -37,7 +37,7 @@ _FEW = 2  # proposals that are screened first, and that get a forecast if there 
 _NEAR = 0.02  # of the best forecast, below which usual shardings are judged, and others with few annotations
 _OTHERS = 0.5  # share of the time for others than the best of the first kinds
 _FREE = 2  # plans that are tried with fewer annotations inside
-_FREELY = 0.3  # share of the time for rewrites of such a plan
+_FREELY = 0.3  # share of the time for the fewest of these
 _LONGER = 8.0  # times a quick forecast: what propagation decides may be far larger than the plan
 _GAINED = 0.1  # share of the time of a screening that the scheduler's rewrites seldom save
 _GAIN = 1e-3  # share of the time from which on a forecast is better
@@ -110,8 +110,8 @@ class PlanTrials:
         kinds = _ranked(kinds)
         judged = self._judge_firsts(kinds)
         for _, kind in judged[:_FREE]:
-            if self._may_win(kind[0]) and self.left.allows(_LONGER):
-                self._judge(kind[0], Inside.FREE, _FREELY)
+            if self._may_win(kind[0]) and self.left.share(_FREELY).allows(_LONGER):
+                self._judge(kind[0], Inside.FREE)
         self._add_screened([trial for kind in kinds for trial in kind])
 
     def _judge_firsts(self, kinds: Sequence[list[PlanTrial]]) -> list[tuple[PlanCandidate, list[PlanTrial]]]:
@@ -244,12 +244,11 @@ class PlanTrials:
         is_near = trial.screened.seconds * (1 - _GAINED) < self._best or not trial.screened.fits
         return is_near and self.left.is_patient and self._may_win(trial)
 
-    def _judge(self, trial: PlanTrial, inside: Inside = Inside.EVERY, share: float = 1.0) -> PlanCandidate:
+    def _judge(self, trial: PlanTrial, inside: Inside = Inside.EVERY) -> PlanCandidate:
         name, choice, _ = trial.named
         known = None if trial.is_short or inside is not Inside.EVERY else trial.screened
         label = name + _LABELS[inside]
-        left = self.left.share(share)
-        self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inside, left, known))
+        self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inside, self.left, known))
         self._note(self.made[-1].judged)
         return self.made[-1]
 
