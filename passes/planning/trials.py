@@ -31,7 +31,7 @@ from .written import Inside
 _ALIKE = 0.05  # difference of all parts of the model's time, relative, below which proposals are of one kind
 _FURTHER = 0.05  # share that each proposal before it of its kind adds to the price of one
 _SCREENED = 24  # proposals at most
-_SCREENING = 0.3  # share of the time left
+_SCREENING = 0.4  # share of the time left
 _CLOSER = 0.3  # share of what is left then, for quick schedules of the best
 _FEW = 2  # proposals that are screened first, and that get a forecast if there is time
 _NEAR = 0.02  # of the best forecast, below which usual shardings are judged, and others with few annotations
