@@ -3,8 +3,7 @@
 Small integer programs divide by one axis of the mesh after the other, the best way with all weights whole (`data`),
 with weights whole and the optimizer's other state divided (`zero`), with all of them divided (`sharded`), and with
 those of products divided and none moved along the axis (`tensor`): products then divide as their weights do. The
-sequence between products, heads and experts are divided as costs least. The relaxations of these programs nearly always
-have whole solutions.
+sequence between products, heads and experts are divided as costs least.
 """
 
 from __future__ import annotations
@@ -122,7 +121,7 @@ class Usual:
             if number in self.renewed:
                 rows = [r for r in rows if (of_class.divisions[r][0] != WHOLE) is divides] or rows
             allowed[number] = np.array(rows or range(len(of_class.rows)), np.int64)
-        return solve(self.costs, allowed, seconds=_SECONDS, relaxes=True).choice
+        return solve(self.costs, allowed, seconds=_SECONDS).choice
 
     def _by_axes(self, kinds: tuple[str, ...]) -> Choice | None:
         """Returns the choice that divides by one axis after the other, tensor parallelism last."""
@@ -135,7 +134,7 @@ class Usual:
             )
             still = Still(axis, self.renewed | self.moving) if kind == "tensor" else None
             rows = self._rows(axis, choice, whole, divided)
-            choice = solve(self.costs, rows, seconds=_SECONDS, still=still, relaxes=True).choice
+            choice = solve(self.costs, rows, seconds=_SECONDS, still=still).choice
             if choice is None:
                 return None
         return choice
