@@ -179,7 +179,7 @@ def test_choices_next_to_the_best_are_forecast_by_a_short_program_and_the_best_o
             return super().quick(choice, context, limit, left, effort, inside)
 
     counted = Counted(on.model.of, context, on.mesh, LIMIT)
-    (found,) = near(counted, [first], context, int(LIMIT), TimeLeft(time.monotonic() + 60), short_of(on))
+    found, *_ = near(counted, [first], context, int(LIMIT), TimeLeft(time.monotonic() + 60), short_of(on))
     assert not judged
     assert found.judged.seconds < first.judged.seconds
     assert found.choice is not None
