@@ -26,7 +26,7 @@ from .time_left import TimeLeft
 from .times import Rows
 from .written import Inside
 
-_MOST = 32  # neighbours that get a quick forecast
+_MOST = 64  # neighbours that get a quick forecast
 _TRYING = 0.5  # share of the time
 _PAIRS = 1 << 14  # pairs of rows that the model prices at once
 _BEST = 3  # choices that get a forecast

@@ -8,7 +8,7 @@ that which may hide, and B the part of both that the busiest engine runs, which 
     minimise  T + SHARE (C + K + H)    T >= C + K + exposed H    T >= B    memory at each moment <= limit
 
 `SHARE` of C + K + H is added to T, which ranks plans of equal T. Programs that divide by one axis nearly always have a
-whole solution without the demand for one, in a quarter of the time: the relaxation is solved first.
+whole solution without the demand for one, in a quarter of the time; of equal choices it may be another one.
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ class _Builder:
 
 def solve(
     costs: ChoiceCosts, allowed: Allowed | None = None, *, limit: float = math.inf, seconds: float = 60.0,
-    soft: bool = False, still: Still | None = None, share: float = SHARE,
+    soft: bool = False, still: Still | None = None, share: float = SHARE, relaxes: bool = False,
 ) -> Solution:
     """Solves the program over the `allowed` rows (by default all) within this many seconds.
 
     `limit` is the memory in bytes; with `soft` more has a price. What is `still` is not moved.
-    `share` is that of C + K + H in the objective.
+    `share` is that of C + K + H in the objective. If it `relaxes`, the relaxation is solved first.
     """
     highs = solver()
     rows = allowed or {n: np.arange(len(c.rows)) for n, c in enumerate(costs.model.classes)}
@@ -145,7 +145,7 @@ def solve(
     objective = np.concatenate([share * scale * spent[:3].sum(0) + _TIE * held / max(held.sum(), 1.0), [1.0, _BEYOND]])
     upper = np.concatenate([np.ones(columns), [math.inf, math.inf if soft else 0.0]])
     model, begun = _highs_model(highs, builder, objective, upper, count), time.monotonic()
-    found = _run(highs, model, seconds, is_relaxed=True)[0] if share else None
+    found = _run(highs, model, seconds, is_relaxed=True)[0] if relaxes else None
     bound = 0.0
     if found is None or np.minimum(found[:count], 1.0 - found[:count]).max(initial=0.0) > _ROUNDING:
         left = seconds - (time.monotonic() - begun)

@@ -147,9 +147,9 @@ class _Search:
         return self.bound
 
 
-def by_axes(costs: ChoiceCosts, limit: float, deadline: float) -> list[Proposal]:
-    """Returns the choices of all stages but the joint one, best first."""
-    stages = _Stages(costs, limit, deadline)
+def by_axes(costs: ChoiceCosts, limit: float, deadline: float, relaxes: bool = False) -> list[Proposal]:
+    """Returns the choices of all stages but the joint one, best first, found from relaxations first if it `relaxes`."""
+    stages = _Stages(costs, limit, deadline, relaxes)
     stages.run()
     return stages.ranked()
 
@@ -157,8 +157,8 @@ def by_axes(costs: ChoiceCosts, limit: float, deadline: float) -> list[Proposal]
 class _Stages:
     """The stages under one assumption, until a deadline."""
 
-    def __init__(self, costs: ChoiceCosts, limit: float, deadline: float) -> None:
-        self.costs, self.limit, self.deadline = costs, limit, deadline
+    def __init__(self, costs: ChoiceCosts, limit: float, deadline: float, relaxes: bool) -> None:
+        self.costs, self.limit, self.deadline, self.relaxes = costs, limit, deadline, relaxes
         self.found: list[Proposal] = []
 
     def ranked(self) -> list[Proposal]:
@@ -197,7 +197,10 @@ class _Stages:
             return None
         model = self.costs.model
         allowed = {n: np.array(list(_rows(model, n, is_allowed))) for n in range(len(model.classes))}
-        choice = solve(self.costs, allowed, limit=self.limit, seconds=max(left, 1.0), soft=True).choice
+        solved = solve(
+            self.costs, allowed, limit=self.limit, seconds=max(left, 1.0), soft=True, relaxes=self.relaxes
+        )
+        choice = solved.choice
         if choice is not None:
             self.found.append(Proposal(name, choice, self.costs.value(choice)))
         return choice

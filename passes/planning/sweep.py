@@ -189,7 +189,7 @@ class Sweeping:
             for assumed in _LEARNED:
                 under = costs.under(assumed)
                 for limit in (math.inf, max(costs.least, 1.0)):
-                    self._keep(costs, solve(under, seconds=_SECONDS, limit=limit, soft=True).choice)
+                    self._keep(costs, solve(under, seconds=_SECONDS, limit=limit, soft=True, relaxes=True).choice)
         square = max((mesh for mesh in meshes if len(mesh.axes) > 1), key=_squareness, default=None)
         for name in self.machines:
             left = self.begun + self.seconds * _LEARNING - time.monotonic()
@@ -198,7 +198,7 @@ class Sweeping:
             costs = self._costs(name, square, kept_in(self.module, self.keep, square))
             share, usual = min(left, _MOST_LEARNING) / 2, Usual(costs)
             usual.search(share)
-            for found in by_axes(costs, self._limit(name), time.monotonic() + share)[:2]:
+            for found in by_axes(costs, self._limit(name), time.monotonic() + share, relaxes=True)[:2]:
                 self._keep(costs, found.choice)
             for _, choice in usual.found:
                 self._keep(costs, choice)
