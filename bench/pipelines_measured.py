@@ -104,7 +104,7 @@ def row(name: str, locals_: list[Module], repeat: int, starts: Any) -> None:
     """Measures both programs on a link, and prints their row."""
     comm, link = world(), LINKS[name]
     runs = [Run.of(local) for local in locals_]
-    alone = min(runs[0].seconds(None, starts) for _ in range(repeat))
+    alone = min(runs[0].seconds(None, starts, processor=False) for _ in range(repeat))
     machine = fitted(runs[0].module, link, *comm.bcast((moved_bytes(), alone), root=0))
     slow = machine if name == SLOW else None
     walls: list[list[float]] = [[], []]
@@ -112,7 +112,7 @@ def row(name: str, locals_: list[Module], repeat: int, starts: Any) -> None:
     for _ in range(repeat):
         for number, run in enumerate(runs):
             begin = time.process_time()
-            walls[number].append(run.seconds(slow, starts))
+            walls[number].append(run.seconds(slow, starts, processor=False))
             works[number].append(sum(comm.allgather(time.process_time() - begin)))
     told = [timeline(run.module, machine).seconds for run in runs]
     for run in runs:
