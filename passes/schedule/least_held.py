@@ -10,6 +10,7 @@ from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
 from ...cost.work import is_contraction
 from ...ir.analysis.awaited import passes_on
+from ...ir.analysis.buffers import makes_anew, shared
 from ...ir.analysis.lifetimes import RESIDENT
 from ...ir.brief import brief
 from ...ir.graph.instruction import Instruction
@@ -43,7 +44,10 @@ def least_held(module: Module, machine: Machine) -> LeastHeld:
             if passes_on(i) or (i.op.is_control and i.op.role is not Role.LOOP):
                 continue
             held: _Held = {(i, 0): i.shape.device_bytes} if i.op.is_collective or is_contraction(i) else {}
-            for operand in i.operands:
+            operands = i.operands
+            if i.op.role is Role.LOOP and operands[0].op.role is Role.TUPLE:
+                operands = operands[0].operands
+            for operand in operands:
                 held |= _held_by(operand)
             size = sum(b for (a, _), b in held.items() if kernels is None or kernels.is_stored(a))
             if size > most:
@@ -54,19 +58,30 @@ def least_held(module: Module, machine: Machine) -> LeastHeld:
 
 
 def _held_by(value: Instruction) -> _Held:
-    """Returns the bytes of the arrays that a value is in, by their makers and numbers in the results of these; none for
-    arguments and constants.
+    """Returns the bytes of arrays that a value is in for certain, by their makers and numbers in the results of these;
+    none for arguments and constants, and for results of which it is not known that they have memory of their own.
     """
-    if value.op.role in RESIDENT:
-        return {}
     index = element_index(value)
+    if value.op.role in RESIDENT or (index is None and value.op.is_control):
+        return {}
+    if index is None and (passes_on(value) or not _is_anew(value)):
+        return {key: size for operand in value.operands[:1] for key, size in _held_by(operand).items()}
     if index is None:
-        if not passes_on(value):
-            return {(value, 0): value.shape.device_bytes}
-        return {key: size for operand in value.operands for key, size in _held_by(operand).items()}
+        return {(value, 0): value.shape.device_bytes}
     (of,) = value.operands
     while passes_on(of) and of.op.role is not Role.TUPLE and element_index(of) is None:
         (of, *_) = of.operands
     if of.op.role is Role.TUPLE:
         return _held_by(of.operands[index])
-    return {} if of.op.role in RESIDENT else {(of, index): value.shape.device_bytes}
+    is_state = of.op.role is Role.LOOP and bool(_elements_held(of.operands[0], index))
+    return {(of, index): value.shape.device_bytes} if is_state or of.op.is_collective else {}
+
+
+def _elements_held(state: Instruction, index: int) -> _Held:
+    """Returns the bytes of an element of a loop's first state; none if it is not seen."""
+    return _held_by(state.operands[index]) if state.op.role is Role.TUPLE else {}
+
+
+def _is_anew(value: Instruction) -> bool:
+    """Whether a value certainly has memory of its own."""
+    return makes_anew(value.op) or all(leaf is None for leaf in shared(value, {}))
