@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
-from ...cost.memory import LiveBuffer, alike_buffers, at_peak, live_memory
+from ...cost.memory import LiveBuffer, LiveMemory, alike_buffers, at_peak, live_memory
 from ...ir.diagnostics import CompileError, Diagnostic, Diagnostics, Severity
 from ...ir.graph.module import Module
 from ...ir.graph.stack_frames import named_with_source
@@ -44,7 +44,7 @@ def refuse(module: Module, peak: int, limit: float, machine: Machine, tried: Way
     memory = live_memory(module, OutsideOfAttention.on(machine))
     text = (f"{module.name} needs {sized(peak)} on a device at {memory.at}, {sized(peak - limit)} more "
             f"than the limit of {sized(limit)}")  # fmt: skip
-    raise DoesNotFit(Diagnostic(Severity.ERROR, text, help=f"the largest buffers there: {_largest(memory.buffers)}",
+    raise DoesNotFit(Diagnostic(Severity.ERROR, text, help=f"the largest buffers there: {_lives(memory)}",
                                 notes=_notes(module, limit, machine, tried)), peak)  # fmt: skip
 
 
@@ -64,10 +64,15 @@ def say_bound(
 def _held(module: Module, machine: Machine) -> str:
     """Says the memory that a program holds at its peak: parameters and constants, and the largest other buffers."""
     memory = live_memory(module, OutsideOfAttention.on(machine))
+    inner = at_peak(module, OutsideOfAttention.on(machine))[1][-1]
+    return f"at {named_with_source(inner)} it holds {_lives(memory)}"
+
+
+def _lives(memory: LiveMemory) -> str:
+    """Says the bytes of parameters and constants, and the largest other buffers at the peak."""
     given = f"{sized(memory.parameters + memory.constants)} of parameters and constants"
     others = _largest([b for b in memory.buffers if b.kind not in ("parameter", "constant")])
-    inner = at_peak(module, OutsideOfAttention.on(machine))[1][-1]
-    return f"at {named_with_source(inner)} it holds " + ", ".join(filter(None, (given, others)))
+    return ", ".join(filter(None, (given, others)))
 
 
 def _notes(module: Module, limit: float, machine: Machine, tried: WaysTried) -> tuple[Diagnostic, ...]:
