@@ -19,7 +19,7 @@ class TimeLeft:
     """The time until a `deadline` (of `time.monotonic`). `longest` are the seconds of the longest quick forecast of the
     whole program so far; any other forecast takes at least about as long. The first one also finds rules and ways of
     resharding that others share: it counts until there is a second one (`is_first`). The best forecast was `found`
-    then.
+    then, by processor time, on which other work on the machine has no part.
     """
 
     deadline: float
@@ -34,12 +34,12 @@ class TimeLeft:
 
     def better(self) -> TimeLeft:
         """Returns the same time after a forecast that is better than all before."""
-        return replace(self, found=time.monotonic())
+        return replace(self, found=time.process_time())
 
     @property
     def is_patient(self) -> bool:
         """Whether a better forecast may still be expected."""
-        return time.monotonic() < self.found + max(_PATIENCE * self.longest, _MOMENT)
+        return time.process_time() < self.found + max(_PATIENCE * self.longest, _MOMENT)
 
     def allows(self, forecasts: float = 1.0) -> bool:
         """Returns whether there is time for as many quick forecasts."""
