@@ -8,7 +8,8 @@ text. Neither sees that what stands before a collective could fill a later stall
 behind another one on its engine. The critical chain of the order says what delays its end (`critical_chain`): each
 computation on it is tried after the collective that it delays, each queued collective before the one that it waits for,
 each stall later and its collective earlier. A timeline that resumes where an order changes makes such tries cheap.
-Changes that make the order faster stay, until there are none.
+Changes that make the order faster stay. Where the chain has none, each other collective is tried earlier and later, for
+it may free an engine, until there are no such changes either.
 """
 
 from __future__ import annotations
@@ -170,6 +171,15 @@ class _Changes:
             for computations, collective in chain.delaying:
                 for one in sorted(computations, key=lambda i: -self.orders.steps[i].seconds):
                     self._behind(one, collective)
+            if before == len(self.found):
+                self._move_collectives()
+
+    def _move_collectives(self) -> None:
+        """Tries each collective earlier and later: one that no chain holds may free an engine for others."""
+        for one in [i for i in self.orders.order if self.orders.steps[i].inner is not None]:
+            place = self.places[one]
+            self._best([self._earlier(one, place - step) for step in _STEPS]
+                       + [self._later(one, place + step) for step in _STEPS])  # fmt: skip
 
     def _behind(self, computation: Instruction, collective: Instruction) -> None:
         """Tries a computation on the chain after the collective that it delays."""

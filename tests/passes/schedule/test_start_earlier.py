@@ -122,6 +122,32 @@ def test_random_steps(seed: int) -> None:
         assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()
 
 
+@pytest.mark.slow
+def test_no_collective_alone_moves_for_the_better() -> None:
+    """Also those that no critical chain holds, in a step of three layers on 64 devices."""
+    pytest.importorskip("jax")
+    from models import dense
+
+    machine = parse_machine("h100")
+    program = dense.dense(dense.Transformer(
+        layers=3, width=1024, hidden=4096, heads=8, head=128, vocabulary=32000, batch=8, sequence=4096,
+        positions="rotary", tied=False, scan=False), {"data": 8, "model": 8}, dense.FSDP_SEQUENCE)  # fmt: skip
+    context = PassContext(machine=machine)
+    module = schedule(hloom.partition(program.module, machine=machine).module, context, int(500e9))
+    ours, order = seconds(module, machine), list(module.entry)
+    tried = 0
+    for place, one in enumerate(order):
+        for step in (-8, -4, -2, 2, 4, 8) if one.op.is_collective else ():
+            new = order[:place] + order[place + 1 :]
+            new.insert(place + step, one)
+            places = {i: n for n, i in enumerate(new)}
+            if all(places[needed] < places[i] for i in (one, *one.users) for needed in i.needs):
+                module.entry.reorder(new)
+                tried += 1
+                assert seconds(module, machine) > ours * (1 - 1e-5), (one.name, step)
+    assert tried > 20
+
+
 def test_large_programs_stay() -> None:
     module = scheduled(hloom.partition(hloom.parse(Model(kind="tp").text()), machine=MACHINE))
     text = module.to_text()
