@@ -58,9 +58,8 @@ def traffic(operands: Sequence[int], results: int, moves: bool, kept: Container[
     """Returns how much an op reads of each operand, and how much it writes, given the sizes of its operands and results
     together: an op that `moves` elements, or one that updates the operands `kept` in place.
     """
-    read = [0 if n in kept else size for n, size in enumerate(operands)] if kept else list(operands)
-    others = [size for n, size in enumerate(operands) if n not in kept] if kept else []
-    written = min(results, sum(others)) if others else results
+    read = [0 if n in kept else size for n, size in enumerate(operands)]
+    written = min(results, sum(read)) if any(n in kept for n in range(len(operands))) else results
     return [min(size, results) for size in read] if moves else read, written
 
 

@@ -21,6 +21,7 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import AnyOp, Role
+from ...ir.graph.op_places import is_collective
 from ...ir.ops.starts import is_start, run_by
 from ..base import Pass, PassContext
 
@@ -55,7 +56,7 @@ def _communicating(module: Module) -> set[Computation]:
     found = set[Computation]()
     for computation in module.callees_first():
         inner = (c for fusion in computation.having(_is_fusion) for c in fusion.called())
-        if computation.having(lambda op: op.is_collective) or not found.isdisjoint(inner):
+        if computation.having(is_collective) or not found.isdisjoint(inner):
             found.add(computation)
     return found
 

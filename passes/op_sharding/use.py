@@ -26,8 +26,8 @@ class OpUse(KeptHash):
     Equal uses are divided alike. `order` is the device order of the computation. `groups` are the operands that the op
     may take in parts (those of `Additive`, if one of them is partial); with `stays_partial` a later op reduces a
     partial result (see `partial`). `free` are the operands that any device can compute in any tiling without
-    communication. `rule`, `shapes` (of the operands' and results' leaves), whether it
-    `moves` elements alone, and which operands it has `kept` but for some elements, follow from the call.
+    communication. `rule`, `shapes` (of the operands' and results' leaves), whether it `moves` elements alone, and which
+    operands it has `kept` but for some elements, follow from the call.
     """
 
     op: AnyOp
