@@ -5,7 +5,7 @@ instruction at a time: each has a head, the longest path to it, and a tail, the 
 preemptive schedule gives the least time of such jobs (Carlier, "The one-machine sequencing problem", 1982). The jobs of
 computation are ops and loops, those of other engines collectives; as these may be combined, they share one latency per
 kind and replica groups, or pairs of a permute. Where collectives slow computation down, it takes that much longer than
-its ops.
+its ops: for the time of collectives that heads, tails and loops leave to run beneath ops.
 
 A loop takes the bound of its body in each trip, since nothing is in flight between trips. A conditional takes that of
 its slowest branch.
@@ -14,7 +14,8 @@ its slowest branch.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterable, Iterator
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,9 +57,12 @@ class Bound:
 
 
 class _Job(NamedTuple):
+    """The work of an engine between its head and its tail; `is_slowed` says that collectives slow it."""
+
     head: float
     seconds: float
     tail: float
+    is_slowed: bool = False
 
 
 def program_bound(module: Module, clock: Clock) -> Bound:
@@ -84,13 +88,15 @@ class _Bounds:
         seconds = {i: waits[i] if i in waits else parts(i).compute for i in computation}
         heads, tails, path = _longest(computation, seconds)
         computes = [(i, own) for i, own in seconds.items() if own and i not in waits]
-        jobs: dict[str, list[_Job]] = {COMPUTE: [_Job(heads[i], own, tails[i]) for i, own in computes]}
+        jobs: dict[str, list[_Job]] = {COMPUTE: [_Job(heads[i], own, tails[i], True) for i, own in computes]}
         shared: dict[tuple[str, Hashable], _Job] = {}
+        nested: dict[str, float] = {}  # the busy seconds of engines within control flow
         for i, own in waits.items():
             job = _Job(heads[i], own, tails[i])
             if (inner := collective_in(i)) is None:
                 jobs[COMPUTE].append(job)
                 for engine, busy in self._nested(i).items():
+                    nested[engine] = nested.get(engine, 0.0) + busy
                     jobs.setdefault(engine, []).append(job._replace(seconds=busy))
                 continue
             latency = min(self.clock.latency(inner), own)
@@ -105,13 +111,22 @@ class _Bounds:
             jobs[engine].append(job)
         engines = {engine: sum(j.seconds for j in found) for engine, found in jobs.items() if engine != COMPUTE}
         length = sum(seconds[i] for i in path)
-        slowing = [busy for engine, busy in engines.items() if engine not in (TO_HOST, FROM_HOST)]
-        slowed = (1 - self.clock.machine.overlap) * max(slowing, default=0.0)
-        found = {PATH: length, COMPUTE: self.clock.serial(computation).compute + slowed}
+        found = {PATH: length, COMPUTE: self.clock.serial(computation).compute + self._slowed(engines, 0.0)}
         for engine, own in jobs.items():
-            found[engine] = max(found.get(engine, 0.0), _one_machine(own))
+            end, worked = _one_machine(own)
+            if engine == COMPUTE:
+                ours = {name: busy - nested.get(name, 0.0) for name, busy in engines.items()}
+                end += self._slowed(ours, end - worked)
+            found[engine] = max(found.get(engine, 0.0), end)
         by = max(found, key=lambda name: found[name])
         return Bound(found[by], by, length, tuple(self._steps(path, seconds)), engines)
+
+    def _slowed(self, engines: Mapping[str, float], apart: float) -> float:
+        """Returns the least seconds by which collectives slow computation, if they run for so many seconds and up to
+        `apart` of these beside other work, or none.
+        """
+        busy = max((own for engine, own in engines.items() if engine not in (TO_HOST, FROM_HOST)), default=0.0)
+        return (1 - self.clock.machine.overlap) * max(busy - apart, 0.0)
 
     def _seconds(self, instruction: Instruction) -> float:
         """Returns the least seconds from the start of a collective or control flow until its result is there."""
@@ -177,24 +192,29 @@ def _waits(instruction: Instruction, earlier: Instruction) -> bool:
     return earlier in instruction.operands or collective_in(earlier) is None
 
 
-def _one_machine(jobs: Iterable[_Job]) -> float:
-    """Returns the least time in which one engine, which may interrupt jobs, does all jobs and their tails pass."""
-    waiting: list[tuple[float, float]] = []  # negative tail, seconds left
-    now = end = 0.0
-    for job in sorted(j for j in jobs if j.seconds > 0):
+def _one_machine(jobs: Iterable[_Job]) -> tuple[float, float]:
+    """Returns the least time in which one engine, which may interrupt jobs, does all jobs and their tails pass, and how
+    many of these seconds it works without a pause on the jobs that decide and that collectives slow.
+    """
+    waiting: list[tuple[float, float, bool]] = []  # negative tail, seconds left, whether it is slowed
+    done: list[tuple[float, float, float, bool]] = []  # from, to, tail, whether it is slowed
+    now, end, last = 0.0, 0.0, -1
+    for job in (*sorted(j for j in jobs if j.seconds > 0), _Job(math.inf, 0.0, 0.0)):
         while waiting and now < job.head:
-            tail, left = waiting[0]
-            done = min(left, job.head - now)
-            now += done
-            end = max(end, now - tail)
-            if done < left:
-                heapq.heapreplace(waiting, (tail, left - done))
+            tail, left, slowed = waiting[0]
+            until = min(now + left, job.head)
+            done.append((now, until, -tail, slowed))
+            if until - tail > end:
+                end, last = until - tail, len(done) - 1
+            if until < now + left:
+                heapq.heapreplace(waiting, (tail, now + left - until, slowed))
             else:
                 heapq.heappop(waiting)
+            now = until
         now = max(now, job.head)
-        heapq.heappush(waiting, (-job.tail, job.seconds))
-    while waiting:
-        tail, left = heapq.heappop(waiting)
-        now += left
-        end = max(end, now - tail)
-    return end
+        heapq.heappush(waiting, (-job.tail, job.seconds, job.is_slowed))
+    worked, n = 0.0, last
+    while n >= 0 and done[n][2] >= done[last][2] and (n == last or done[n][1] == done[n + 1][0]):
+        worked += (done[n][1] - done[n][0]) * done[n][3]
+        n -= 1
+    return end, worked

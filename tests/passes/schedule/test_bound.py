@@ -27,7 +27,7 @@ AXES = ("[2,2]<=[4]", "[2,2]<=[2,2]T(1,0)", "[1,4]<=[4]")
 def _machine(rng: random.Random) -> Cluster:
     """A machine that fuses nothing: a megabyte of memory takes a millisecond, and about as long over links."""
     link = Link(rng.choice([0.0, 1e-4, 1e-3]), rng.choice([5e8, 1e9, 4e9]))
-    machine = Cluster(Links(((1, link),)), 1e9, overlap_share=rng.choice([1.0, 0.5, 0.0]), fused=False)
+    machine = Cluster(Links(((1, link),)), 1e9, overlap_share=rng.choice([1.0, 0.9, 0.5, 0.0]), fused=False)
     if rng.random() < 0.3:
         torus = replace(link, torus=2, shape=(2, 2))
         return replace(machine, links=Links(((1, torus),)), torus_engines=True)
@@ -175,3 +175,27 @@ def test_the_found_program_has_no_gap() -> None:
     assert hloom.timeline(module, machine).seconds == pytest.approx(bound.seconds, rel=0.02)
     kinds = [s.instruction.opcode for s in bound.path if s.seconds > 1e-5]
     assert kinds == ["all-gather", "dot", "tanh", "dot", "reduce-scatter"]
+
+
+def test_what_collectives_slow_waits_for_the_first_and_the_last_too() -> None:
+    """Nothing is computed beneath the first gather and the last sum; all between is slower beneath the other ones."""
+    pieces = "".join(f"""
+  g{n} = f32[1000000] collective-permute(x{n}), channel_id={n + 1}, source_target_pairs={{{{0,1}},{{1,0}}}}
+  h{n} = f32[1000000] negate(g{n})
+  y{n} = f32[1000000] all-reduce(h{n}), channel_id={n + 4}, {GROUPS}, to_apply=sum""" for n in range(2))
+    text = f"""HloModule m, num_partitions=2
+{SUM}ENTRY e {{ x0 = f32[1000000] parameter(0)
+  x1 = f32[1000000] parameter(1){pieces}
+  ROOT t = (f32[1000000], f32[1000000]) tuple(y0, y1) }}
+"""
+    module = hloom.parse(text)
+    machine = Cluster(Links(((1, Link(0.0, 1e10)),)), 1e9, overlap_share=0.5, fused=False)
+    bound, best = _bound_and_best(module, machine)
+    assert bound.by == "compute"
+    assert bound.seconds == pytest.approx(best)
+
+
+def test_the_found_program_in_pieces_has_a_small_gap() -> None:
+    text = (ROOT / "tests" / "passes" / "schedule" / "two_products.hlo").read_text()
+    found = hloom.forecast(hloom.parse(text), "h100")
+    assert found.seconds <= 1.02 * found.bound.seconds
