@@ -5,7 +5,8 @@ instruction at a time: each has a head, the longest path to it, and a tail, the 
 preemptive schedule gives the least time of such jobs (Carlier, "The one-machine sequencing problem", 1982). The jobs of
 computation are ops and loops, those of other engines collectives; as these may be combined, they share one latency per
 kind and replica groups, or pairs of a permute. Where collectives slow computation down, it takes that much longer than
-its ops: for the time of collectives that heads, tails and loops leave to run beneath ops.
+its ops: for the time of collectives that heads, tails and loops leave to run beneath ops. And of the collectives of an
+engine one is the first and one the last, so what waits for another one has a longer head, or tail.
 
 A loop takes the bound of its body in each trip, since nothing is in flight between trips. A conditional takes that of
 its slowest branch.
@@ -17,6 +18,7 @@ import heapq
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 from ...cost.collectives import groups_of
@@ -29,9 +31,11 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.ops.collectives import pairs_of
-from .orders import dependences
+from .orders import Needs, dependences
 
 PATH = "the critical path"
+_CASES = 5_000  # pairs of a first and a last collective, times instructions: of more, none is looked at
+_Lengths = dict[Instruction, float]
 
 
 class PathStep(NamedTuple):
@@ -86,8 +90,11 @@ class _Bounds:
         waits = {i: self._seconds(i) for i in computation if i.op.is_control or runs_apart(i)}
         parts = self.clock.parts
         seconds = {i: waits[i] if i in waits else parts(i).compute for i in computation}
-        heads, tails, path = _longest(computation, seconds)
+        needs = dependences(list(computation))
+        heads, path = _longest(needs, seconds)
+        tails = _tails(needs, seconds)
         computes = [(i, own) for i, own in seconds.items() if own and i not in waits]
+        owners = [i for i, _ in computes] + [i for i in waits if collective_in(i) is None]
         jobs: dict[str, list[_Job]] = {COMPUTE: [_Job(heads[i], own, tails[i], True) for i, own in computes]}
         shared: dict[tuple[str, Hashable], _Job] = {}
         nested: dict[str, float] = {}  # the busy seconds of engines within control flow
@@ -104,7 +111,7 @@ class _Bounds:
                 jobs.setdefault(engine, []).append(job._replace(seconds=own - latency))
                 if not latency:
                     continue
-                key = engine, (inner.op, pairs_of(inner) or groups_of(inner))
+                key = engine, _combining(inner)
                 other = shared.get(key, job)
                 shared[key] = _Job(min(job.head, other.head), latency, min(job.tail, other.tail))
         for (engine, _), job in shared.items():
@@ -112,14 +119,65 @@ class _Bounds:
         engines = {engine: sum(j.seconds for j in found) for engine, found in jobs.items() if engine != COMPUTE}
         length = sum(seconds[i] for i in path)
         found = {PATH: length, COMPUTE: self.clock.serial(computation).compute + self._slowed(engines, 0.0)}
-        for engine, own in jobs.items():
+        ours = {name: busy - nested.get(name, 0.0) for name, busy in engines.items()}
+
+        def computed(own: Iterable[_Job]) -> float:
             end, worked = _one_machine(own)
-            if engine == COMPUTE:
-                ours = {name: busy - nested.get(name, 0.0) for name, busy in engines.items()}
-                end += self._slowed(ours, end - worked)
-            found[engine] = max(found.get(engine, 0.0), end)
+            return end + self._slowed(ours, end - worked)
+
+        for engine, own in jobs.items():
+            found[engine] = max(found.get(engine, 0.0), computed(own) if engine == COMPUTE else _one_machine(own)[0])
         by = max(found, key=lambda name: found[name])
+        if by == COMPUTE:
+            for firsts, lasts in self._ends(needs, waits, heads, tails):
+                some = [_longest(needs, seconds, first)[0] for first in firsts]
+                others = [_tails(needs, seconds, last) for last in lasts]
+                least = min(
+                    computed(j._replace(head=h[i], tail=t[i]) for i, j in zip(owners, jobs[by], strict=True))
+                    for h, t in product(some, others)
+                )
+                found[by] = max(found[by], least)
         return Bound(found[by], by, length, tuple(self._steps(path, seconds)), engines)
+
+    def _ends(
+        self, needs: Needs, waits: _Lengths, heads: _Lengths, tails: _Lengths
+    ) -> Iterator[tuple[list[_Lengths], list[_Lengths]]]:
+        """Yields the least heads and tails of the collectives of each engine, for each that may be the first or the
+        last of them.
+        """
+        engines: dict[str, list[Instruction]] = {}
+        for i in waits:
+            if (inner := collective_in(i)) is not None:
+                for engine in self.clock.engines(inner):
+                    engines.setdefault(engine, []).append(i)
+        for ours in (own for own in engines.values() if len(own) > 1):
+            before, behind = set[Instruction](), set[Instruction]()
+            for i in needs:
+                if any(p in behind or p in ours for p in needs[i]):
+                    behind.add(i)
+            for i in reversed(list(needs)):
+                if i in before or i in ours:
+                    before.update(needs[i])
+            firsts, lasts = [i for i in ours if i not in behind], [i for i in ours if i not in before]
+            if len(firsts) * len(lasts) * len(needs) <= _CASES:
+                yield self._cases(ours, firsts, waits, heads), self._cases(ours, lasts, waits, tails)
+
+    def _cases(
+        self, ours: Iterable[Instruction], ends: Iterable[Instruction], waits: _Lengths, lengths: _Lengths
+    ) -> list[_Lengths]:
+        """Returns the least heads or tails of the collectives of an engine where one at its end is alone there, so that
+        the others are all on one side of it, and where two are combined.
+        """
+        cases = [{i: waits[end] + lengths[end] for i in ours if i is not end} for end in ends]
+        kinds: dict[Hashable, list[Instruction]] = {}
+        for i in ends:
+            kinds.setdefault(_combining(i), []).append(i)
+        for kind in (k for k in kinds.values() if len(k) > 1):
+            few = sorted(waits[i] for i in kind)
+            both = few[0] + few[1] - max(self.clock.latency(collective_in(i) or i) for i in kind)
+            length = both + min(lengths[i] for i in kind)
+            cases.append({i: max(length - waits[i], 0.0) for i in ours})
+        return cases
 
     def _slowed(self, engines: Mapping[str, float], apart: float) -> float:
         """Returns the least seconds by which collectives slow computation, if they run for so many seconds and up to
@@ -160,31 +218,43 @@ class _Bounds:
                         yield step._replace(runs=step.runs * trips_of(i), depth=step.depth + 1)
 
 
-_Lengths = dict[Instruction, float]
-
-
-def _longest(computation: Computation, seconds: _Lengths) -> tuple[_Lengths, _Lengths, list[Instruction]]:
-    """Returns the longest paths to the start of each instruction and from its end, and the longest of all."""
-    needs = dependences(list(computation))
-    heads, ends, last = _Lengths(), _Lengths(), dict[Instruction, Instruction]()
-    tails = dict.fromkeys(needs, 0.0)
+def _longest(
+    needs: Needs, seconds: _Lengths, least: _Lengths | None = None
+) -> tuple[_Lengths, list[Instruction]]:
+    """Returns the longest paths to the start of each instruction, some of which take at the `least` so many seconds,
+    and the longest of all.
+    """
+    heads, ends, last, known = _Lengths(), _Lengths(), dict[Instruction, Instruction](), least or {}
     for i, before in needs.items():
-        head = 0.0
+        head = known.get(i, 0.0)
         for p in before:
             if ends[p] > head and _waits(i, p):
                 head, last[i] = ends[p], p
         heads[i], ends[i] = head, head + seconds[i]
-    for i in reversed(needs):
-        tail = seconds[i] + tails[i]
-        for p in needs[i]:
-            if tail > tails[p] and _waits(i, p):
-                tails[p] = tail
     path: list[Instruction] = []
     step = max(needs, key=ends.__getitem__, default=None)
     while step is not None:
         path.append(step)
         step = last.get(step)
-    return heads, tails, path[::-1]
+    return heads, path[::-1]
+
+
+def _tails(needs: Needs, seconds: _Lengths, least: _Lengths | None = None) -> _Lengths:
+    """Returns the longest paths from the end of each instruction, some of which take at the `least` so many seconds."""
+    tails = dict.fromkeys(needs, 0.0)
+    tails.update(least or {})
+    for i in reversed(list(needs)):
+        tail = seconds[i] + tails[i]
+        for p in needs[i]:
+            if tail > tails[p] and _waits(i, p):
+                tails[p] = tail
+    return tails
+
+
+def _combining(collective: Instruction) -> Hashable:
+    """Returns the kind of a collective; those of one kind may be combined."""
+    inner = collective_in(collective) or collective
+    return inner.op, pairs_of(inner) or groups_of(inner)
 
 
 def _waits(instruction: Instruction, earlier: Instruction) -> bool:

@@ -19,7 +19,6 @@ import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import pairwise
 from typing import Any, ClassVar
 
 from ...cost.machine import SECOND
@@ -37,19 +36,16 @@ from ...ir.tools.trip_count import runs_of_computations
 from ..base import PassContext
 from .listing import ListRule, ListScheduler
 from .orders import set_orders
+from .piece_sizes import PieceSizes, Sizes, copied, even, module_of
 from .regions import CutRegion, PieceEmitter, RegionFinder
 from .rewrites.base import Edits, Rewrite, RewriteProgram
 from .roles import roles_of
 from .sizes import timed
 
-Sizes = tuple[int, ...]
-
-_COUNTS = (2, 3, 4, 6, 8, 12, 16)
 _WORTH = 0.98  # a region in pieces must take less than this share of its time
 _SAME = 0.001  # gains that differ by less than this share of the time are equal: more units can be refined further
+_EQUAL = 1e-4  # times that differ by less than this share of them are equal: fewer pieces are as good
 _LEAST = 0.002  # the share of the program's time that a collective must delay it
-_MOVES = 48  # tries to move a unit from one piece to another,
-_IDLE = 12  # of which so many in a row may fail
 
 
 @brief
@@ -149,7 +145,7 @@ def _replace(program: RewriteProgram, computation: Computation, found: list[tupl
 
     for region, sizes in found:
         with computation.at(after=list(region.cuts)[-1]):
-            made = PieceEmitter(computation, region).emit(sizes, renumbered)
+            made = PieceEmitter(computation, region, renumbered).emit(sizes)
         for old, new in made.items():
             edits.replace(old, new)
         edits.unused(region.cuts)
@@ -166,7 +162,8 @@ class _Trial:
 
     @property
     def sizes(self) -> Sizes:
-        return min(self.times, key=self.times.__getitem__, default=())
+        """The sizes of fewest pieces among the fastest."""
+        return min((s for s, own in self.times.items() if own <= (1 + _EQUAL) * self.seconds), key=len, default=())
 
     @property
     def seconds(self) -> float:
@@ -205,41 +202,28 @@ class _Trials:
         return self.known[key]
 
     def _cut(self, trial: _Trial, region: CutRegion) -> None:
-        """Tries a few numbers of pieces and sizes, until more pieces do not help."""
-        units = region.units
-        for count in [min(self.count, units)] if self.count else [c for c in _COUNTS if c <= units]:
-            sizes = [_even(units, (1,) * count)] if self.count else _candidates(units, count)
-            found = {s: self._seconds(region, s) for s in sizes}
-            trial.times |= found
-            if trial.seconds < min(found.values()):
-                break
+        sizes = even(region.units, (1,) * min(self.count, region.units)) if self.count else self._sizes(region).usual()
+        trial.times[sizes] = self._seconds(region, sizes)
 
     def _refine(self, trial: _Trial, region: CutRegion) -> None:
-        """Moves units between pieces as long as this helps."""
-        trial.is_refined, idle = True, 0
-        for _ in range(_MOVES):
-            new = next((sizes for sizes in _moved(trial.sizes) if sizes not in trial.times), None)
-            if new is None or idle == _IDLE:
-                break
-            trial.times[new] = self._seconds(region, new)
-            idle = 0 if trial.sizes == new else idle + 1
+        trial.is_refined = True
+        for sizes in self._sizes(region).found() - trial.times.keys():
+            trial.times[sizes] = self._seconds(region, sizes)
+
+    def _sizes(self, region: CutRegion) -> PieceSizes:
+        return PieceSizes(self.module, self.clock, region)
 
     def _seconds(self, region: CutRegion, sizes: Sizes) -> float:
         """Returns the seconds of a region alone: in pieces, or at once without `sizes`."""
         computation = Computation("region")
-        copies = {e: computation.parameter(n, e.shape) for n, e in enumerate(region.entries)}
-        for i in region.cuts:
-            copies[i] = computation.add(i.op, [copies[o] for o in i.operands], i.attributes, i.shape, i.name)
-        copy = region.mapped(copies)
+        copy = copied(region, computation)
         exits = copy.exits
         if sizes:
-            made = PieceEmitter(computation, copy).emit(sizes, lambda _, attributes: attributes)
+            made = PieceEmitter(computation, copy).emit(sizes)
             exits = [made[i] for i in exits]
             computation.remove_all(copy.cuts)
         computation.root = computation.add("tuple", exits)
-        module = Module("region")
-        module.num_partitions, module.replica_count = self.module.num_partitions, self.module.replica_count
-        module.add_computation(computation, entry=True)
+        module = module_of(computation, self.module)
         clock = Clock.of(module, self.clock.machine)
         times: list[float] = []
         scheduler = ListScheduler(computation, clock, ())
@@ -285,29 +269,3 @@ def _key(region: CutRegion) -> Hashable:
          getattr(i.attributes, "replica_groups", None))
         for i, cut in region.cuts.items()
     )  # fmt: skip
-
-
-def _candidates(units: int, count: int) -> Iterator[Sizes]:
-    """Yields sizes of pieces: equal ones, and such that grow from the ends to the middle."""
-    yield _even(units, (1,) * count)
-    if count > 2:
-        yield _even(units, tuple(min(n, count - 1 - n) + 1 for n in range(count)))
-        yield _even(units, tuple(2 ** min(n, count - 1 - n, 3) for n in range(count)))
-
-
-def _even(units: int, weights: tuple[int, ...]) -> Sizes:
-    """Divides units by weights; every piece has one."""
-    total, ends = sum(weights), [0]
-    for n in range(len(weights)):
-        ends.append(max(round(units * sum(weights[: n + 1]) / total), ends[-1] + 1))
-    left = len(weights)
-    ends = [min(end, units - (left - n)) for n, end in enumerate(ends)]
-    return tuple(b - a for a, b in pairwise(ends))
-
-
-def _moved(sizes: Sizes) -> Iterator[Sizes]:
-    """Yields sizes with units moved between two pieces side by side."""
-    for n in range(len(sizes) - 1):
-        for step in (1, -1, 2, -2, 4, -4):
-            if sizes[n] > step and sizes[n + 1] > -step:
-                yield (*sizes[:n], sizes[n] - step, sizes[n + 1] + step, *sizes[n + 2 :])

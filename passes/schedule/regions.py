@@ -8,10 +8,11 @@ other values that depend on the region stays outside, so that all pieces can be 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import heapify, heappop, heappush
+from itertools import accumulate, pairwise
 
 from ...cost.work import is_contraction
 from ...ir.brief import brief
@@ -25,6 +26,10 @@ from .roles import can_repeat
 
 Renumbered = Callable[[Instruction, Attributes], Attributes]
 """Gives a copy of an instruction a channel of its own."""
+
+
+def _as_it_is(_: Instruction, attributes: Attributes) -> Attributes:
+    return attributes
 
 _FINEST = 64  # units of a region: pieces end between them
 
@@ -181,53 +186,71 @@ def _trimmed(cuts: dict[Instruction, Cut], start: Instruction) -> CutRegion | No
 
 @brief
 @dataclass(slots=True)
+class Piece:
+    """The units of a piece, the members `made` for it, and the rows of other values that they read."""
+
+    begin: int
+    end: int
+    made: dict[Instruction, Instruction] = field(default_factory=dict[Instruction, Instruction])
+    read: dict[tuple[Instruction, Cut], Instruction] = field(
+        default_factory=dict[tuple[Instruction, Cut], Instruction]
+    )
+
+
+@brief
+@dataclass(slots=True)
 class PieceEmitter:
-    """Emits a region piece by piece, at the end of a computation."""
+    """Emits a region piece by piece, at the end of a computation; a collective that begins it comes first for all of
+    them.
+    """
 
     computation: Computation
     region: CutRegion
-    made: dict[Instruction, list[Instruction]] = field(default_factory=dict[Instruction, "list[Instruction]"])
-    needed: dict[Instruction, Sequence[Cut | None]] = field(default_factory=dict[Instruction, "Sequence[Cut | None]"])
+    renumbered: Renumbered = _as_it_is
+    first: list[Instruction] = field(init=False)
+    rest: list[Instruction] = field(init=False)
+    needed: dict[Instruction, list[Cut | None]] = field(init=False)
 
-    def emit(self, sizes: Sequence[int], renumbered: Renumbered) -> dict[Instruction, Instruction]:
+    def __post_init__(self) -> None:
+        members = list(self.region.cuts)
+        count = int(members[0].op.is_collective)
+        self.first, self.rest = members[:count], members[count:]
+        cuts = {i: operand_cuts(i, cut) for i, cut in self.region.cuts.items()}
+        self.needed = {i: needed for i, needed in cuts.items() if needed is not None}
+
+    def emit(self, sizes: Sequence[int]) -> dict[Instruction, Instruction]:
         """Emits pieces of these numbers of units. Returns the values of the exits."""
-        for i, cut in self.region.cuts.items():
-            needed = operand_cuts(i, cut)
-            assert needed is not None
-            self.needed[i] = needed
-        begin = 0
-        for size in sizes:
-            self._piece(begin, begin + size, renumbered)
-            begin += size
-        return {i: joined(self.computation, self.made[i], self.region.cuts[i]) for i in self.region.exits}
+        pieces = [Piece(begin, end) for begin, end in pairwise(accumulate(sizes, initial=0))]
+        for members in self.first, self.rest:
+            for piece in pieces:
+                self.emit_members(members, piece)
+        cuts = self.region.cuts
+        return {i: joined(self.computation, [p.made[i] for p in pieces], cuts[i]) for i in self.region.exits}
 
-    def _piece(self, begin: int, end: int, renumbered: Renumbered) -> None:
-        new: dict[Instruction, Instruction] = {}
-        entries: dict[tuple[Instruction, Cut], Instruction] = {}
-        for i, cut in self.region.cuts.items():
+    def emit_members(self, members: Iterable[Instruction], piece: Piece) -> None:
+        """Emits members of a piece, and what they read of other values."""
+        for i in members:
+            cut, made = self.region.cuts[i], piece.made
             operands = [
-                new[o] if o in new else o if c is None else self._entry(entries, o, c, begin, end)
+                made[o] if o in made else o if c is None else self._read(o, c, piece)
                 for o, c in zip(i.operands, self.needed[i], strict=True)
             ]
-            shape = piece_shape(i.shape, cut, cut.rows(i.shape) * (end - begin) // self.region.units)
-            attributes = renumbered(i, i.op.localize(i.call, [o.shape for o in operands], shape))
-            made = self.computation.add(i.op, operands, attributes, shape, i.name, i)
-            made.frontend_attributes, made.backend_config = i.frontend_attributes, i.backend_config
-            new[i] = made
-            self.made.setdefault(i, []).append(made)
+            shape = piece_shape(i.shape, cut, cut.rows(i.shape) * (piece.end - piece.begin) // self.region.units)
+            attributes = self.renumbered(i, i.op.localize(i.call, [o.shape for o in operands], shape))
+            made[i] = new = self.computation.add(i.op, operands, attributes, shape, i.name, i)
+            new.frontend_attributes, new.backend_config = i.frontend_attributes, i.backend_config
 
-    def _entry(
-        self, known: dict[tuple[Instruction, Cut], Instruction], value: Instruction, cut: Cut, begin: int, end: int
-    ) -> Instruction:
+    def _read(self, value: Instruction, cut: Cut, piece: Piece) -> Instruction:
         """Returns a piece of a value from outside. What every row of a broadcast repeats is broadcast anew."""
-        if (value, cut) not in known:
-            rows, units = cut.rows(value.shape), self.region.units
+        known, key = piece.read, (value, cut)
+        if key not in known:
+            units, rows = self.region.units, cut.rows(value.shape)
+            begin, end = rows * piece.begin // units, rows * piece.end // units
             needed = operand_cuts(value, cut) if value.op.is_fusible and len(value.operands) == 1 else None
             if needed == [None] and can_repeat(value) and value.op.role is not Role.CONSTANT:
-                shape = piece_shape(value.shape, cut, rows * (end - begin) // units)
+                shape = piece_shape(value.shape, cut, end - begin)
                 attributes = value.op.localize(value.call, [o.shape for o in value.operands], shape)
-                known[value, cut] = self.computation.add(value.op, value.operands, attributes, shape, value.name, value)
+                known[key] = self.computation.add(value.op, value.operands, attributes, shape, value.name, value)
             else:
-                known[value, cut] = sliced(
-                    self.computation, value, cut, rows * begin // units, rows * end // units)  # fmt: skip
-        return known[value, cut]
+                known[key] = sliced(self.computation, value, cut, begin, end)
+        return known[key]
