@@ -19,7 +19,7 @@ from ..graph.op import Role
 from ..ops.starts import Starts
 from ..types.shape import Shape
 from .awaited import InFlight
-from .buffers import Leaf, makes_anew, shared
+from .buffers import Leaf, makes_anew, rewritten, shared
 from .lifetimes import RESIDENT
 
 
@@ -51,7 +51,8 @@ class Contents:
     """The contents of one computation and their readers, which are the same in any order of its instructions.
 
     Contents have numbers; parameters come first. All instructions but the `others` make one array in memory of its own.
-    `results` maps the results of callees to their parameters.
+    `using` has the contents that an instruction makes, unless it is a parameter, and those that it reads. `results`
+    maps the results of callees to their parameters.
     """
 
     def __init__(
@@ -60,11 +61,11 @@ class Contents:
         self.computation, self.kernels = computation, kernels
         self.contents: dict[Instruction, list[int]] = {}
         self.made = Arrays()
-        self.readers: list[list[Instruction]] = []  # of each content: the maker too, unless it is a parameter
+        self.using: dict[Instruction, list[int]] = {}
         self.others: list[Instruction] = []
         for parameter in computation.parameters:
-            self.contents[parameter] = [self._new(parameter, n, s) for n, s in enumerate(_sizes(parameter.shape))]
-        self.parameters = len(self.readers)
+            self.contents[parameter] = [self.made.add(parameter, n, s) for n, s in enumerate(_sizes(parameter.shape))]
+        self.parameters = len(self.made.sizes)
         self._find_contents(results)
         self.starts: list[Instruction] = []
         self.awaiting: dict[Instruction, list[Instruction]] = {}  # those that read a collective without a start
@@ -74,7 +75,9 @@ class Contents:
         if kernels is not None:
             self._find_kernels(kernels)
         self.resident = [_is_resident(maker) for maker in self.made.makers]
-        self.overwriting = {i: found for i in self.others if (found := self._overwritten(i))}
+        self.overwriting = {i: found for i in self.others if i.op.is_elementwise and (found := self._overwritten(i))}
+        self.rewriting = {i: found for i in self.others
+                          if not i.op.is_elementwise and i.operands and (found := rewritten(i))}  # fmt: skip
 
     def operands(self, instruction: Instruction) -> list[int]:
         """Returns the contents of all leaves of the operands."""
@@ -83,28 +86,30 @@ class Contents:
         return [content for operand in instruction.operands for content in self.contents[operand]]
 
     def _find_contents(self, results: Mapping[Computation, Sequence[Leaf]]) -> None:
-        contents, made, readers, others = self.contents, self.made, self.readers, self.others
+        contents, made, using, others = self.contents, self.made, self.using, self.others
         for instruction in self.computation:
             if instruction in contents:
                 continue
             op, shape = instruction.op, instruction.shape
             if makes_anew(op) and not shape.is_tuple:
-                contents[instruction] = [made.add(instruction, 0, shape.device_bytes)]
-                readers.append([instruction])
+                contents[instruction] = [number := made.add(instruction, 0, shape.device_bytes)]
+                used = [number]
                 if op.is_elementwise:
                     others.append(instruction)
             else:
                 others.append(instruction)
-                operands, leaves = self.operands(instruction), shared(instruction, results)
+                operands, leaves, first = self.operands(instruction), shared(instruction, results), len(made.sizes)
                 contents[instruction] = [
-                    self._new(instruction, n, size) if leaf is None else operands[leaf]
+                    made.add(instruction, n, size) if leaf is None else operands[leaf]
                     for n, (leaf, size) in enumerate(zip(leaves, _sizes(shape), strict=True))
                 ]
+                used = list(range(first, len(made.sizes)))
                 if _reads_nothing(instruction):
+                    using[instruction] = used
                     continue
             for operand in instruction.operands:
-                for content in contents[operand]:
-                    readers[content].append(instruction)
+                used += contents[operand]
+            using[instruction] = used
 
     def _find_waits(self) -> None:
         """Finds the starts and updates, and the readers of each collective without a start."""
@@ -137,15 +142,12 @@ class Contents:
         """Returns the contents of its size that an element-wise op may overwrite: it reads each element where it writes
         the result.
         """
-        if not instruction.op.is_elementwise or instruction in self.fused or instruction in self.nests:
+        if instruction in self.fused or instruction in self.nests:
             return []
-        size, order = self.made.sizes[self.contents[instruction][0]], instruction.shape.minor_to_major
-        found = [(self.contents[o][0], o) for o in instruction.operands]
-        return [old for old, o in found if self.made.sizes[old] == size and o.shape.minor_to_major == order]
-
-    def _new(self, instruction: Instruction, leaf: int, size: int) -> int:
-        self.readers.append([] if instruction.op.role is Role.PARAMETER else [instruction])
-        return self.made.add(instruction, leaf, size)
+        contents, sizes, shape = self.contents, self.made.sizes, instruction.shape
+        size = sizes[contents[instruction][0]]
+        return [contents[o][0] for o in instruction.operands
+                if sizes[contents[o][0]] == size and o.shape.is_ordered_like(shape)]  # fmt: skip
 
 
 def _reads_nothing(instruction: Instruction) -> bool:

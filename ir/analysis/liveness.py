@@ -21,7 +21,7 @@ from ..brief import brief
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
 from ..graph.op import Role
-from .buffers import Leaf, body_of, rewritten
+from .buffers import Leaf, body_of
 from .contents import Arrays, Contents, Kernels
 from .lifetimes import live_sums
 
@@ -146,8 +146,13 @@ class _Lifetimes:
         self.of, self.called = contents, called
         self.times = {instruction: time for time, instruction in enumerate(contents.computation)}
         self.until = self._awaited()
-        ends = {**self.times, **self.until}.__getitem__
-        self.last = [max(map(ends, readers), default=-1) for readers in contents.readers]
+        self.last = last = [-1] * len(contents.made.sizes)
+        for time, instruction in enumerate(contents.computation):
+            for content in contents.using.get(instruction, ()):
+                last[content] = time
+        for instruction, end in self.until.items():
+            for content in contents.using[instruction]:
+                last[content] = max(last[content], end)
         for content in contents.contents[contents.computation.root]:
             self.last[content] = len(self.times) - 1
         self.later: dict[Instruction, int] = {}
@@ -196,15 +201,15 @@ class _Lifetimes:
         """
         of, last, buffer_of = self.of, self.last, self.buffer_of
         writable = {parameter for parameter, _ in pairs}
-        for instruction in sorted(of.others, key=self.times.__getitem__):
-            if instruction.op.is_elementwise:
-                time = self.times[instruction]
-                for old in of.overwriting.get(instruction, ()):
-                    if last[old] <= time and self._is_ours(old, writable):
-                        buffer_of[of.contents[instruction][0]] = buffer_of[old]
-                        break
-            elif instruction.operands and (targets := rewritten(instruction)):
+        for instruction in sorted((*of.overwriting, *of.rewriting), key=self.times.__getitem__):
+            if (targets := of.rewriting.get(instruction)) is not None:
                 self._rewrite(instruction, targets, writable)
+                continue
+            time = self.times[instruction]
+            for old in of.overwriting[instruction]:
+                if last[old] <= time and self._is_ours(old, writable):
+                    buffer_of[of.contents[instruction][0]] = buffer_of[old]
+                    break
         return self._lives(pairs)
 
     def _is_ours(self, content: int, writable: set[int]) -> bool:

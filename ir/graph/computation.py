@@ -334,11 +334,11 @@ class Computation(Callee, InNotebooks):
 
     def reorder(self, instructions: Sequence[Instruction]) -> None:
         """Sets the order. `instructions` must be the same instructions, operands before users."""
-        if len(instructions) != len(self._order) or any(i not in self._order for i in instructions):
+        order = dict.fromkeys(instructions)
+        if len(instructions) != len(order) or order.keys() != self._order.keys():
             raise ValueError("reorder must keep the instructions")
-        self._root = self.root
-        self._insertions = Insertions()
-        self._order, self._places = dict.fromkeys(instructions), None
+        self._root, self._insertions = self.root, Insertions()
+        self._order, self._places = order, None
 
     def move_before(self, instruction: Instruction, place: Instruction) -> None:
         """Moves an instruction to just before another."""

@@ -104,6 +104,12 @@ class Shape(_KeptSize):
         order = self.layout.minor_to_major if self.layout else None
         return tuple(reversed(range(self.rank))) if order is None else order
 
+    def is_ordered_like(self, other: Shape) -> bool:
+        """Whether the dimensions of two arrays have the same order in memory."""
+        if self.layout is None and other.layout is None:
+            return len(self.dims) == len(other.dims)
+        return self.minor_to_major == other.minor_to_major
+
     @property
     def num_elements(self) -> int:
         """The number of elements of an array (1 for a scalar), or their sum over the leaves of a tuple."""
