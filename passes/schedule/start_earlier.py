@@ -14,8 +14,9 @@ it may free an engine, until there are no such changes either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 from ...cost.machine import Machine
@@ -76,7 +77,7 @@ class _OrderSearch:
     """
 
     def __init__(self, module: Module, machine: Machine, peak: float, tries: int) -> None:
-        self.module, self.forecasts, self.peak, self.tries = module, OrderForecasts(module, machine), peak, tries
+        self.module, self.forecasts, self.peak, self.tries = module, OrderForecasts.of(module, machine), peak, tries
         self.moved, self.used = 0, 0
         self.seconds = self.forecasts.seconds()
 
@@ -133,12 +134,13 @@ class _OrderSearch:
         return low, peak_of(found[low - 1]) if low else 0
 
 
-_Change = tuple[int, Order]  # the instructions from a place on
+_Change = tuple[int, Order]  # the instructions from the first place to the last one at which an order changes
 
 
 class _Changes:
     """Changes of one order that make it faster: the orders `found`, the fastest last. If not all of these fit into
-    memory, further ones must be such as `fits` says, which takes long: so many `checks` are made at most.
+    memory, further ones must be such as `fits` says, which takes long: so many `checks` are made at most. The changes
+    of each order that do not make it faster are kept in `idle`, for they come again.
     """
 
     def __init__(self, orders: ResumedOrders, needs: Needs, tries: int) -> None:
@@ -147,10 +149,11 @@ class _Changes:
         self.given, self.places = orders.order, {i: place for place, i in enumerate(orders.order)}
         self.fits: Callable[[Order], bool] | None = None
         self.checks, self.refused = _CHECKS, set[tuple[Instruction, ...]]()
+        self.idle = [set[tuple[int, tuple[Instruction, ...]]]()]  # of the given order, and of each that was found
 
     def go_back(self, number: int) -> None:
         """Goes on from this order of those found, 0 for the first of all."""
-        del self.found[number:]
+        del self.found[number:], self.idle[number + 1 :]
         self.orders.begin(self.found[-1] if self.found else self.given)
         self.places = {i: place for place, i in enumerate(self.orders.order)}
 
@@ -159,16 +162,15 @@ class _Changes:
         before = -1
         while before < len(self.found) and self.tries > 0:
             before = len(self.found)
-            chain = critical_chain(self.orders)
-            for collective, stalling in chain.awaited:
-                self._best([self._earlier(collective, self.places[collective] - step) for step in _STEPS])
+            critical = critical_chain(self.orders)
+            for collective, stalling in critical.awaited:
+                self._best(self._earlier(collective, _STEPS))
                 if stalling is not None:
-                    self._best([self._later(stalling, self.places[stalling] + step) for step in _STEPS])
-            for collective, other in chain.queued:
-                place, last = self.places[other], self.places[collective]
-                if place < last:
-                    self._best([self._earlier(collective, place), self._later(other, last)])
-            for computations, collective in chain.delaying:
+                    self._best(self._later(stalling, _STEPS))
+            for collective, other in critical.queued:
+                if (step := self.places[collective] - self.places[other]) > 0:
+                    self._best(chain(self._earlier(collective, (step,)), self._later(other, (step,))))
+            for computations, collective in critical.delaying:
                 for one in sorted(computations, key=lambda i: -self.orders.steps[i].seconds):
                     self._behind(one, collective)
             if before == len(self.found):
@@ -177,44 +179,61 @@ class _Changes:
     def _move_collectives(self) -> None:
         """Tries each collective earlier and later: one that no chain holds may free an engine for others."""
         for one in [i for i in self.orders.order if self.orders.steps[i].inner is not None]:
-            place = self.places[one]
-            self._best([self._earlier(one, place - step) for step in _STEPS]
-                       + [self._later(one, place + step) for step in _STEPS])  # fmt: skip
+            self._best(chain(self._earlier(one, _STEPS), self._later(one, _STEPS)))
 
     def _behind(self, computation: Instruction, collective: Instruction) -> None:
         """Tries a computation on the chain after the collective that it delays."""
-        step, place = self.orders.steps[computation], self.places[collective]
-        if step.inner is None and step.seconds >= _LEAST * self.orders.seconds and self.places[computation] < place:
-            self._best([self._later(computation, place)])
+        step, distance = self.orders.steps[computation], self.places[collective] - self.places[computation]
+        if step.inner is None and step.seconds >= _LEAST * self.orders.seconds and distance > 0:
+            self._best(self._later(computation, (distance,)))
 
-    def _earlier(self, instruction: Instruction, first: int) -> _Change:
-        """Returns the change by which an instruction, with all that it needs, comes from a place on."""
-        first = max(first, 0)
-        between = self.orders.order[first : self.places[instruction] + 1]
-        moved = {instruction}
-        for i in reversed(between):
-            if i in moved:
-                moved |= self.needs[i]
-        return first, [i for i in between if i in moved] + [i for i in between if i not in moved]
+    def _earlier(self, instruction: Instruction, steps: Iterable[int]) -> Iterator[_Change]:
+        """Yields the changes by which an instruction, with all that it needs, comes so many places earlier."""
+        order, end = self.orders.order, self.places[instruction]
+        place = first = end
+        moved, others, count = [instruction], list[Instruction](), 0  # from the last to the first
+        needed = set(self.needs[instruction])
+        for step in steps:
+            while place > max(end - step, 0):
+                place -= 1
+                if (i := order[place]) in needed:
+                    moved.append(i)
+                    needed |= self.needs[i]
+                else:
+                    others.append(i)
+                    first, count = place, len(moved)
+            yield first, [*moved[count - 1 :: -1], *others[::-1]] if others else []
 
-    def _later(self, instruction: Instruction, last: int) -> _Change:
-        """Returns the change by which an instruction, with all that needs it, comes up to a place."""
-        first = self.places[instruction]
-        between = self.orders.order[first : last + 1]
-        moved = {instruction}
-        for i in between:
-            if not moved.isdisjoint(self.needs[i]):
-                moved.add(i)
-        return first, [i for i in between if i not in moved] + [i for i in between if i in moved]
+    def _later(self, instruction: Instruction, steps: Iterable[int]) -> Iterator[_Change]:
+        """Yields the changes by which an instruction, with all that needs it, comes so many places later."""
+        order, first = self.orders.order, self.places[instruction]
+        place, moved, others, count = first, [instruction], list[Instruction](), 0
+        above = {instruction}
+        for step in steps:
+            for i in order[place + 1 : first + step + 1]:
+                if above.isdisjoint(self.needs[i]):
+                    others.append(i)
+                    count = len(moved)
+                else:
+                    moved.append(i)
+                    above.add(i)
+            place = first + step
+            yield first, [*others, *moved[:count]]
 
-    def _best(self, changes: list[_Change]) -> None:
+    def _best(self, changes: Iterable[_Change]) -> None:
         """Makes the best of some changes, if the order is faster by it."""
-        orders, below, best = self.orders, self.orders.seconds * (1 - _GAIN), None
+        orders, idle, best = self.orders, self.idle[-1], None
+        least = below = orders.seconds * (1 - _GAIN)
         for first, new in changes:
-            if self.tries > 0 and new != orders.order[first : first + len(new)]:
-                self.tries -= 1
-                if (seconds := orders.tried(first, new)) < below:
-                    below, best = seconds, (first, new)
+            if not new or self.tries <= 0:
+                continue
+            self.tries -= 1
+            if (change := (first, tuple(new))) in idle:
+                continue
+            if (seconds := orders.tried(first, new)) < below:
+                below, best = seconds, (first, new)
+            elif seconds >= least:
+                idle.add(change)
         if best is None:
             return
         first, new = best
@@ -224,6 +243,7 @@ class _Changes:
         orders.begin(order, first)
         self.places.update((i, first + n) for n, i in enumerate(new))
         self.found.append(orders.order)
+        self.idle.append(set())
 
     def _is_checked(self, new: tuple[Instruction, ...], order: Order) -> bool:
         """Whether a changed order fits, as far as checks are left."""
