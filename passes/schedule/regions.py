@@ -73,7 +73,7 @@ class RegionFinder:
         """Yields the regions that begin with a collective, or with the product before it, one per dimension to cut."""
         for dim in range(seed.operands[0].shape.rank) if _can_move(seed) else ():
             for start, cut in _starts(seed, _first_cut(seed, dim)):
-                grows = operand_cuts(start, cut) is not None and self._is_worth(start)
+                grows = self._is_worth(start) and operand_cuts(start, cut) is not None
                 found = self._grown(start, cut) if grows else None
                 if found is not None and seed in found.cuts:
                     yield found
@@ -101,8 +101,11 @@ class RegionFinder:
         return _trimmed(cuts, start)
 
     def _is_worth(self, start: Instruction) -> bool:
-        """Whether a region that begins here may save enough."""
-        return self.saves is None or self.saves(start) + (self._behind[start] or -self.launch) > self.least
+        """Whether a region that begins here may save enough. Where nothing behind saves any, products cost."""
+        if self.saves is None:
+            return True
+        behind = self._behind[start] or min(self._to_product[start], -self.launch)
+        return self.saves(start) + behind > self.least
 
     @cached_property
     def _behind(self) -> Mapping[Instruction, float]:
@@ -113,6 +116,16 @@ class RegionFinder:
         assert saves is not None
         for i in reversed(self.places):
             found[i] = sum([max(saves(u) + (0.0 if u.op.is_collective else found[u]), 0.0) for u in i.users])
+        return found
+
+    @cached_property
+    def _to_product(self) -> Mapping[Instruction, float]:
+        """The most seconds that instructions save on a path from each one to a product, without other collectives."""
+        found, saves = dict[Instruction, float](), self.saves
+        assert saves is not None
+        for i in reversed(self.places):
+            users = [u for u in i.users if not u.op.is_collective]
+            found[i] = max([saves(u) + (0.0 if is_contraction(u) else found[u]) for u in users], default=-math.inf)
         return found
 
     @cached_property

@@ -125,7 +125,7 @@ def test_regions_that_latency_fills_are_not_tried(latency: str, is_tried: bool) 
     assert InPieces().may_change(local, context) is is_tried
 
 
-@pytest.mark.parametrize(("launch", "count"), [(0.0, 3), (1e-6, 1)])
+@pytest.mark.parametrize(("launch", "count"), [(0.0, 3), (1e-6, 0)])
 def test_regions_whose_launches_cost_more_than_they_save_do_not_grow(launch: float, count: int) -> None:
     """Ops between two collectives launch twice in pieces, which is known before a region is made."""
     machine = parse_machine("work=f32:1T,bf16:1T;memory=1TB", "100ns/20GB")
