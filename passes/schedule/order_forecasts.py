@@ -1,4 +1,5 @@
-"""Forecasts one program in several orders: what does not depend on the order is found once."""
+"""Forecasts one program in several orders: what does not depend on the order is found once, and kept with the program.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +15,13 @@ from ...ir.graph.module import Module
 
 class OrderForecasts:
     """The forecasts of a program in its present order, of which nothing else may change between two calls."""
+
+    @staticmethod
+    def of(module: Module, machine: Machine) -> OrderForecasts:
+        """Returns the forecasts of a program, which it keeps until its instructions are others."""
+        operands = {i: tuple(i.operands) for computation in module for i in computation}
+        key = machine, module.input_output_alias, module.buffer_donor, operands
+        return module.analyses.get(module, OrderForecasts, key, lambda: OrderForecasts(module, machine))
 
     def __init__(self, module: Module, machine: Machine) -> None:
         self.module, self.clock = module, Clock.of(module, machine)

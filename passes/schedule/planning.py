@@ -75,7 +75,7 @@ Planner = Callable[[Extract], tuple[Extract, Outcome]]
 class Candidate:
     """A program with its forecast and its memory peak. `buckets` are the sizes of its new collectives, `again` is the
     number of repeated gathers, `repeats` says that values are computed again or lie on the host, `exposed` is the
-    largest share by which the planned collectives of a computation prolong it, `orders` forecasts it in any order.
+    largest share by which the planned collectives of a computation prolong it.
     """
 
     module: Module
@@ -86,7 +86,6 @@ class Candidate:
     again: int = 0
     repeats: bool = False
     exposed: float = math.inf
-    orders: OrderForecasts | None = None
 
     def rank(self, limit: float) -> tuple[bool, float, float]:
         """Returns a program's key for comparison under a memory limit; less is better."""
@@ -96,8 +95,8 @@ class Candidate:
 
 def forecast(module: Module, machine: Machine, done: str = "") -> Candidate:
     """Returns a program with its forecast."""
-    orders = OrderForecasts(module, machine)
-    return Candidate(module, orders.seconds(), orders.peak(), done=done, orders=orders)
+    orders = OrderForecasts.of(module, machine)
+    return Candidate(module, orders.seconds(), orders.peak(), done=done)
 
 
 @brief
@@ -264,7 +263,7 @@ class Prepared:
 
     def _ordered(self, written: Sequence[Written], limit: float, is_draft: bool) -> Candidate:
         """Gives the planned computations their faster order, or the one with less memory if that does not fit."""
-        forecasts, chosen = OrderForecasts(self.module, self.planning.machine), list[Order]()
+        forecasts, chosen = OrderForecasts.of(self.module, self.planning.machine), list[Order]()
         found: list[tuple[float, list[Order]]] = []
         planned = [w.computation for w in written]
         for tail_last in (False, True) if written else (False,):
@@ -274,7 +273,7 @@ class Prepared:
         best: Candidate | None = None
         for seconds, orders in sorted(found, key=lambda f: f[0]):
             set_orders(planned, orders)
-            new = Candidate(self.module, seconds, 0 if is_draft else forecasts.peak(), orders=forecasts)
+            new = Candidate(self.module, seconds, 0 if is_draft else forecasts.peak())
             if best is None or new.peak < best.peak:
                 best, chosen = new, orders
             if best.peak <= limit:

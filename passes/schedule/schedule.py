@@ -273,21 +273,21 @@ class _Choice:
         None without one.
         """
         module, machine = base.module, self.planning.machine
-        forecasts = base.orders or OrderForecasts(module, machine)
+        forecasts = OrderForecasts.of(module, machine)
         busy = [c for c in module if any(i.op.is_collective for i in c)]
         given = [list(c) for c in busy]
         done = ", ".join(filter(None, (base.done, "all ops in a new order")))
         found: Candidate | None = None
         for seconds, orders in list_orders(busy, forecasts, self.limits.lists, best.seconds * self.limits.better):
             set_orders(busy, orders)
-            new = replace(base, seconds=seconds, peak=forecasts.peak(), done=done, orders=forecasts)
+            new = replace(base, seconds=seconds, peak=forecasts.peak(), done=done)
             self.tried.note("all ops in a new order", new)
             if not self._is_better(new, best, usual, limit) and self.memory and new.peak > limit:
                 peak = start_later(forecasts, limit)
                 new = replace(new, seconds=forecasts.seconds(), peak=peak)
                 self.tried.note("all ops in a new order, some later", new)
             if self._is_better(new, best, usual, limit):
-                found = new if module is not self.module else replace(new, module=clone_module(module), orders=None)
+                found = new if module is not self.module else replace(new, module=clone_module(module))
                 break
         if found is None or found.module is not module:
             set_orders(busy, given)
@@ -342,9 +342,9 @@ class _Choice:
         if not self.memory:
             return
         module = clone_module(new.module)
-        orders = OrderForecasts(module, self.planning.machine)
+        orders = OrderForecasts.of(module, self.planning.machine)
         peak = start_later(orders, limit)
-        new = replace(new, module=module, seconds=orders.seconds(), peak=peak, done="some ops later", orders=orders)
+        new = replace(new, module=module, seconds=orders.seconds(), peak=peak, done="some ops later")
         self.tried.note("buckets with some ops later", new)
         if peak <= limit:
             yield new
