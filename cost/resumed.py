@@ -72,14 +72,14 @@ class ResumedOrders:
         """Returns the seconds of the order with these instructions in place of as many from a place on; infinite if
         they are found to be no less.
         """
-        order, ends, state = self.order, dict(self.ends), self.simulation
         mark, last = first // _EVERY, first + len(changed)
+        if self.marks[mark].now + self.left[mark] >= self.seconds:
+            return math.inf
+        order, ends, state = self.order, dict(self.ends), self.simulation
         self._resume(self.marks[mark])
-        state.proceed(order[mark * _EVERY : first], self.steps, ends)
-        state.proceed(changed, self.steps, ends)
-        mark = -(-last // _EVERY)
-        state.proceed(order[last : mark * _EVERY], self.steps, ends)
-        for at in range(mark, len(self.marks)):
+        after = -(-last // _EVERY)
+        state.proceed([*order[mark * _EVERY : first], *changed, *order[last : after * _EVERY]], self.steps, ends)
+        for at in range(after, len(self.marks)):
             if state.now + self.left[at] >= self.seconds:
                 return math.inf
             later = self._later(self.marks[at], ends)

@@ -37,10 +37,10 @@ def evaluation_order(computation: Computation) -> list[Instruction]:
 def _visit(start: Instruction, found: dict[Instruction, None]) -> None:
     stack = [start]
     while stack:
-        needed = (*stack[-1].operands, *stack[-1].control_predecessors)
-        waiting = [i for i in needed if i not in found]
+        waiting = [i for i in stack[-1].needs if i not in found]
         if waiting:
-            stack += reversed(waiting)
+            waiting.reverse()
+            stack += waiting
         else:
             found[stack.pop()] = None
 

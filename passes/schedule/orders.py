@@ -122,15 +122,16 @@ class Emission:
         """Appends instructions that are not there yet, each after its dependences."""
         found, needs = self._found, self._needs
         for instruction in instructions:
-            stack = [instruction] if instruction not in found else []
+            if instruction in found:
+                continue
+            stack = [o for o in reversed(needs[instruction]) if o not in found]
             while stack:
-                needed = needs[stack[-1]]
-                for o in needed:
-                    if o not in found:
-                        stack += [o for o in reversed(needed) if o not in found]
-                        break
+                missing = [o for o in reversed(needs[stack[-1]]) if o not in found]
+                if missing:
+                    stack += missing
                 else:
                     found[stack.pop()] = None
+            found[instruction] = None
 
     def __len__(self) -> int:
         return len(self._found)
