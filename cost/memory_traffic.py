@@ -30,7 +30,7 @@ def touched(
     `is_stored` decides whether a value lies in memory; by default all do. Operands that were `read_before` cost
     nothing.
     """
-    if _touches_nothing(instruction.op) or (not instruction.operands and is_allocation(instruction)):
+    if touches_nothing(instruction.op) or (not instruction.operands and is_allocation(instruction)):
         return 0
     if instruction.op.role is Role.FUSION:
         return _fusion(instruction)
@@ -49,7 +49,8 @@ def reads(
 
 
 @cache
-def _touches_nothing(op: AnyOp) -> bool:
+def touches_nothing(op: AnyOp) -> bool:
+    """Whether no use of an op reads or writes memory: it only forwards values, or its callees or engines move them."""
     is_moved = op.role in _STRUCTURE or memory(op).is_view or op.is_collective or op.is_control
     return op.role is not Role.FUSION and (is_moved or op.interface(PassesOn) is not None)
 

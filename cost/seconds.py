@@ -34,7 +34,7 @@ from .formulas import Kind
 from .groups import group_digits
 from .layout import laid
 from .machine import SECOND, Machine, Transfer
-from .memory_traffic import reads, touched
+from .memory_traffic import reads, touched, touches_nothing
 from .products import sizes_of
 from .work import computes, element_of, is_contraction
 
@@ -226,7 +226,7 @@ class Clock:
         found = self._touched.get(instruction)
         if found is None:
             found = 0
-            if not self.is_joined(instruction):
+            if not touches_nothing(instruction.op) and not self.is_joined(instruction):
                 own = touched(instruction, self.is_stored, self._read_before(instruction))
                 found = own + sum([size for _, size in self.joined(instruction)])
             self._touched[instruction] = found
