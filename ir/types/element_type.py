@@ -6,9 +6,9 @@ ml_dtypes; a type without a numpy type (`token`, `opaque`, `s1`, `u1`) can be pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any, cast
 
 import ml_dtypes
@@ -30,25 +30,33 @@ class Kind(Enum):
 class ElementType:
     """One element type. There is one object per type, so types compare by identity.
 
-    `bits` is the logical width (4 for s4). `numpy` is None where numpy has no such type.
+    `bits` is the logical width (4 for s4). `numpy` is None where numpy has no such type. `is_array` is whether arrays
+    have such elements: not for tuples, tokens and opaque values. `is_number` is whether elements add, with a zero:
+    false for pred, whose sum is an or, and f8e8m0fnu, which has no zero. `byte_size` is that of one element as numpy
+    and the runtime store it; sub-byte types take one byte.
     """
 
     name: str
     bits: int
     kind: Kind
     numpy: np.dtype[Any] | None
+    # Found once per type: members of enums are slow to read, and programs ask for each value.
+    is_array: bool = field(init=False)
+    is_integer: bool = field(init=False)
+    is_float: bool = field(init=False)
+    is_complex: bool = field(init=False)
+    is_number: bool = field(init=False)
+    byte_size: int = field(init=False)
 
-    @property
-    def is_integer(self) -> bool:
-        return self.kind in (Kind.SIGNED, Kind.UNSIGNED)
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind is Kind.FLOAT
-
-    @property
-    def is_complex(self) -> bool:
-        return self.kind is Kind.COMPLEX
+    def __post_init__(self) -> None:
+        kind, bits, numpy = self.kind, self.bits, self.numpy
+        keep = partial(object.__setattr__, self)
+        keep("is_array", kind not in (Kind.TUPLE, Kind.TOKEN, Kind.OPAQUE))
+        keep("is_integer", kind in (Kind.SIGNED, Kind.UNSIGNED))
+        keep("is_float", kind is Kind.FLOAT)
+        keep("is_complex", kind is Kind.COMPLEX)
+        keep("is_number", (self.is_integer or self.is_float or self.is_complex) and self.name != "f8e8m0fnu")
+        keep("byte_size", numpy.itemsize if numpy is not None else -(-bits // 8))
 
     @property
     def greatest(self) -> int:
@@ -59,16 +67,6 @@ class ElementType:
     def least(self) -> int:
         """The least number of an integer type."""
         return -self.greatest - 1 if self.kind is Kind.SIGNED else 0
-
-    @property
-    def is_number(self) -> bool:
-        """Whether elements add, with a zero: false for pred, whose sum is an or, and f8e8m0fnu, which has no zero."""
-        return (self.is_integer or self.is_float or self.is_complex) and self.name != "f8e8m0fnu"
-
-    @property
-    def byte_size(self) -> int:
-        """Bytes of one element as numpy and the runtime store it; sub-byte types take one byte."""
-        return self.numpy.itemsize if self.numpy is not None else -(-self.bits // 8)
 
     def __str__(self) -> str:
         return self.name

@@ -81,7 +81,7 @@ class Shape(_KeptSize):
     @property
     def is_array(self) -> bool:
         """Whether it is the shape of an array: not of a tuple, a token or an opaque value."""
-        return self.element.kind not in (Kind.TUPLE, Kind.TOKEN, Kind.OPAQUE)
+        return self.element.is_array
 
     @property
     def is_scalar(self) -> bool:
