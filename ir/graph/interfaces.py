@@ -313,15 +313,20 @@ def started(op: AnyOp, call: Call) -> frozenset[int]:
     return frozenset() if own is None else own.started(call)
 
 
+@cache
+def may_start(op: AnyOp) -> bool:
+    """Whether some uses of an op add sums over its reduction factors to operands."""
+    own = op.interface(Additive)
+    return own is not None and type(own).started is not Additive.started
+
+
 def additive_group(user: Instruction, value: Instruction) -> frozenset[int]:
     """Returns the operands of `user` that must be partial together with `value`; empty if it is not additive in it."""
     if not value.shape.is_array or not value.shape.element.is_number:
         return frozenset()
-    positions = {n for n, operand in enumerate(user.operands) if operand is value}
-    for group in additive(user):
-        if positions <= group:
-            return group
-    return frozenset()
+    groups = additive(user)
+    positions = {n for n, operand in enumerate(user.operands) if operand is value} if groups else set[int]()
+    return next((group for group in groups if positions <= group), frozenset[int]())
 
 
 @cache

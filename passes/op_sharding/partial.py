@@ -16,7 +16,7 @@ from typing import Any
 from ...ir.factors.factor_digits import value_digits
 from ...ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import additive, additive_group, started
+from ...ir.graph.interfaces import additive, additive_group, may_start, started
 from ...ir.graph.op import AnyOp, OpCall, Role
 from ...ir.ops.elementwise import ADD
 from ...ir.ops.structure import element_index
@@ -50,8 +50,10 @@ def may_stay_partial(value: Instruction, tilings: Tilings, rule_of: RuleOf) -> b
 
 def _is_accumulated(user: Instruction, value: Instruction) -> bool:
     """Whether an addition of a value gives the next state of a loop for an element that nothing else reads."""
+    if user.op is not ADD or user.parent is None:
+        return False
     others = [operand for operand in user.operands if operand is not value]
-    if user.op is not ADD or len(others) != 1 or user.parent is None:
+    if len(others) != 1:
         return False
     (old,), root = others, user.parent.root
     if (index := element_index(old)) is None or len(old.users) != 1 or root.op.role is not Role.TUPLE:
@@ -67,7 +69,7 @@ def _is_accumulated(user: Instruction, value: Instruction) -> bool:
 
 def _is_started(user: Instruction, value: Instruction, tilings: Tilings, rule_of: RuleOf) -> bool:
     """Whether an op adds to a value what it sums over a divided factor itself, as a scatter of divided updates does."""
-    places = started(user.op, user.call)
+    places = started(user.op, user.call) if may_start(user.op) else ()
     return any(user.operands[n] is value for n in places) and _sums(user, tilings, rule_of)
 
 
