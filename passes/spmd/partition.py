@@ -188,13 +188,23 @@ class Partitioner:
     def run(self) -> Leaves:
         """Partitions all instructions; returns the leaves of the root."""
         check_time()
+        repeats: list[Instruction] = []  # emitted one after the other, to be appended together
         for instruction in self.source:
-            self.emitter.like = instruction
-            visit = HANDLERS.get(instruction.op.opcode, Partitioner.generic)
+            visit = HANDLERS.get(instruction.op.opcode)
             try:
-                self.values[instruction] = visit(self, instruction)
+                stamp = self._stamp(instruction) if visit is None else None
+                if stamp is not None and stamp.repeats:
+                    repeats.append(self._repeat(instruction, stamp))
+                    continue
+                if repeats:
+                    self.target.extend(repeats)
+                    repeats = []
+                self.emitter.like = instruction
+                found = visit(self, instruction) if visit is not None else self._divided(instruction, stamp)
+                self.values[instruction] = found
             except (AssertionError, KeyError, IndexError) as error:
                 raise InternalError(f"{instruction!r}: {error!r}", SpmdPartition.name) from error
+        self.target.extend(repeats)
         return self.values[self.source.root]
 
     # -- helpers for handlers
@@ -237,9 +247,13 @@ class Partitioner:
 
     def generic(self, instruction: Instruction) -> Leaves:
         """Partitions any op: chooses an assignment, reshards operands, emits the op on tiles, reshards results."""
-        stamp = None if self.state.windowed else self.stamps.find(instruction, self._stays_partial)
-        if stamp is not None and stamp.repeats:
-            return self._repeated(instruction, stamp)
+        return self._divided(instruction, self._stamp(instruction))
+
+    def _stamp(self, instruction: Instruction) -> Stamp | None:
+        return None if self.state.windowed else self.stamps.find(instruction, self._stays_partial)
+
+    def _divided(self, instruction: Instruction, stamp: Stamp | None) -> Leaves:
+        """Partitions an op, as an equal use before if it has its stamp."""
         operands = self.operands(instruction)
         if stamp is not None:
             return self._stamped(instruction, operands, stamp)
@@ -281,14 +295,23 @@ class Partitioner:
             self.stamps.note(instruction, choice, wanted, operands, placed, emitted, values, results, reported)
         return results
 
-    def _repeated(self, instruction: Instruction, stamp: Stamp) -> Leaves:
-        """Partitions an op whose stamp `repeats`."""
-        first, values = stamp.value, self.values
-        operands = [leaf.instruction for operand in instruction.operands for leaf in values[operand]]
-        made = self.emitter.repeat(first.instruction, operands, instruction.name)
+    def _repeat(self, instruction: Instruction, stamp: Stamp) -> Instruction:
+        """Returns the instruction, in no computation yet, of an op whose stamp `repeats`, and notes its value."""
+        values, like = self.values, stamp.value.instruction
+        tiles = [leaf.instruction for operand in instruction.operands for leaf in values[operand]]
+        made = like.repeated(instruction.name, tiles, like.attributes, instruction.location, instruction.metadata)
+        values[instruction] = [self._like(stamp, made, instruction)]
         self.stamps.repeated(instruction, stamp)
-        return [
-            LocalValue(made, instruction.shape, first.tiling, first.monoid, None, first.depth, first.from_replicated)]
+        return made
+
+    def _like(
+        self, stamp: Stamp, made: Instruction, instruction: Instruction, placed: Leaves | None = None
+    ) -> LocalValue:
+        """Returns the value that `made` computes, with the properties of that of its stamp."""
+        first = stamp.value
+        again = None if first.rematerialize is None else partial(self._again, instruction, stamp, placed)
+        return LocalValue(
+            made, instruction.shape, first.tiling, first.monoid, again, first.depth, first.from_replicated)
 
     def _stamped(self, instruction: Instruction, operands: Leaves, stamp: Stamp) -> Leaves:
         """Partitions an op as an equal use before."""
@@ -300,18 +323,21 @@ class Partitioner:
         made = self.emitter.repeat(first.instruction, [v.instruction for v in placed], instruction.name)
         if stamp.is_reported:
             self.state.work.note(instruction, choice, (made,))
-        again = None
-        if first.rematerialize is not None:
-            local = partial(self._local, instruction, choice, placed)
-            again = partial(rematerialize, instruction, choice.op, local, operands, first.from_replicated)
-        value = LocalValue(
-            made, instruction.shape, first.tiling, first.monoid, again, first.depth, first.from_replicated)
+        value = self._like(stamp, made, instruction, placed)
         if stamp.stays:
             self.stamps.repeated(instruction, stamp)
             return [value]
         if stamp.stays_partial and value.tiling.unreduced:
             return [value]
         return self.reshard([value], stamp.wanted, f"result of {_cause_name(instruction)}")
+
+    def _again(
+        self, instruction: Instruction, stamp: Stamp, placed: Leaves | None, target: Tiling
+    ) -> LocalValue | None:
+        """Computes the value of an op with a stamp in another tiling. `placed` are its operands, if not as they are."""
+        operands = self.operands(instruction)
+        local = partial(self._local, instruction, stamp.choice, operands if placed is None else placed)
+        return rematerialize(instruction, stamp.choice.op, local, operands, stamp.value.from_replicated, target)
 
     def _stays_partial(self, instruction: Instruction) -> bool:
         return may_stay_partial(instruction, self.tilings, self.state.rule_of)

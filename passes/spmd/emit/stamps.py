@@ -26,8 +26,8 @@ class Stamp:
 
     The instruction is that of `value`, which is resharded to the `wanted` tilings unless it `stays_partial`. With
     `stays` no use reshards its operands or its result. `is_reported` if each use may be reported. `repeats` if that
-    instruction on other operands is all that a use needs: nothing is resharded, computed again or reported. `kind` is a
-    number that values with other shapes, tilings or freedom do not have.
+    instruction on other operands is all that a use needs: nothing is resharded or reported. `kind` is a number that
+    values with other shapes, tilings or freedom do not have.
     """
 
     choice: Choice
@@ -59,10 +59,13 @@ class Stamps:
 
         Such uses have equal attributes, shapes and shardings, and the present values of the operands are divided alike.
         """
-        same = self._identities(instruction)
-        found = self._same.get(same)
         if instruction.frontend_attributes:
             return None
+        try:
+            same = instruction.identities, *map(self._kind_of.__getitem__, instruction.operands)
+        except KeyError:
+            same = self._identities(instruction)
+        found = self._same.get(same)
         if found is None:
             found = self._stamps.get(self._key(instruction))
             if found is None:
@@ -93,8 +96,8 @@ class Stamps:
         (made,), (value,) = emitted, values
         if value.instruction is made and _is_on_tiles(made, instruction, [v.instruction for v in placed]):
             stays = results[0] is value and all(a is b for a, b in zip(operands, placed, strict=True))
-            repeats = stays and not use.may_stay_partial and value.rematerialize is None and not is_reported
             kind = self._kind(instruction, results)
+            repeats = stays and not is_reported
             stamp = Stamp(
                 choice, wanted, value, use.may_stay_partial, use.stays_partial, stays, is_reported, repeats, kind)
             found = self._stamps.setdefault(self._key(instruction), [None, None])
@@ -110,14 +113,11 @@ class Stamps:
         """Returns a key that unequal uses do not share, and most equal ones do: readers make one object of equal
         attributes, and of equal shapes.
         """
-        operands, kinds = instruction.operands, self._kind_of
-        try:
-            return instruction.identities, *map(kinds.__getitem__, operands)
-        except KeyError:
-            for operand in operands:
-                if operand not in kinds:
-                    kinds[operand] = self._kind(operand, self._values[operand])
-            return self._identities(instruction)
+        kinds = self._kind_of
+        for operand in instruction.operands:
+            if operand not in kinds:
+                kinds[operand] = self._kind(operand, self._values[operand])
+        return instruction.identities, *map(kinds.__getitem__, instruction.operands)
 
     def _kind(self, instruction: Instruction, present: Sequence[LocalValue]) -> int:
         """Returns a number that only values with equal shapes, tilings and freedom share, and equal scalar constants.
