@@ -26,11 +26,11 @@ from .scan import IDENT, KEYWORDS
 # Possessive quantifiers (`*+`) throughout: a line of another form fails in linear time.
 _LINE = re.compile(
     rf"\s*+(ROOT\s++)?+%?+({IDENT}+)\s++=\s*+"
-    r"([a-z][a-z0-9]*+\[[0-9,]*+\](?:\{[0-9,]*+\})?+|\([^()/=]*+\))\s++"
-    r"([a-z][a-z0-9\-]*+)\(([^(){}\"/\[]*+)\)"
+    r"((?:[a-z][a-z0-9]*+\[[0-9,]*+\](?:\{[0-9,]*+\})?+|\([^()/=]*+\))\s++"
+    r"[a-z][a-z0-9\-]*+)\(([^(){}\"/\[]*+)\)"
     r"([^\n]*+)\n\s*+(?=[%A-Za-z_}])"
 )
-"""ROOT, name, shape, opcode, operands and the rest of the line, up to the next token."""
+"""ROOT, name, shape with opcode, operands and the rest of the line, up to the next token."""
 
 _REST = re.compile(rf"((?:[^,]++|,(?! metadata=))*+)(?:, metadata=({SIMPLE_BRACES.pattern}))?+(.*+)")
 """Attributes, metadata and further attributes of a line."""
@@ -62,10 +62,11 @@ class DistinctLine(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """An op, whether an attribute stands between its parentheses, whether it is a parameter, and whether it applies a
-    computation to elements.
+    """The text of shape and opcode, the op, whether an attribute stands between its parentheses, whether it is a
+    parameter, and whether it applies a computation to elements.
     """
 
+    text: str
     op: AnyOp
     inline: bool
     is_parameter: bool
@@ -88,7 +89,8 @@ class RepeatedLines:
         # An instruction keeps the shapes of its operands alive, so that the numbers in its key stay theirs.
         self._known: dict[tuple[str | int, ...], Instruction] = {}
         self._tails: dict[str, tuple[str, Metadata | None, str]] = {}
-        self._ops: dict[str, _Form] = {}
+        self._forms: dict[str, _Form] = {}
+        self._numbered: dict[str, Attributes] = {}
         self.missed: DistinctLine | None = None
         self.repeats: dict[Instruction, Instruction] = {}
         self._kinds: dict[tuple[tuple[int, ...], ...], str] = {}
@@ -110,23 +112,24 @@ class RepeatedLines:
 
     def _read(self, place: int, body: Body, made: dict[str, Instruction]) -> tuple[Instruction | None, int]:
         """Adds these instructions to `made`, by name; returns the root among them and the place of the other line."""
-        source, ops, poisoned, earlier = self._source, self._ops, body.poisoned, body.computation.find
-        text, tails, match_line, last = source.text, self._tails, _LINE.match, None
+        source, forms, poisoned, earlier = self._source, self._forms, body.poisoned, body.computation.names
+        text, tails, known_lines, repeats = source.text, self._tails, self._known, self.repeats
+        match_line, last = _LINE.match, None
         while (match := match_line(text, place)) is not None:
-            root, name, shape, opcode, inside, tail = match.groups()
-            form = ops.get(opcode) or self._form(opcode)
-            if form is None or name in made or name in _NOT_NAMES or earlier(name) is not None or name in poisoned:
+            root, name, head, inside, tail = match.groups()
+            form = forms.get(head) or self._form(head)
+            if form is None or name in made or name in earlier or name in _NOT_NAMES or name in poisoned:
                 break
             if root and body.root_place is not None:
                 break
-            op, inline, is_parameter, applies = form
+            head, op, inline, is_parameter, applies = form
             operands: list[Instruction] = []
             is_numbered = is_parameter and inside.isdigit() and len(inside) < 9
             depends: list[str | int] = []
             if not inline:
                 words = inside[1:].split(", %") if inside[:1] == "%" else inside.split(", ")
                 for word in words if inside else ():
-                    operand = made.get(word) or earlier(word)
+                    operand = made.get(word) or earlier.get(word)
                     if operand is None:
                         return last, place
                     operands.append(operand)
@@ -137,19 +140,19 @@ class RepeatedLines:
             callee: Computation | None = None
             if applies:
                 attributes, callee = self._applied(attributes)
-            key = (opcode, shape, attributes, rest, *depends)
-            known = self._known.get(key)
+            key = (head, attributes, rest, *depends)
+            known = known_lines.get(key)
             if known is None:
                 self.missed = DistinctLine(key, operands, match.end())
                 break
-            start = match.start(2)
-            given = self._attributes_of(op, inside, match.start(6)) if is_numbered else known.attributes
+            start, end = match.start(2), match.start(5)
+            given = self._numbers(op, inside, end) if is_numbered else known.attributes
             if callee is not None and callee not in known.called():
                 given = map_called(given, {known.called()[0]: callee}.__getitem__)
             place = match.end()
             made[name] = copy = known.repeated(
-                name, operands, given, Location(source, start - (text[start - 1] == "%"), match.start(6)), metadata)
-            self.repeats[copy] = known
+                name, operands, given, Location(source, start - (text[start - 1] == "%"), end), metadata)
+            repeats[copy] = known
             if root:
                 body.root_place, last = start, copy
         return last, place
@@ -186,13 +189,20 @@ class RepeatedLines:
         found = self._tails[text] = match[1], metadata, match[3]
         return found
 
-    def _form(self, opcode: str) -> _Form | None:
-        op = find_op(opcode)
+    def _form(self, head: str) -> _Form | None:
+        op = find_op(head.split()[-1])
         if op is None:
             return None
         applies = op.interface(Applies) is not None
-        found = _Form(op, inline_field(op.attributes) is not None, op.role is Role.PARAMETER, applies)
-        self._ops[opcode] = found
+        found = _Form(head, op, inline_field(op.attributes) is not None, op.role is Role.PARAMETER, applies)
+        self._forms[head] = found
+        return found
+
+    def _numbers(self, op: AnyOp, number: str, place: int) -> Attributes:
+        """Returns the attributes of a parameter of this number, which stands at this place."""
+        found = self._numbered.get(number)
+        if found is None:
+            found = self._numbered[number] = self._attributes_of(op, number, place)
         return found
 
     def keep(self, line: DistinctLine, instruction: Instruction) -> None:

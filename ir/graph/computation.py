@@ -89,6 +89,11 @@ class Computation(Callee, InNotebooks):
         """The parameter instructions in the order of their numbers."""
         return sorted(self.having(is_parameter), key=lambda i: i.attributes_as(ParameterAttributes).number)
 
+    @property
+    def names(self) -> Mapping[str, Instruction]:
+        """The instructions by their names (without `%`), until the next edit."""
+        return self._names
+
     def find(self, name: str) -> Instruction | None:
         """Returns the instruction of this name (without `%`), or None."""
         return self._names.get(name)
