@@ -55,9 +55,8 @@ def clone_computation(
     copies = {} if copies is None else copies
     mapped: dict[int, Attributes] = {}  # by the identities of attributes: what was one object stays one
     made: list[Instruction] = []
-    for instruction in source:
-        operands = [copies[o] for o in instruction.operands]
-        copies[instruction] = copy = instruction.copied(instruction.name, operands, instruction.attributes)
+    for i in source:
+        copies[i] = copy = i.repeated(i.name, [copies[o] for o in i.operands], i.attributes, i.location, i.metadata)
         made.append(copy)
     target.extend(made)
     for copy in target.calling():

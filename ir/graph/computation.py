@@ -16,7 +16,7 @@ from ..sharding.sharding import AnySharding, Sharding
 from ..types.shape import Shape
 from .attributes import NONE, Attributes, Callee, ParameterAttributes
 from .dynamic_sizes import result_shape
-from .insertion import Insertions, Order, Point
+from .insertion import Insertions, Order, Point, needs_first
 from .instruction import Instruction
 from .op import AnyOp, op_named
 from .op_places import OpPlaces, is_parameter, may_call
@@ -228,20 +228,28 @@ class Computation(Callee, InNotebooks):
 
     def extend(self, instructions: Sequence[Instruction]) -> None:
         """Appends finished instructions without control predecessors. Names that are taken here become unique."""
-        names = self._names
+        self._name(instructions)
         for instruction in instructions:
-            if instruction.name in names:
-                instruction.name = self.unique_name(instruction.name)
-            names[instruction.name] = instruction
             instruction.parent = self
             for operand in instruction.operands:
                 users = operand.users
-                users[instruction] = users.get(instruction, 0) + 1
+                users[instruction] = users[instruction] + 1 if instruction in users else 1
         self._order.update(dict.fromkeys(instructions))
         self._places = None
         self.loop_edits += len(instructions)
         if self._insertions.point is not None:
             self._insertions.point += instructions
+
+    def _name(self, instructions: Sequence[Instruction]) -> None:
+        """Notes the names of new instructions, which become unique."""
+        names, found = self._names, {instruction.name: instruction for instruction in instructions}
+        if len(found) == len(instructions) and names.keys().isdisjoint(found):
+            names.update(found)
+            return
+        for instruction in instructions:
+            if instruction.name in names:
+                instruction.name = self.unique_name(instruction.name)
+            names[instruction.name] = instruction
 
     def unique_name(self, base: str) -> str:
         """Returns `base`, or `base.N` with the smallest unused N."""
@@ -275,13 +283,15 @@ class Computation(Callee, InNotebooks):
         """Makes names and the order of users those of a computation to which the instructions are appended one by one,
         under these names or else their own. `used` are those whose users are in another order.
         """
-        found: dict[str, Instruction] = {}
-        self._names, self._counters = found, {}
-        for instruction in self:
-            name = names.get(instruction) or instruction.name
-            if name in found:
-                name = self.unique_name(name)
-            instruction.name, found[name] = name, instruction
+        self._names, self._counters = {names.get(i, i.name): i for i in self}, {}
+        if len(self._names) == len(self):
+            for name, instruction in self._names.items() if names else ():
+                instruction.name = name
+        else:
+            self._names = {}
+            for instruction in self:
+                instruction.name = self.unique_name(names.get(instruction, instruction.name))
+                self._names[instruction.name] = instruction
         places = {instruction: place for place, instruction in enumerate(self)}
         for instruction in used:
             users = instruction.users
@@ -313,8 +323,11 @@ class Computation(Callee, InNotebooks):
     def remove_all(self, instructions: Iterable[Instruction]) -> None:
         """Removes instructions that nothing else uses; they may use each other. Raises ValueError otherwise."""
         dead = set(instructions)
+        if not dead:
+            return
+        root = self.root
         for instruction in dead:
-            if instruction is self.root or not dead.issuperset(instruction.users):
+            if instruction is root or not dead.issuperset(instruction.users):
                 raise ValueError(f"{instruction.name} is still used")
         if self._insertions.belong_to(dead):
             self._settled()
@@ -357,26 +370,7 @@ class Computation(Callee, InNotebooks):
 
         Call it after edits that made instructions use later ones. Raises ValueError if dependences form a cycle.
         """
-        done: set[Instruction] = set()
-        opened: set[Instruction] = set()
-        order: list[Instruction] = []
-        for start in self:
-            stack = [start]
-            while stack:
-                instruction = stack[-1]
-                waiting = [i for i in instruction.needs if i not in done] if instruction not in done else []
-                if waiting and instruction in opened:
-                    raise ValueError(f"{instruction.name} depends on itself")
-                opened.add(instruction)
-                if waiting:
-                    stack += reversed(waiting)
-                    continue
-                stack.pop()
-                if instruction not in done:
-                    done.add(instruction)
-                    order.append(instruction)
-        self._root = self.root
-        self._order, self._places = dict.fromkeys(order), None
+        self._order, self._root, self._places = needs_first(self), self.root, None
 
     def _drop_use(self, operand: Instruction, user: Instruction) -> None:
         count = operand.users.get(user, 0) - 1

@@ -6,6 +6,7 @@ for any number of places.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import TracebackType
 
 from .instruction import Instruction
@@ -58,6 +59,28 @@ class Insertions:
                 stack.append((instruction, True))
                 stack += [(i, False) for i in reversed(before.get(instruction, ()))]
         return found
+
+
+def needs_first(instructions: Iterable[Instruction]) -> Order:
+    """Returns instructions with operands and control predecessors before their users, otherwise in their own order.
+    Raises ValueError if dependences form a cycle.
+    """
+    opened: set[Instruction] = set()
+    done: Order = {}
+    for start in instructions:
+        stack = [start]
+        while stack:
+            instruction = stack[-1]
+            waiting = [i for i in instruction.needs if i not in done] if instruction not in done else []
+            if waiting and instruction in opened:
+                raise ValueError(f"{instruction.name} depends on itself")
+            opened.add(instruction)
+            if waiting:
+                stack += reversed(waiting)
+                continue
+            stack.pop()
+            done.setdefault(instruction)
+    return done
 
 
 class Point:

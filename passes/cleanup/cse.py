@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
-from ...ir.graph.op import Role
 from ...ir.ops.collective_groups import CollectiveAttributes
 from ...ir.ops.shaping import BroadcastAttributes, IotaAttributes
 from ..base import Pass, PassContext
@@ -43,14 +42,15 @@ def merge_equal(computation: Computation) -> int:
     duplicates: dict[Instruction, Instruction] = {}  # unmerged instruction to its equal
     dead: list[Instruction] = []
     compared: set[Instruction] = set()  # those of `near` that are in `seen`
+    parameters, duplicated = set(computation.parameters), duplicates.keys()
     for instruction in list(computation):
-        if instruction.op.role is Role.PARAMETER:
-            continue
         values = instruction.operands
-        if duplicates and not duplicates.keys().isdisjoint(values):
+        if not values and instruction in parameters:
+            continue
+        if duplicates and not duplicated.isdisjoint(values):
             values = [duplicates.get(o, o) for o in values]
-        operands = tuple(map(id, values))
-        other = near.setdefault((instruction.op, operands), instruction)
+        operands = instruction.op, *map(id, values)
+        other = near.setdefault(operands, instruction)
         if other is instruction or instruction.has_effect():  # equal instructions have equal effects
             continue
         first = other
@@ -74,7 +74,7 @@ def _rest(instruction: Instruction) -> tuple[Hashable, ...]:
     """Returns the properties that equal instructions share beside their operands."""
     config = instruction.backend_config
     return (
-        instruction.opcode, _without_channel(instruction.attributes), None if config is None else str(config),
+        _without_channel(instruction.attributes), None if config is None else str(config),
         instruction.shape, instruction.sharding, instruction.shardy,
     )
 
