@@ -115,7 +115,7 @@ def _computation(computation: Computation, is_entry: bool, texts: _Texts) -> str
     root = computation.root
     head = f"%{computation.name} ({parameters}) -> {_bare(root.shape)} {{"
     lines = ["ENTRY " + head if is_entry else head]
-    lines += [("  ROOT " if i is root else "  ") + _instruction(i, texts) for i in computation]
+    lines += [_instruction(i, texts, "  ROOT %" if i is root else "  %") for i in computation]
     thread = f", execution_thread={quote(computation.execution_thread)}" if computation.execution_thread else ""
     lines.append("}" + thread)
     return "\n".join(lines)
@@ -141,24 +141,28 @@ class _Texts:
         return found
 
 
-def _instruction(instruction: Instruction, texts: _Texts) -> str:
-    before, inline, after = texts.of(instruction)
+def _instruction(instruction: Instruction, texts: _Texts, start: str = "%") -> str:
+    before, inside, after = texts.of(instruction)
     operands = instruction.operands
-    if len(operands) > 5:
-        inside = ", ".join(_numbered(["%" + o.name for o in operands]))
-    else:
-        inside = ", ".join(["%" + o.name for o in operands]) or inline
-    text = f"%{instruction.name}{before}{inside}{after}"
-    if instruction.sharding is not None:
-        text += f", sharding={_sharding(instruction.sharding)}"
-    if instruction.frontend_attributes:
-        text += f", frontend_attributes={frontend_attributes_text(instruction.frontend_attributes)}"
+    if len(operands) == 1:
+        inside = f"%{operands[0].name}"
+    elif len(operands) == 2:
+        inside = f"%{operands[0].name}, %{operands[1].name}"
+    elif operands:
+        names = ["%" + o.name for o in operands]
+        inside = ", ".join(_numbered(names) if len(names) > 5 else names)
+    text = f"{start}{instruction.name}{before}{inside}{after}"
+    sharding, attributes, metadata = instruction.sharding, instruction.frontend_attributes, instruction.metadata
+    if sharding is not None:
+        text += f", sharding={_sharding(sharding)}"
+    if attributes:
+        text += f", frontend_attributes={frontend_attributes_text(attributes)}"
     if instruction.control_predecessors:
         text += ", control-predecessors={" + ", ".join("%" + p.name for p in instruction.control_predecessors) + "}"
     for name, value in instruction.other:
         text += f", {name}={value}"
-    if instruction.metadata is not None:
-        text += f", metadata={{{instruction.metadata.text}}}"
+    if metadata is not None:
+        text += f", metadata={{{metadata.text}}}"
     config = instruction.backend_config
     if config is not None:
         text += f", backend_config={quote(config) if isinstance(config, str) else config.text}"
