@@ -12,14 +12,16 @@ radix, a few digits of prime size. The digits that are independent of one anothe
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
+from operator import attrgetter
 from typing import ClassVar, cast
 
 import numpy as np
 
+from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digit, Digits, primes, product, recognise, split
 from ...ir.sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
@@ -29,6 +31,9 @@ from ...ir.tools.spmd import Order, parts
 from ...ir.types.literal import Array
 from ..base import Pass, PassContext
 
+SHARDING: Callable[[Instruction], AnySharding | None] = attrgetter("sharding")
+SHARDY: Callable[[Instruction], AnySharding | None] = attrgetter("shardy")
+
 
 @dataclass(frozen=True)
 class DeviceOrders(Pass):
@@ -37,16 +42,17 @@ class DeviceOrders(Pass):
     name: ClassVar[str] = "device-orders"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        by_places = _renew(module, _by_places(module))
-        return self._join_lists(module) or by_places
+        times = _said(module, SHARDING)
+        new = _by_places((*times, *_said(module, SHARDY)))
+        if _renew(module, new):
+            times = _said(module, SHARDING)
+        return self._join_lists(module, times) or bool(new)
 
-    def _join_lists(self, module: Module) -> bool:
-        said = [s for c in module for i in c if (s := i.sharding) is not None]
-        times, one_of = Counter(map(id, said)), {id(s): s for s in said}  # mostly a few objects
+    def _join_lists(self, module: Module, times: Iterable[tuple[AnySharding, int]]) -> bool:
         used = Counter[Sharding]()
-        for same, sharding in one_of.items():
+        for sharding, count in times:
             for s in filter(_is_list, parts(sharding)):
-                used[s] += times[same]
+                used[s] += count
         if len({s.mesh.order_key for s in used if s.mesh is not None}) < 2:
             return False
         tilings = Counter[Tiling]()
@@ -59,10 +65,16 @@ class DeviceOrders(Pass):
         return _renew(module, {s: found for s in used if (found := _over(s, order)) is not None})
 
 
-def _by_places(module: Module) -> dict[Sharding, Sharding]:
+def _said(module: Module, field: Callable[[Instruction], AnySharding | None]) -> list[tuple[AnySharding, int]]:
+    """Returns the annotations of a module in a field, and how often each object is used: mostly there are few."""
+    found = [*map(field, chain.from_iterable(module))]
+    times, one_of = Counter(map(id, found)), dict(zip(map(id, found), found, strict=True))
+    return [(sharding, times[same]) for same, sharding in one_of.items() if sharding is not None]
+
+
+def _by_places(times: Iterable[tuple[AnySharding, int]]) -> dict[Sharding, Sharding]:
     """Makes a mesh that counts places for one sharding do so for all; returns the replaced shardings."""
-    said = {id(a): a for c in module for i in c for a in (i.sharding, i.shardy) if a is not None}
-    every = {s for annotation in said.values() for s in parts(annotation)}
+    every = {s for annotation, _ in times for s in parts(annotation)}
     found = {s.mesh for s in every if s.mesh is not None and s.mesh.by_places}
     pairs = [(s, replace(s.mesh, by_places=True)) for s in every if s.mesh is not None and found]
     return {s: s.with_mesh(mesh) for s, mesh in pairs if mesh in found and mesh != s.mesh}
@@ -112,7 +124,7 @@ def _joint_order(tilings: Counter[Tiling], devices: int) -> Order:
     """Sorts the devices by the independent ones among the digits of their tile numbers."""
     counted = Counter[tuple[int, tuple[int, ...]]]()
     for tiling, count in tilings.items():
-        for size, numbers in itertools.chain.from_iterable(map(_prime_digits, *zip(*_groups(tiling, devices)))):
+        for size, numbers in chain.from_iterable(map(_prime_digits, *zip(*_groups(tiling, devices)))):
             counted[size, tuple(numbers.tolist())] += count
     place, made = np.zeros(devices, np.int64), 1
     for (size, numbers), _ in sorted(counted.items(), key=lambda item: (-item[1], item[0])):
