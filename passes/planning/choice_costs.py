@@ -25,7 +25,9 @@ OVER = 1e3  # price of memory beyond the limit, relative
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """An assumption on overlap: the share of H that computation waits for, and the collectives of H per latency."""
+    """An assumption on overlap: the share of H that computation waits for, and the collectives of H per latency, at
+    most.
+    """
 
     exposed: float = 0.0
     bucket: float = 8.0
@@ -91,13 +93,19 @@ class ChoiceCosts:
         key = source, target, size, hides
         found = self._moves.get(key)
         if found is None:
-            found = self.model.table.seconds(source, target, size)
-            if hides and found:
-                least = self.model.table.seconds(source, target, 1.0)
-                found = max(found - least, 0.0) + min(least, found) / self.assumed.bucket
-                found *= 1.0 + _FURTHER * max(self.model.table.steps(source, target) - 1, 0)
+            found, latency, steps, _ = self.model.table.parts(source, target, size)
+            if hides and found < math.inf:
+                moving = found - latency
+                found = moving + self._paid(latency, moving)
+                found *= 1.0 + _FURTHER * max(steps - 1, 0)
             self._moves[key] = found
         return found
+
+    def _paid(self, latency: float, moving: float) -> float:
+        """Returns the share of a latency that one of several collectives takes that are combined: as many as a bucket
+        has, or until they move data so many times as long as the latency.
+        """
+        return max(latency / self.assumed.bucket, min(latency, moving / self.assumed.bucket))
 
     def moves(self, sources: Sequence[Division], targets: Sequence[Division], size: int, hides: bool) -> Floats:
         """Returns these seconds for each source and each target."""
@@ -118,10 +126,13 @@ class ChoiceCosts:
         return found
 
     def busy(self, source: Division, target: Division, size: int) -> float:
-        """Returns the share of a reshard's time in which it occupies the busiest engine: that of its axes if all others
-        are as at one end already.
+        """Returns the share of a reshard's time in which it occupies the busiest engine. Where its collectives are not
+        known it is that of the engine's axes if all others are as at one end already.
         """
         model = self.model
+        way = model.table.parts(source, target, size).way
+        if way is not None and way.sent:
+            return way.busy(model.engine, size) / way.seconds(size)
         changed = {axis for axis, (a, b) in enumerate(zip(source, target)) if a != b}
         if changed <= model.busiest:
             return 1.0

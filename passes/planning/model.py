@@ -47,26 +47,27 @@ Choice = dict[int, int]  # the row of each class
 
 class Model:
     """The problem of the classes of a program (`of`) on the axes of one mesh. `table` has the costs of resharding.
-    `busiest` are the axes whose collectives occupy one engine, the one that takes longest.
+    `busiest` are the axes whose collectives occupy one `engine`, the one that takes longest.
     """
 
     def __init__(self, of: Classes, divisions: Divisions, table: type[ReshardTable] = ReshardTable) -> None:
         self.of, self.divisions = of, divisions
         self.machine = divisions.decider.machine
         self.table = table(divisions.axes, self.machine)
-        self.busiest = self._busiest()
+        self.engine, self.busiest = self._busiest()
         self.times = Times(divisions, self.machine, of.clock)
         every = zip(of.examples, of.counts, of.crossings, of.freedoms, strict=True)
         self.classes = [self._costed(*one) for one in every]
 
-    def _busiest(self) -> frozenset[int]:
+    def _busiest(self) -> tuple[str, frozenset[int]]:
         found: dict[str, tuple[float, set[int]]] = {}
         for number, axis in enumerate(self.divisions.axes):
             seconds = self.machine.collective("all-gather", axis).time(_BYTES)
             for engine in self.machine.engines_of("all-gather", axis):
                 before, axes = found.get(engine, (0.0, set[int]()))
                 found[engine] = before + seconds, axes | {number}
-        return frozenset(max(found.values(), key=lambda one: (one[0], len(one[1])))[1]) if found else frozenset()
+        engine = max(found, key=lambda name: (found[name][0], len(found[name][1])), default="")
+        return engine, frozenset(found[engine][1] if found else ())
 
     @property
     def has_one_engine(self) -> bool:

@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from ...cost.formulas import Kind, received
 from ...cost.machine import SECOND, Machine, Transfer
 from ...ir.sharding.digit import Digits, merge
-from ..resharding.table import PARTIAL, WHOLE, Division, ReshardTable
+from ..resharding.table import PARTIAL, WHOLE, Division, ReshardTable, ReshardTime
 
 _KEPT = 1 << 12  # states of divisions
 
@@ -34,13 +34,13 @@ class QuickTable(ReshardTable):
         self._walks: dict[tuple[Division, float], dict[State, tuple[float, int]]] = {}
         self._transfer, self._after = cache(self._found), cache(self._steps_from)
 
-    def _searched(self, source: Division, target: Division, size: float) -> float:
+    def _searched(self, source: Division, target: Division, size: float) -> ReshardTime:
         key = source, size
         found = self._walks.get(key)
         if found is None:
             found = self._walks[key] = self._walk(source, size)
-        seconds, self._steps[source, target] = found.get(_state(target, self._dims(source)), (math.inf, 0))
-        return seconds
+        seconds, steps = found.get(_state(target, self._dims(source)), (math.inf, 0))
+        return ReshardTime(seconds, 0.0, steps)
 
     def _found(self, kind: Kind, axes: Axes) -> Transfer:
         if kind == "collective-permute":  # between any devices

@@ -2,9 +2,9 @@
 
 A `Division` says for each axis of the mesh which dimension of an array it divides; axes of one dimension are in the
 order of the mesh. The cost is that of `plan_reshard`, which searches. Divisions that differ in the numbers of
-dimensions only share one search. Costs are searched for arrays 16 times as large as one another, and interpolated
-between: they are concave in the bytes, so that this is at most what the plan takes. Dimensions are taken to be
-divisible.
+dimensions only share one search. Plans are searched for arrays 16 times as large as one another; between, the better
+one of two plans tells its time. Where these send pieces it is interpolated: times are concave in the bytes, so that
+this is at most what a plan takes. Dimensions are taken to be divisible.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from ...cost.machine import SECOND, Machine
 from ...ir.sharding.digit import Digits, merge, product
 from ...ir.sharding.tiling import Tiling
 from .plan import plan_reshard
+from .ways import ReshardWay, way_of
 
 WHOLE, PARTIAL = -1, -2
 
@@ -30,6 +32,20 @@ Pairs = tuple[list[tuple[Division, Division]], npt.NDArray[np.int64]]
 
 _KEPT = 256  # lists of pairs
 _GRID = 4  # bits between the sizes that are searched
+
+
+class ReshardTime(NamedTuple):
+    """The seconds of a reshard, those of them that do not grow with its bytes, and the number of its collectives, one
+    after the other. The `way` has these, unless they send pieces or whole tiles.
+    """
+
+    seconds: float
+    latency: float
+    steps: int
+    way: ReshardWay | None = None
+
+
+_NONE = ReshardTime(0.0, 0.0, 0)
 
 
 def tiling_of(division: Division, rank: int, axes: Sequence[Digits]) -> Tiling:
@@ -46,8 +62,8 @@ class ReshardTable:
         self.axes, self.sizes = tuple(axes), tuple(map(product, axes))
         self.devices = math.prod(self.sizes)
         self.machine = machine.of_devices(self.devices)
-        self.known: dict[tuple[Division, Division, float], float] = {}
-        self._steps: dict[tuple[Division, Division], int] = {}
+        self.known: dict[tuple[Division, Division, float], ReshardTime] = {}
+        self._times: dict[tuple[Division, Division, float], ReshardTime] = {}
 
     def pairs(self, sources: Sequence[Division], targets: Sequence[Division]) -> Pairs:
         """Returns the pairs of these divisions that differ in more than the numbers of dimensions, and for each source
@@ -57,31 +73,46 @@ class ReshardTable:
 
     def seconds(self, source: Division, target: Division, size: float) -> float:
         """Returns the seconds to reshard an array of this many bytes in all."""
+        return self.parts(source, target, size).seconds
+
+    def parts(self, source: Division, target: Division, size: float) -> ReshardTime:
+        """Returns the time to reshard an array of this many bytes in all."""
         if source == target or not size:
-            return 0.0
-        source, target = _renumbered(source, target)
+            return _NONE
+        key = *_renumbered(source, target), size
+        found = self._times.get(key)
+        if found is None:
+            found = self._times[key] = self._between(*key)
+        return found
+
+    def _between(self, source: Division, target: Division, size: float) -> ReshardTime:
+        """Returns the time by the better one of the plans for the next smaller and larger arrays that are searched."""
         place = math.floor(math.log2(size)) // _GRID
         least, most = 2.0 ** (_GRID * place), 2.0 ** (_GRID * (place + 1))
-        below = self._searched(source, target, least)
-        if size == least:
-            return below
-        return below + (self._searched(source, target, most) - below) * (size - least) / (most - least)
+        below, above = (self._searched(source, target, end) for end in (least, most))
+        if math.isinf(above.seconds):
+            return above
+        rate = (above.seconds - below.seconds) / (most - least)
+        latency = max(below.seconds - rate * least, 0.0)
+        ways = [end.way for end in (above, below) if end.way is not None]
+        if not ways:
+            return ReshardTime(below.seconds + rate * (size - least), latency, above.steps)
+        seconds, way = min(((way.seconds(size), way) for way in ways), key=lambda one: one[0])
+        if below.way is None and (pieces := below.seconds * size / least) < seconds:
+            return ReshardTime(pieces, latency, below.steps)
+        return ReshardTime(seconds, max(2 * seconds - way.seconds(2 * size), 0.0), len(way.sent), way)
 
-    def steps(self, source: Division, target: Division) -> int:
-        """Returns the number of collectives, one after the other, of a reshard whose seconds have been asked for."""
-        return self._steps.get(_renumbered(source, target), 0)
-
-    def _searched(self, source: Division, target: Division, size: float) -> float:
-        """Returns the seconds by a search. Any axis divides any dimension of the array."""
+    def _searched(self, source: Division, target: Division, size: float) -> ReshardTime:
+        """Returns the time of the plan that is searched. Any axis divides any dimension of the array."""
         key = source, target, size
         found = self.known.get(key)
         if found is None:
             dims = (self.devices,) * max(max((*source, *target)) + 1, 1)
-            ends = (tiling_of(division, len(dims), self.axes) for division in (source, target))
+            ends = [tiling_of(division, len(dims), self.axes) for division in (source, target)]
             width = size / math.prod(dims)
             plan = plan_reshard(*ends, dims, self.devices, size=width, machine=self.machine)
-            found = self.known[key] = plan.cost / SECOND
-            self._steps[source, target] = sum(move.kind is not None for move in plan.moves)
+            steps, way = sum(move.kind is not None for move in plan.moves), way_of(plan, ends[0], self.machine)
+            found = self.known[key] = ReshardTime(plan.cost / SECOND, 0.0, steps, way)
         return found
 
 

@@ -61,7 +61,7 @@ def test_a_sum_is_scattered_where_its_dimension_is_gathered_anyway() -> None:
     summed = table.seconds((PARTIAL, 0), (WHOLE, 0), 16.0**7)
     gathered = table.seconds((WHOLE, 0), (WHOLE, WHOLE), 16.0**7)
     assert direct < 0.8 * (summed + gathered)
-    assert table.steps((PARTIAL, 0), (WHOLE, WHOLE)) == 2
+    assert table.parts((PARTIAL, 0), (WHOLE, WHOLE), 16.0**7).steps == 2
 
 
 def test_a_sum_on_three_axes_costs_as_by_whole_axes() -> None:
@@ -71,3 +71,18 @@ def test_a_sum_on_three_axes_costs_as_by_whole_axes() -> None:
     source = (0, PARTIAL, 1)
     for target in ((0, WHOLE, WHOLE), (WHOLE, WHOLE, 1), (0, 0, 1), (0, WHOLE, 1)):
         assert exact.seconds(source, target, 16.0**7) <= 1.01 * walk.seconds(source, target, 16.0**7), target
+
+
+def test_a_ring_of_all_devices_keeps_its_latency_and_both_engines_for_large_arrays() -> None:
+    """Small arrays go by levels; between the sizes that are searched the one ring of 512 devices pays off."""
+    mesh, machine = Mesh.of(data=64, model=8), PRESETS["h100"].of_devices(512)
+    axes = tuple(mesh.digits(AxisRef(name)) for name in ("data", "model"))
+    table, size = ReshardTable(axes, machine), 1.75e9
+    ends = tiling_of((0, 0), 1, axes), tiling_of((WHOLE, WHOLE), 1, axes)
+    planned = plan_reshard(*ends, (512,), 512, size=size / 512, machine=machine).cost / SECOND
+    found = table.parts((0, 0), (WHOLE, WHOLE), size)
+    assert found.seconds == pytest.approx(planned)
+    assert found.steps == 1
+    assert 0.2 < found.latency / found.seconds < 0.5
+    assert found.way is not None
+    assert found.way.busy("network", size) == found.way.busy("communication", size) == pytest.approx(found.seconds)
