@@ -44,7 +44,6 @@ from .sizes import timed
 
 _WORTH = 0.98  # a region in pieces must take less than this share of its time
 _SAME = 0.001  # gains that differ by less than this share of the time are equal: more units can be refined further
-_EQUAL = 1e-4  # times that differ by less than this share of them are equal: fewer pieces are as good
 _LEAST = 0.002  # the share of the program's time that a collective must delay it
 
 
@@ -162,12 +161,13 @@ class _Trial:
 
     @property
     def sizes(self) -> Sizes:
-        """The sizes of fewest pieces among the fastest."""
-        return min((s for s, own in self.times.items() if own <= (1 + _EQUAL) * self.seconds), key=len, default=())
+        """The sizes of fewest pieces among those of about the least time."""
+        least = min(self.times.values(), default=math.inf)
+        return min((s for s, own in self.times.items() if own <= (1 + _SAME) * least), key=len, default=())
 
     @property
     def seconds(self) -> float:
-        return min(self.times.values(), default=math.inf)
+        return self.times.get(self.sizes, math.inf)
 
 
 class _Trials:
