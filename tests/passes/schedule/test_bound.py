@@ -13,9 +13,11 @@ from hloom.cost.machine import Cluster
 from hloom.cost.seconds import Clock
 from hloom.cost.timeline import timeline_seconds
 from hloom.ir.graph.instruction import Instruction
-from hloom.ir.graph.module import Module
+from hloom.ir.graph.module import Module, Stage
+from hloom.passes.base import PassContext, run_pass
 from hloom.passes.schedule.bound import PATH, Bound, program_bound
 from hloom.passes.schedule.orders import dependences
+from hloom.passes.schedule.schedule import ScheduleCollectives
 from support.command_line import ROOT
 
 SUM = "sum { a = f32[] parameter(0)\n  b = f32[] parameter(1)\n  ROOT c = f32[] add(a, b) }\n"
@@ -79,6 +81,19 @@ def test_no_order_is_faster(seed: int) -> None:
     module, machine = _program(rng, rng.randint(3, 6), chain=False), _machine(rng)
     bound, best = _bound_and_best(module, machine)
     assert 0 < bound.seconds <= best * (1 + 1e-9)
+
+
+def test_no_combination_is_faster() -> None:
+    combined = 0
+    for seed in range(150):
+        rng = random.Random(seed)
+        module, machine = _program(rng, rng.randint(4, 8), chain=False), _machine(rng)
+        module.stage = Stage.LOCAL
+        bound, count = program_bound(module, Clock.of(module, machine)), sum(i.op.is_collective for i in module.entry)
+        run_pass(ScheduleCollectives(), module, PassContext(machine=machine))
+        assert bound.seconds <= timeline_seconds(module, Clock.of(module, machine)) * (1 + 1e-9)
+        combined += sum(i.op.is_collective for i in module.entry) < count
+    assert combined > 10
 
 
 @pytest.mark.parametrize("seed", range(20))
