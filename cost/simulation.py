@@ -109,8 +109,10 @@ class EngineSimulation:
                 ends[instruction] = self.start(instruction, inner, seconds, engines, slows, trips)
             elif is_control:
                 self.control(instruction, seconds, trips)
-            elif busy or notes:
+            elif notes:
                 self.compute(instruction, seconds, trips)
+            elif busy:
+                self.advance(seconds)
             else:
                 self.now += seconds
 

@@ -131,7 +131,7 @@ class Groups:
         self.refusals.setdefault(instruction, []).append(refusal)
 
     def _place(self, instruction: Instruction, form: LoopForm) -> None:
-        groups = list(dict.fromkeys(self.of[s] for s in self.values.sources(instruction) if s in self.of))
+        groups = list(dict.fromkeys([self.of[s] for s in self.values.sources(instruction) if s in self.of]))
         joined: Group | None = None
         for group in sorted(groups, key=lambda g: -g.last):
             if joined is None:
@@ -183,8 +183,9 @@ class Groups:
         if isinstance(stands, Refusal):
             return stands
         reading = Stands.ROW if stands is Stands.ROW and not form.folds else Stands.ELEMENT
+        members, is_free = group.members, self.values.is_free
         for operand, places in zip(instruction.operands, form.reads, strict=True):
-            if not self._fits(group, reading, operand, places):
+            if (operand in members or is_free(operand)) and not self._fits(group, reading, operand, places):
                 return Refusal("it reads {} at another place, or before it is ready", operand)
         return stands
 
@@ -199,12 +200,12 @@ class Groups:
         return Stands.COLUMN if form.kept == columns else Refusal("it keeps dimensions between those that it reduces")
 
     def _fits(self, group: Group, reading: Stands, operand: Instruction, reads: Places | None) -> bool:
-        """Returns whether an operand's values that the group computes are there when and where they are read."""
+        """Whether the values that the group computes of those that an operand is read from are there in time."""
         members = group.members
-        if operand not in members and not self.values.is_free(operand):
-            return True
-        return all(stored not in members or self._is_there(group, reading, members[stored], places, reads)
-                   for stored, places in self.values.reads(operand))
+        for stored, places in self.values.reads(operand):
+            if stored in members and not self._is_there(group, reading, members[stored], places, reads):
+                return False
+        return True
 
     def _is_there(
         self, group: Group, reading: Stands, stands: Stands, places: Places | None, reads: Places | None

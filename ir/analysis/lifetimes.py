@@ -32,7 +32,9 @@ def owners(order: Sequence[Instruction]) -> dict[Instruction, tuple[Instruction,
     found: dict[Instruction, tuple[Instruction, ...]] = {}
     for i in order:
         if passes_on(i) or i.op.role is Role.LOOP:
-            found[i] = tuple(dict.fromkeys(owner for o in i.operands for owner in found[o]))
+            operands = i.operands
+            own = found[operands[0]] if len(operands) == 1 else [owner for o in operands for owner in found[o]]
+            found[i] = tuple(dict.fromkeys(own))
         else:
             found[i] = () if i.op.role in RESIDENT else (i,)
     return found
@@ -57,8 +59,7 @@ def live_bytes(
             if last.get(owner, 0) <= place:
                 last[owner] = place
         if own == (i,) or not passes_on(i):
-            first_read = (places[r] for r in readers(i)) if i.op.is_collective else ()
-            until = min(first_read, default=place)
+            until = min([places[r] for r in readers(i)], default=place) if i.op.is_collective else place
             for operand in i.operands:
                 for owner in owns[operand]:
                     if last.get(owner, 0) <= until:
