@@ -59,7 +59,7 @@ def clone_computation(
         copies[i] = copy = i.repeated(i.name, [copies[o] for o in i.operands], i.attributes, i.location, i.metadata)
         made.append(copy)
     target.extend(made)
-    for copy in target.calling():
+    for copy in map(copies.__getitem__, source.calling()):
         attributes = copy.attributes
         known = mapped.get(id(attributes))
         if known is None:
