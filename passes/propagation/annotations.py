@@ -20,7 +20,7 @@ from ...ir.factors.sharding_rule import Monoid, elementwise_rule
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.monoid import choice_monoid
-from ...ir.ops.calls.custom_call import target_of
+from ...ir.ops.calls.custom_call import is_custom_call, target_of
 from ...ir.sharding.digit import Digit, Digits, merge
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
@@ -76,8 +76,8 @@ class Annotations:
 def annotate(module: Module, graph: ValueGraph, context: PassContext) -> Annotations:
     """Puts the program's annotations on the leaves. Reports errors as diagnostics."""
     devices = num_devices(module, context)
-    order = main_order(graph.leaves)
-    annotated = [instruction for instruction in graph.leaves if instruction.annotation is not None]
+    marked = [i for i in graph.leaves if i.annotation is not None or is_custom_call(i.op)]
+    order, annotated = main_order(marked), [i for i in marked if i.annotation is not None]
     problems: dict[int, str | None] = {}  # by the identities of shardings, which the program keeps
     for instruction in annotated:
         for sharding in parts(instruction.annotation):

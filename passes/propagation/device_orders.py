@@ -13,15 +13,13 @@ radix, a few digits of prime size. The digits that are independent of one anothe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
-from operator import attrgetter
 from typing import ClassVar, cast
 
 import numpy as np
 
-from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.sharding.digit import Digit, Digits, primes, product, recognise, split
 from ...ir.sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
@@ -31,9 +29,6 @@ from ...ir.tools.spmd import Order, parts
 from ...ir.types.literal import Array
 from ..base import Pass, PassContext
 
-SHARDING: Callable[[Instruction], AnySharding | None] = attrgetter("sharding")
-SHARDY: Callable[[Instruction], AnySharding | None] = attrgetter("shardy")
-
 
 @dataclass(frozen=True)
 class DeviceOrders(Pass):
@@ -42,10 +37,11 @@ class DeviceOrders(Pass):
     name: ClassVar[str] = "device-orders"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        times = _said(module, SHARDING)
-        new = _by_places((*times, *_said(module, SHARDY)))
+        times = _times(module)
+        shardy = {id(a): a for c in module for i in c if (a := i.shardy) is not None}
+        new = _by_places((*[sharding for sharding, _ in times], *shardy.values()))
         if _renew(module, new):
-            times = _said(module, SHARDING)
+            times = _times(module)
         return self._join_lists(module, times) or bool(new)
 
     def _join_lists(self, module: Module, times: Iterable[tuple[AnySharding, int]]) -> bool:
@@ -65,16 +61,16 @@ class DeviceOrders(Pass):
         return _renew(module, {s: found for s in used if (found := _over(s, order)) is not None})
 
 
-def _said(module: Module, field: Callable[[Instruction], AnySharding | None]) -> list[tuple[AnySharding, int]]:
-    """Returns the annotations of a module in a field, and how often each object is used: mostly there are few."""
-    found = [*map(field, chain.from_iterable(module))]
-    times, one_of = Counter(map(id, found)), dict(zip(map(id, found), found, strict=True))
-    return [(sharding, times[same]) for same, sharding in one_of.items() if sharding is not None]
+def _times(module: Module) -> list[tuple[AnySharding, int]]:
+    """Returns the shardings of a module, and how often each object is used: mostly there are few."""
+    said = [s for c in module for i in c if (s := i.sharding) is not None]
+    times = Counter(map(id, said))
+    return [(sharding, times[same]) for same, sharding in dict(zip(map(id, said), said, strict=True)).items()]
 
 
-def _by_places(times: Iterable[tuple[AnySharding, int]]) -> dict[Sharding, Sharding]:
+def _by_places(annotations: Iterable[AnySharding]) -> dict[Sharding, Sharding]:
     """Makes a mesh that counts places for one sharding do so for all; returns the replaced shardings."""
-    every = {s for annotation, _ in times for s in parts(annotation)}
+    every = {s for annotation in annotations for s in parts(annotation)}
     found = {s.mesh for s in every if s.mesh is not None and s.mesh.by_places}
     pairs = [(s, replace(s.mesh, by_places=True)) for s in every if s.mesh is not None and found]
     return {s: s.with_mesh(mesh) for s, mesh in pairs if mesh in found and mesh != s.mesh}
