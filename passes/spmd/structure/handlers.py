@@ -12,6 +12,7 @@ places. The slices become dead code.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
 
 from ....ir.graph.clone import map_called
@@ -110,21 +111,30 @@ def _branch(p: Scope, name: str, argument: Shape) -> tuple[Emitter, Instruction]
 
 def local_shape(shape: Shape, tilings: list[Tiling]) -> Shape:
     """Returns the local shape of a (possibly nested) value whose leaves have these tilings."""
+    return _local_shape(shape, tuple(tilings))
+
+
+@lru_cache(maxsize=4096)
+def _local_shape(shape: Shape, tilings: tuple[Tiling, ...]) -> Shape:
     return with_leaves(shape, (t.local_shape(leaf) for leaf, t in zip(shape.leaves(), tilings, strict=True)))
+
+
+@lru_cache(maxsize=4096)
+def _plain_leaves(shape: Shape) -> tuple[Shape, ...]:
+    return tuple(leaf.without_layout() for leaf in shape.leaves())
 
 
 def unpack(p: Scope, value: Instruction, shape: Shape, tilings: list[Tiling]) -> Leaves:
     """Returns the leaves of an emitted value of global shape `shape`."""
-    parts = zip(elements(p.emitter, value, shape), shape.leaves(), tilings, strict=True)
-    return [LocalValue(part, leaf.without_layout(), tiling) for part, leaf, tiling in parts]
+    parts = zip(elements(p.emitter, value, shape), _plain_leaves(shape), tilings, strict=True)
+    return [LocalValue(part, leaf, tiling) for part, leaf, tiling in parts]
 
 
 def parameter(p: Scope, instruction: Instruction) -> Leaves:
     """Emits a parameter of local shape; in the entry it keeps its sharding."""
     tilings = p.tilings(instruction)
     shape = local_shape(instruction.shape, tilings)
-    number = instruction.attributes_as(ParameterAttributes).number
-    value = p.emitter.add("parameter", (), ParameterAttributes(number), shape, name=instruction.name)
+    value = p.emitter.add("parameter", (), instruction.attributes, shape, name=instruction.name)
     value.sharding = instruction.sharding
     return unpack(p, value, instruction.shape, tilings)
 
