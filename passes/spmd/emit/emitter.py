@@ -84,11 +84,13 @@ class Emitter:
             result.frontend_attributes = cause
         return result
 
-    def repeat(self, made: Instruction, operands: list[Instruction], name: str) -> Instruction:
-        """Appends an instruction like another one, on other operands of the same shapes."""
+    def repeat(
+        self, made: Instruction, operands: list[Instruction], name: str, attributes: Attributes | None = None
+    ) -> Instruction:
+        """Appends an instruction like another one, on other operands of the same shapes, or with other attributes."""
         target, origin = self.computation, self.like or made
         copy = made.repeated(
-            target.unique_name(name), operands, made.attributes, origin.location, origin.metadata)
+            target.unique_name(name), operands, attributes or made.attributes, origin.location, origin.metadata)
         target.append(copy)
         return copy
 

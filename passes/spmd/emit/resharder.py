@@ -8,21 +8,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ....cost.machine import DEFAULT, Machine
 from ....ir.diagnostics import fail
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.host_memory import moved
+from ....ir.graph.instruction import Instruction
 from ....ir.graph.monoid import choice_monoid
 from ....ir.sharding.digit import product
 from ....ir.sharding.tiling import Tiling
-from ...resharding.base.moves import Resharding
+from ...resharding.base.moves import Resharding, ReshardPlan
 from ...resharding.plan import plan_reshard, with_manual
 from .channels import Channels
 from .emitter import Emitter, LocalValue, splat_scalar
 from .moves import MoveEmitter
+
+
+@dataclass(frozen=True, slots=True)
+class _Alone:
+    """A plan that was emitted as one collective, and that."""
+
+    plan: ReshardPlan
+    collective: Instruction
 
 
 class Resharder:
@@ -36,6 +45,7 @@ class Resharder:
         self.machine = machine
         self.record = [] if record is None else record
         self._done: dict[Hashable, LocalValue] = {}
+        self._alone: dict[Hashable, _Alone] = {}
 
     def reshard(self, value: LocalValue, target: Tiling, why: str) -> LocalValue:
         """Returns the value under another tiling; `why` is part of the cause of each collective."""
@@ -66,6 +76,10 @@ class Resharder:
         if made is not None:
             return made
         source, shape, array = value.tiling, value.shape, value.instruction
+        key = source, target, shape, array.shape, value.monoid
+        if (known := self._alone.get(key)) is not None:
+            self.record.append(Resharding(why, shape, source, target, known.plan))
+            return LocalValue(self._repeat(known.collective, array, why), shape, target, value.monoid)
         plan = plan_reshard(
             source, target, shape.dims, self.channels.devices, size=shape.element.byte_size, machine=self.machine
         )
@@ -88,7 +102,11 @@ class Resharder:
         monoid = choice_monoid(shape.element) if complete else value.monoid or Monoid.ADD
         unreduced = bool(target.unreduced)
         moves = MoveEmitter(self.emitter, self.channels, shape, monoid, order, {"hloom.cause": why}, unreduced)
+        before = len(self.emitter.computation)
         array = moves.emit(array, plan)
+        is_alone = array.op.is_collective and array.operands == [value.instruction]
+        if is_alone and len(self.emitter.computation) == before + 1 and not (manual or source.is_replicated):
+            self._alone[key] = _Alone(plan, array)
         if manual and plan.moves:
             array = self.emitter.reshape(array, array.shape.dims[1:])
         result = LocalValue(array, value.shape, target, value.monoid)
@@ -96,3 +114,10 @@ class Resharder:
             return result
         # A tile of a replicated value can be sliced again from it, so it is never communicated.
         return replace(result, rematerialize=partial(self.reshard, value, why=why), from_replicated=True)
+
+    def _repeat(self, collective: Instruction, array: Instruction, why: str) -> Instruction:
+        """Emits a collective like an earlier one, on another array of the same shape."""
+        attributes = self.channels.renumbered(collective.attributes)
+        made = self.emitter.repeat(collective, [array], collective.opcode, attributes)
+        made.frontend_attributes = {"hloom.cause": why}
+        return made
