@@ -6,7 +6,10 @@ import random
 from copy import copy
 
 import hloom
+import numpy as np
 import pytest
+from hloom.ir.ops.collective_groups import channel_of
+from hloom.passes.spmd.emit.moves import MoveEmitter
 from hloom.passes.spmd.emit.stamps import Stamps
 from support.calls import calls
 from support.command_line import EXAMPLES
@@ -127,3 +130,23 @@ def test_equal_products_that_stay_partial_or_not_have_a_stamp_each(layers: int) 
     assert len(others) < 12
     assert sum(i.op.is_collective for i in stamped.entry) == 2 * layers
     assert stamped.to_text() == unstamped(module).to_text()
+
+
+def test_equal_reshards_are_collectives_with_their_own_channels_and_causes() -> None:
+    rows, whole = (f"sharding={{mesh['x'=2], [{dims}]}}" for dims in ("{'x'}, {}", "{}, {}"))
+    lines = [f"  x0 = f32[8,8] parameter(0), {rows}"]
+    for n in range(4):
+        lines += [f"  whole{n} = f32[8,8] tanh(x{n}), {whole}",
+                  f"  x{n + 1} = f32[8,8] add(x{n}, whole{n}), {rows}"]  # fmt: skip
+    module = hloom.parse("\n".join(["HloModule reshards, num_partitions=2", "ENTRY main {", *lines,
+                                    f"  ROOT r = f32[8,8] negate(x4), {rows}", "}"]))  # fmt: skip
+    with calls(MoveEmitter.emit) as emitted:
+        local = hloom.partition(module)
+    gathers = [i for i in local.entry if i.op.is_collective]
+    assert len(gathers) == 4
+    assert sum(call["return"].op.is_collective for call in emitted) == 1
+    assert [channel_of(i) for i in gathers] == [1, 2, 3, 4]
+    causes = [str(i.frontend_attributes["hloom.cause"]) for i in gathers]
+    assert causes == [f"result of tanh whole{n}" for n in range(4)]
+    x = np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32)
+    np.testing.assert_array_equal(hloom.simulate(local, [x])[0], hloom.evaluate(module, [x])[0])
