@@ -28,7 +28,7 @@ def meshes_of(said: str | Mapping[str, int] | None, devices: int | None, module:
     if said == ALL or said is None:
         if not count:
             fail("a plan needs a mesh, or a number of devices", help="such as --mesh 8x16, or --devices 8")
-        return [mesh for mesh in all_meshes(count) if _is_falling(mesh)] if said == ALL else [_mesh([count])]
+        return all_meshes(count) if said == ALL else [_mesh([count])]
     found = Mesh.of(**said) if isinstance(said, Mapping) else _read(said)
     if devices is not None and found.size != devices:
         fail(f"the mesh has {found.size} devices, {devices} are asked for")
@@ -39,11 +39,6 @@ def all_meshes(count: int) -> list[Mesh]:
     """Returns all meshes of one or two axes of this many devices, in both orders of the sizes."""
     sizes = [n for n in range(1, count) if count % n == 0]
     return [_mesh([count // n, n] if n > 1 else [count]) for n in sizes or [1]]
-
-
-def _is_falling(mesh: Mesh) -> bool:
-    sizes = [size for _, size in mesh.axes]
-    return sizes == sorted(sizes, reverse=True)
 
 
 def annotated_mesh(module: Module) -> Mesh | None:

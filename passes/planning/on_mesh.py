@@ -22,7 +22,7 @@ from .judge import Effort, Judged, judge
 from .model import Choice, Model
 from .moves import QuickTable
 from .program import solve
-from .search import ASSUMED, search
+from .search import ASSUMED, glance, search
 from .short_programs import RepeatableLayer, ShortPrograms
 from .time_left import WITHOUT_END, TimeLeft
 from .usual import ALWAYS, Usual
@@ -84,6 +84,12 @@ class MeshPlan:
         self.bound = 0.0
         self._pairs: dict[RepeatableLayer, set[tuple[int, int]]] = {}
         self._writers: dict[ShortProgram | None, AnnotationWriter] = {}
+
+    def glance(self) -> float:
+        """Finds one proposal in a moment, and returns its price if a part of the collectives that may hide does not."""
+        found = glance(self.costs.under(ASSUMED[1]), self.limit)
+        self.proposals = [(found.stage, found.choice, self.costs.value(found.choice))]
+        return found.value.price(self.limit)
 
     def search(self, seconds: float) -> None:
         begun = time.monotonic()

@@ -1,8 +1,9 @@
 """Plans the sharding of a program: the integer program proposes, the forecast of the scheduled program decides.
 
-Candidates are the proposals of all meshes, and always: all weights whole (data parallel), all weights divided (fully
-sharded), and the program as its own annotations have it. So a plan is never worse than these, as far as the forecast
-tells. All but the last are of the program that saves as much for later loops as is best (`prepared`).
+Of several meshes a glance at each finds the promising ones. Candidates are the proposals on these, and always: all
+weights whole (data parallel), all weights divided (fully sharded), and the program as its own annotations have it. So a
+plan is never worse than these, as far as the forecast tells. All but the last are of the program that saves as much for
+later loops as is best (`prepared`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ from .trials import PlanTrials, Proposed
 from .what_if import WhatIf, what_if
 
 _SOLVING = 0.5  # share of the time for the solver
+_EARLY = 0.5  # share of that, until which more than one mesh is searched
+_WORTH = 0.02  # of the price or the time of the best mesh: others that are not further behind may become better
 _FULL = 0.9  # share of a limit from which on it binds
 
 
@@ -168,13 +171,11 @@ class PlanSearch:
         known, solving = KnownClasses(prepared(self.module), context.forms), self.left.share(_SOLVING)
         kept = [known.of(self.machine, m.size, self.limit, kept_in(self.module, keep, m)) for m in meshes]
         tried = [MeshPlan(classes, context, mesh, self.limit) for classes, mesh in zip(kept, meshes, strict=True)]
-        for left in range(len(tried), 0, -1):
-            tried[-left].search((solving.deadline - time.monotonic()) / left)
+        tried = self._searched(tried, solving)
         self._judge(tried, context, bool(keep))
         if not self.candidates:
             fail(f"no sharding of {self.module.name} is found in {self.seconds:g} seconds")
-        best = min(self.candidates, key=lambda c: c.rank)
-        for one in (one for one in tried if one.mesh == best.mesh):
+        for one in self._near_best(tried):
             if has_few_choices(one):
                 self.candidates += best_of_few(one, self.candidates, context, self.memory, self.left)
             else:
@@ -189,6 +190,30 @@ class PlanSearch:
             tuple(ranked), tuple(on.regrets(ranked[0].choice)), on.bound, time.monotonic() - self.begun, self.module,
             context, on, self.memory, known.freed(on.model.of) if ranked[0].choice is not None else 0,
         )  # fmt: skip
+
+    def _searched(self, meshes: Sequence[MeshPlan], left: TimeLeft) -> list[MeshPlan]:
+        """Returns the meshes with proposals, that of the best price at a glance first: it is searched, and others while
+        there is much time. Of the rest those that a glance prices nearly as the best one have one proposal.
+        """
+        prices, early = dict[MeshPlan, float](), left.share(_EARLY)
+        for one in meshes if len(meshes) > 1 else ():
+            if not prices or time.monotonic() < early.deadline:
+                prices[one] = one.glance()
+        ordered, found = sorted(prices, key=lambda one: prices[one]) or list(meshes), list[MeshPlan]()
+        for one in ordered:
+            if not found or time.monotonic() < early.deadline:
+                one.search(left.deadline - time.monotonic())
+                found.append(one)
+            elif prices[one] <= prices[ordered[0]] * (1 + _WORTH):
+                found.append(one)
+        return found
+
+    def _near_best(self, tried: Sequence[MeshPlan]) -> list[MeshPlan]:
+        """Returns the meshes that have a candidate nearly as fast as the best one, the best one first."""
+        ranked = sorted(self.candidates, key=lambda c: c.rank)
+        most = ranked[0].judged.seconds * (1 + _WORTH)
+        meshes = dict.fromkeys(c.mesh for c in ranked if c.rank == ranked[0].rank or c.judged.seconds <= most)
+        return [one for mesh in meshes for one in tried if one.mesh == mesh]
 
     def _refuse(self, ranked: Sequence[PlanCandidate]) -> NoReturn:
         least = min((c for c in ranked if c.judged.peak), key=lambda c: c.judged.peak, default=ranked[0])
@@ -209,16 +234,15 @@ class PlanSearch:
         if not is_bound and own is not None and own.size == tried[0].mesh.size:
             judged = judge(self.module, context, own.size, self.memory, left=self.left)
             self.candidates.append(PlanCandidate("as annotated", own, self.module, judged))
-        ordered = sorted(tried, key=lambda one: one.least)
-        presets = [(one, found) for one in ordered[:1] for found in one.presets()]
-        most = max((len(one.proposals) for one in ordered), default=0)
-        turns = [(one, one.proposals[n]) for n in range(most) for one in ordered if n < len(one.proposals)]
+        presets = [(tried[0], found) for found in tried[0].presets()]
+        most = max(len(one.proposals) for one in tried)
+        turns = [(one, one.proposals[n]) for n in range(most) for one in tried if n < len(one.proposals)]
         self.short = ShortPrograms.of(tried[0].model.of.clusters.module)
         trials = PlanTrials(context, self.memory, self.left, self.short)
 
         def smaller(beyond: float) -> Iterator[Proposed]:
             seconds = max(self.left.deadline - time.monotonic(), 0.0) * _SOLVING
-            return ((ordered[0], named) for named in ordered[0].smaller(beyond, seconds))
+            return ((tried[0], named) for named in tried[0].smaller(beyond, seconds))
 
         trials.run([*turns[:1], *presets, *turns[1:]], smaller)
         self.candidates += trials.made

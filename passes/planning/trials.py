@@ -41,6 +41,7 @@ _FREELY = 0.3  # share of the time for the fewest of these
 _LONGER = 8.0  # times a quick forecast: what propagation decides may be far larger than the plan
 _GAINED = 0.1  # share of the time of a screening that the scheduler's rewrites seldom save
 _GAIN = 1e-3  # share of the time from which on a forecast is better
+_MOMENT = 1.0  # seconds of a quick forecast, from which on none is made of a proposal without hope
 _CLOSELY = 2.0  # times a screening: a quick schedule takes longer
 _LABELS = {Inside.EVERY: "", Inside.FEW: ", few inside", Inside.FREE: ", inside free"}
 _NONE = (True, math.inf, 1 << 62)  # the rank of no forecast
@@ -234,7 +235,8 @@ class PlanTrials:
         """Whether there is time for a trial, and its computation and memory leave it a chance."""
         if not self.made and (self.left.allows_first() or (trial.is_short and trial.screened.fits)):
             return True
-        few = len(self.made) < _FEW  # the best plan is shown beside another one
+        is_worth = self.left.longest < _MOMENT or trial.screened.seconds * (1 - _GAINED) < self._best
+        few = len(self.made) < _FEW and is_worth  # the best plan is shown beside another one
         if not trial.screened.fits:
             return few and self.left.allows() and not any(c.judged.fits for c in self.made)
         return self.left.allows() and (few or trial.screened.computing < min(c.judged.seconds for c in self.made))
