@@ -89,7 +89,8 @@ class ReshardTable:
         """Returns the time by the better one of the plans for the next smaller and larger arrays that are searched."""
         place = math.floor(math.log2(size)) // _GRID
         least, most = 2.0 ** (_GRID * place), 2.0 ** (_GRID * (place + 1))
-        below, above = (self._searched(source, target, end) for end in (least, most))
+        below = self._searched(source, target, least)
+        above = below if size == least and below.way is not None else self._searched(source, target, most)
         if math.isinf(above.seconds):
             return above
         rate = (above.seconds - below.seconds) / (most - least)
