@@ -1,6 +1,5 @@
-"""The collectives of a plan of resharding, each with the share of the array that it sends.
-
-They tell the time for arrays of other sizes, and how long each engine is occupied.
+"""The collectives of a plan of resharding, each with the share of the array that it sends: they tell the time for
+arrays of other sizes, and how long each engine is occupied.
 """
 
 from __future__ import annotations
