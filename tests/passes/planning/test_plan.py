@@ -73,6 +73,7 @@ def test_candidates_compute_the_same_and_the_best_comes_first() -> None:
     assert "sharding" not in module.to_text()  # the program given is left as it is
 
 
+@pytest.mark.slow
 def test_of_all_meshes_the_plan_is_about_as_good_as_that_of_the_best_one() -> None:
     """By the model and by first schedules 2x4 is better than 4x2; choices next to the best ones say otherwise."""
     module, levels = hloom.parse(STEP), Cluster(links=parse_links("1ns/1GB;2:5ns/0.2GB"), memory_bytes=1e8, points=1e9)
