@@ -99,8 +99,10 @@ class _Builder:
         return len(self.lower) - 1
 
     def entry(self, row: int, column: int, value: float) -> None:
-        for place, item in zip(self.entries, (row, column, value)):
-            place.append(item)  # pyright: ignore[reportArgumentType]
+        rows, columns, values = self.entries
+        rows.append(row)
+        columns.append(column)
+        values.append(value)
 
 
 def solve(
@@ -182,25 +184,22 @@ def _add_reads(
     copies: dict[tuple[Division, Division], int] = {}
     for reader in reads.readers:
         targets, to_rows = _divisions(costs, reader.stand.cluster, reader.stand.division, rows)
-        prices = {
-            (a, b): reads.count * reader.runs * costs.move(source, target, reads.size, reader.hides)
-            for a, source in enumerate(sources) for b, target in enumerate(targets)
-        }  # fmt: skip
-        if not any(prices.values()):
+        prices = reads.count * reader.runs * costs.moves(sources, targets, reads.size, reader.hides)
+        if not prices.any():
             continue
+        busies = costs.busies(sources, targets, reads.size) * np.where(np.isinf(prices), 0.0, prices)
         leaving = [builder.row(0.0, 0.0) for _ in sources]
         coming = [builder.row(0.0, 0.0) for _ in targets]
         for place, a in enumerate(from_rows):
             builder.entry(leaving[a], first[reads.stand.cluster] + place, -1.0)
         for place, b in enumerate(to_rows):
             builder.entry(coming[b], first[reader.stand.cluster] + place, -1.0)
-        for (a, b), price in prices.items():
-            if math.isinf(price):
-                continue
+        pairs: list[list[int]] = np.argwhere(np.isfinite(prices)).tolist()
+        for a, b in pairs:
+            price, occupied = float(prices[a, b]), float(busies[a, b])
             if still is not None and sources[a][still.axis] != targets[b][still.axis] and \
                     not still.classes.isdisjoint((reads.stand.cluster, reader.stand.cluster)):
                 continue
-            occupied = price * costs.busy(sources[a], targets[b], reads.size) if price else 0.0
             spent = (0.0, 0.0, price, occupied) if reader.hides else (0.0, price, 0.0, occupied)
             if len(reads.readers) == 1 or not price:
                 column = builder.column(*spent)
