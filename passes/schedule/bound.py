@@ -146,7 +146,7 @@ class _Bounds:
         last of them.
         """
         engines: dict[str, list[Instruction]] = {}
-        for i in waits:
+        for i in waits if len(needs) <= _CASES else ():
             if (inner := collective_in(i)) is not None:
                 for engine in self.clock.engines(inner):
                     engines.setdefault(engine, []).append(i)
