@@ -153,9 +153,12 @@ def _replace(program: RewriteProgram, computation: Computation, found: list[tupl
 
 @dataclass(slots=True)
 class _Trial:
-    """The seconds of a region at once (`whole`), and by sizes of its pieces in units, as far as they were tried."""
+    """The seconds of a region at once (`whole`), and by sizes of its pieces in units, as far as they were tried; a
+    `search` proposes these.
+    """
 
     whole: float
+    search: PieceSizes
     times: dict[Sizes, float] = field(default_factory=dict[Sizes, float])
     is_refined: bool = False
 
@@ -198,20 +201,17 @@ class _Trials:
     def _known(self, region: CutRegion) -> _Trial:
         key = _key(region)
         if key not in self.known:
-            self.known[key] = _Trial(self._seconds(region, ()))
+            self.known[key] = _Trial(self._seconds(region, ()), PieceSizes(self.module, self.clock, region))
         return self.known[key]
 
     def _cut(self, trial: _Trial, region: CutRegion) -> None:
-        sizes = even(region.units, (1,) * min(self.count, region.units)) if self.count else self._sizes(region).usual()
+        sizes = even(region.units, (1,) * min(self.count, region.units)) if self.count else trial.search.usual()
         trial.times[sizes] = self._seconds(region, sizes)
 
     def _refine(self, trial: _Trial, region: CutRegion) -> None:
         trial.is_refined = True
-        for sizes in self._sizes(region).found() - trial.times.keys():
+        for sizes in trial.search.found() - trial.times.keys():
             trial.times[sizes] = self._seconds(region, sizes)
-
-    def _sizes(self, region: CutRegion) -> PieceSizes:
-        return PieceSizes(self.module, self.clock, region)
 
     def _seconds(self, region: CutRegion, sizes: Sizes) -> float:
         """Returns the seconds of a region alone: in pieces, or at once without `sizes`."""

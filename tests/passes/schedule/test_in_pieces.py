@@ -175,11 +175,11 @@ def test_a_layer_of_llama_takes_less_time(machine: str, share: float) -> None:
     assert any("pieces of" in d.message and "at once" in d.message for d in context.diagnostics.found)
 
 
-@pytest.mark.parametrize(("machine", "share"), TABLE)
-def test_no_three_pieces_are_better_than_what_is_found(machine: str, share: float) -> None:
+@pytest.mark.parametrize("machine", ["h100", "tpu-v4"])
+def test_no_three_pieces_are_better_than_what_is_found(machine: str) -> None:
     """Of all sizes; and single pieces tell the times of programs in pieces, but for what joins them."""
     context = PassContext(machine=parse_machine(machine))
-    local = partition(hloom.parse(feed_forward(8192, 8192, 28672, "bf16", 8)), context)
+    local = partition(hloom.load(str(ROOT / "tests" / "passes" / "schedule" / "two_products.hlo")), context)
     clock = Clock.of(local, context.machine)
     (region,) = (r for i in local.entry if i.opcode == "all-gather" for r in RegionFinder(local.entry).regions_at(i))
     sizes, units = PieceSizes(local, clock, region), region.units
@@ -189,7 +189,7 @@ def test_no_three_pieces_are_better_than_what_is_found(machine: str, share: floa
     assert run_pass(InPieces(count=4), local, context)
     joining = sum(clock.parts(i).compute for i in local.entry if i.opcode == "concatenate")
     times = sizes.seconds((units // 4,) * 4) + joining
-    assert timeline(local, context.machine).seconds == pytest.approx(times, rel=0.1)
+    assert timeline(local, context.machine).seconds == pytest.approx(times, rel=0.01)
 
 
 @pytest.mark.parametrize("kind", ["dp", "fsdp", "tp", "both"])
