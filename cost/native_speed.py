@@ -28,6 +28,7 @@ class NativeSpeed:
     fold: float = 0.0  # the sum of the 16 lanes of a row
     extreme: float = 0.0  # the maximum of the 16 lanes of a row
     scattered: float = 0.0  # an element that is moved alone
+    narrow: float = 0.0  # one of fewer than 32 bits
     crowded: float = 0.0  # one of more than the first cache holds, for they have the same place there
     combined: float = 0.0  # an update of what the row before has just written
     tile: float = 0.0  # a product of matrices by tiles

@@ -111,6 +111,7 @@ _STAGES: tuple[tuple[str, str, tuple[int, int], int], ...] = (
     (_TURN, "f32", (64, 1024), 5),
     (_TURN, "f32", (64, 512), 5),
     (_TURN, "bf16", (1024, 64), 5),
+    (_TURN, "bf16", (64, 96), 20),
     ("n = {s} negate(v)\nr = {s} add(n, v)", "f32", (1024, 512), 6),
     (_ADAM, "f32", (1024, 1024), 3),
     ("n = {s} negate(v)\nr = {s} add(n, v)", "f32", (2048, 2048), 2),

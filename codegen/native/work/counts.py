@@ -36,8 +36,9 @@ _OF_SELECTED = 4  # elements of a window, as long as one of which an element is 
 _READ_AHEAD = 4  # times as many lines as the first cache holds, from which on reading waits for each
 _WORD = 4  # bytes
 # Bytes that the last cache brings while a kernel does one of these: it takes the longer of computing and reading.
-_HIDDEN = {"operation": 8, "division": 78, "move": 20, "chain": 20, "extreme": 1400, "scattered": 25, "combined": 380,
-           "tile": 2600, "tile_multiply": 0.9, "vector_multiply": 2}  # fmt: skip
+_HIDDEN = {"operation": 8, "division": 78, "move": 20, "chain": 20, "extreme": 1400, "scattered": 25, "narrow": 50,
+           "combined": 380, "tile": 2600, "tile_multiply": 0.9, "vector_multiply": 2}  # fmt: skip
+_ALONE = ("scattered", "narrow")
 _SIDE_BY_SIDE = 4  # operations that take as long as a link of a chain
 _DIVIDED = 3  # operations, and links of a chain, that take as long as a division
 _AHEAD = 4  # strips of a row after which its results are in memory when the next row reads them
@@ -124,9 +125,9 @@ def _strip(nest: Nest, step: Strip, waits: bool) -> KernelWork:
     inside = KernelWork()
     for node in lanes:
         name, times = _operation(node, nest.columns)
-        if name in ("uniform", "scattered"):
+        if name in ("uniform", *_ALONE):
             found[name] += times * rows
-            if name == "scattered":
+            if name in _ALONE:
                 excess = _excess(nest.columns, node.data.column * node.lane.bits // 8)
                 found["crowded"] += times * rows * min(excess / _READ_AHEAD, 1)
         else:
@@ -139,7 +140,7 @@ def _strip(nest: Nest, step: Strip, waits: bool) -> KernelWork:
         if store.access.column == 1:
             inside["move"] += wide * (2 if store.do else 1)
         else:
-            found["scattered"] += rows * nest.columns
+            found[_alone(store.value.lane)] += rows * nest.columns
             excess = _excess(nest.columns, store.access.column * store.value.lane.bits // 8)
             found["crowded"] += rows * nest.columns * (excess > 0)
         if store.do:
@@ -161,12 +162,17 @@ def _operation(node: Node, columns: int) -> tuple[str, float]:
     wide = _width(node)
     if node.do in LOADS:
         column = node.data.column
-        return ("move", wide) if column == 1 else ("scattered", columns) if column else ("uniform", 1)
+        return ("move", wide) if column == 1 else (_alone(node.lane), columns) if column else ("uniform", 1)
     if node.do in _QUOTIENTS:
         return "remainder", LANES
     if node.do in _DIVISIONS:
         return "division", wide * max(wide, 1)
     return "operation", wide * (_OF_EXTREME if node.do in _EXTREMES and node.lane.is_float else 1)
+
+
+def _alone(lane: Lane) -> str:
+    """Returns the kind of an element that is moved alone: processors gather words, narrower ones go one by one."""
+    return "scattered" if lane.bits >= 8 * _WORD else "narrow"
 
 
 def _excess(lines: int, stride: int) -> float:

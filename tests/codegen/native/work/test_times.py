@@ -180,6 +180,17 @@ def test_accesses_that_share_a_place_of_the_first_cache_are_crowded() -> None:
     assert "crowded" not in padded
 
 
+def test_elements_of_half_a_word_that_move_alone_count_apart() -> None:
+    """Processors gather words, and take narrower elements one by one: here as a transposition reads them."""
+    text = """ENTRY e { x = TYPE[48,80] parameter(0)
+ t = TYPE[80,48] transpose(x), dimensions={1,0}
+ ROOT r = TYPE[80,48] negate(t) }"""
+    word, half = (_counts(text.replace("TYPE", element)) for element in ("f32", "bf16"))
+    assert word["scattered"] == half["narrow"] == 80 * 48
+    assert "narrow" not in word
+    assert "scattered" not in half
+
+
 def test_lines_that_a_convolution_adds_to_are_crowded_if_they_share_a_place() -> None:
     """Of 64 rows of a result, 4 KB apart, no more than twelve stay; with rows of 65 lines all do."""
     text = """ENTRY e { x = f32[1,64,WIDTH,16] parameter(0)
