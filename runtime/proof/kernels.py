@@ -14,7 +14,7 @@ import numpy as np
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import takes_arrays
+from ...ir.graph.interfaces import Applies, takes_arrays
 from ...ir.graph.module import Module
 from ...ir.graph.monoid import common_shape
 from ...ir.graph.op import Algebra, AnyOp, Compile, Kernel, NotEvaluable, OpCall, Role
@@ -96,7 +96,10 @@ class FieldKernels:
     def _meaning(self, instruction: Instruction, call: OpCall[Any], compile: Compile) -> Kernel:
         """The kernel of an instruction for a call, whose types and sizes may differ from the instruction's."""
         op, meanings = instruction.op, self._meanings
-        match op.algebra_of(call):
+        algebra, lack = op.algebra_of(call), _lack(op, call)
+        if lack:
+            raise NotEvaluable(f"{algebra} is for ops {lack}")
+        match algebra:
             case None:
                 raise NotEvaluable("the op does not say what it is over a field")
             case Algebra.MOVE:
@@ -155,6 +158,21 @@ def _run(module: Module, conditions: bool = False) -> frozenset[Computation]:
                 yield from i.called() if conditions else i.called()[1:]
 
     return frozenset(reached([module.entry], called))
+
+
+def _lack(op: AnyOp, call: OpCall[Any]) -> str:
+    """Returns the property that an op lacks for its algebra; nothing if it has it."""
+    match op.algebra_of(call):
+        case Algebra.MADE if call.operands:
+            return "without operands"
+        case Algebra.FOLD if op.interface(Applies) is None:
+            return "that apply a computation (Applies)"
+        case Algebra.BITS if len(call.operands) != 1:
+            return "of one operand"
+        case Algebra.TRANSFORM if not hasattr(call.attributes, "fft_length"):
+            return "with the attributes of fft"
+        case _:
+            return ""
 
 
 def _has_floats(call: OpCall[Any]) -> bool:

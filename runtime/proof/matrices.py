@@ -8,21 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from ...ir.errors import NotEvaluable
 from ...ir.graph.interfaces import Stackable
 from ...ir.graph.op import AnyOp, Compile, Kernel, OpCall
 from ...ir.ops.elementwise import no_computation
 from ...ir.types.literal import Array
 from ..plan.kernels import StackedKernel
+from .field import multiply
 from .field_native import NativeField, native_field
 
 
 class Matrices(np.ndarray[Any, Any]):
-    """An array of elements that kernels of contractions move, multiply by `np.matmul` and add up."""
+    """An array of elements that kernels of contractions move, multiply and add up."""
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: tuple[Any, ...] = (), **_: Any) -> Any:
         known = _operation(native_field(), ufunc) if method == "__call__" else None
         if known is None:
-            return NotImplemented
+            raise NotEvaluable(f"its kernel calls {ufunc.__name__}, which is no sum of products")
         found = known(*map(np.asarray, inputs), **({"out": tuple(map(np.asarray, out))} if out else {}))
         return out[0] if out else np.asarray(found).view(Matrices)
 
@@ -30,7 +32,8 @@ class Matrices(np.ndarray[Any, Any]):
 def _operation(native: NativeField | None, ufunc: np.ufunc) -> Any:
     if native is None:
         return None
-    return native.matmul if ufunc is np.matmul else native.add if ufunc is np.add else None
+    known: dict[Any, Any] = {np.matmul: native.matmul, np.add: native.add, np.multiply: multiply}
+    return known.get(ufunc)
 
 
 def by_matrices(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:

@@ -262,7 +262,7 @@ def bilinear(op: AnyOp, call: OpCall[Any], compile: Compile) -> Kernel:
     """
     factors, rest = call.operands[:2], call.operands[2:]
     kinds = {s.element.kind for s in (*factors, call.shape)}
-    if kinds not in ({Kind.FLOAT}, {Kind.COMPLEX}) or not all(map(pairs.is_exact, rest)):
+    if len(factors) < 2 or kinds not in ({Kind.FLOAT}, {Kind.COMPLEX}) or not all(map(pairs.is_exact, rest)):
         raise NotEvaluable("products of other than two arrays of floats are not covered")
     make, element = (in_limbs, F64) if native_field() is None else (by_matrices, pairs.ELEMENTS)
     operands = (*(s.with_element(element) for s in factors), *rest)

@@ -19,7 +19,7 @@ import numpy as np
 
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
-from ...ir.graph.op import Algebra, Kernel, NotEvaluable
+from ...ir.graph.op import Kernel, NotEvaluable
 from ...ir.ops.fft import FftAttributes, FftType
 from ...ir.types.literal import Array
 from ..plan.call_graph import live_instructions, with_effects
@@ -113,7 +113,7 @@ def lengths_without_roots(module: Module) -> tuple[Counter[int], list[Instructio
     counts, found = Counter[int](), list[Instruction]()
     effects = with_effects(module)
     live = (i for computation in module for i in live_instructions(computation, effects))
-    for i in (i for i in live if i.op.algebra_of(i.call) is Algebra.TRANSFORM):
+    for i in (i for i in live if hasattr(i.attributes, "fft_length")):
         others, last = _rows(i.attributes_as(FftAttributes))
         lengths = [row.length for row in (*others, last) if row.length and not row.has_roots]
         counts.update(lengths)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import hloom
@@ -117,9 +118,59 @@ def test_an_opaque_op_on_elements_is_proved(monkeypatch: pytest.MonkeyPatch) -> 
     module = _registered(monkeypatch, Twice)
     assert hloom.prove(module, hloom.partition(module)).is_equal
 
+@pytest.mark.parametrize(
+    ("algebra", "operands", "message"),
+    [
+        ("MADE", 1, r"Algebra\.MADE is for ops without operands"),
+        ("FOLD", 1, r"Algebra\.FOLD is for ops that apply a computation"),
+        ("BITS", 2, r"Algebra\.BITS is for ops of one operand"),
+        ("TRANSFORM", 1, r"Algebra\.TRANSFORM is for ops with the attributes of fft"),
+        ("BILINEAR", 1, "products of other than two arrays of floats are not covered"),
+        ("BILINEAR", 2, "its kernel calls divide, which is no sum of products"),
+    ],
+)
+def test_an_algebra_that_does_not_fit_the_op_leaves_it_unproved(
+    monkeypatch: pytest.MonkeyPatch, algebra: str, operands: int, message: str
+) -> None:
+    class Misfit(Center):
+        opcode, arity = "misfit", (operands, operands)
+
+        def sharding_rule(self, call: Call) -> Any:
+            return call.parse_rule("([i j]) -> [i j]" if operands == 1 else "([i j], [i j]) -> [i j]")
+
+        def kernel(self, call: Call, compile: Any) -> Any:
+            return _doubled if operands == 1 else np.divide
+
+    Misfit.algebra = hloom.Algebra[algebra]
+    monkeypatch.setitem(OPS, "misfit", Misfit())
+    module = hloom.parse(PROGRAM.replace("center(x)", f"misfit({', '.join(['x'] * operands)})"))
+    verdict = hloom.prove(module, hloom.partition(module))
+    assert verdict.outcome == "unproved"
+    assert re.search(message, str(verdict))
+
+
+def test_an_own_product_of_elements_is_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Product(Center):
+        opcode, arity, algebra = "own-product", (2, 2), hloom.Algebra.BILINEAR
+
+        def sharding_rule(self, call: Call) -> Any:
+            return call.parse_rule("([i j], [i j]) -> [i j]")
+
+        def kernel(self, call: Call, compile: Any) -> Any:
+            return np.multiply
+
+    monkeypatch.setitem(OPS, "own-product", Product())
+    module = hloom.parse(PROGRAM.replace("center(x)", "own-product(x, x)"))
+    assert hloom.prove(module, hloom.partition(module)).is_equal
+
+
 
 def _first_row(x: Any) -> Any:
     return x[:1]
+
+
+def _doubled(x: Any) -> Any:
+    return x + x
 
 
 def _integers(x: Any) -> Any:
