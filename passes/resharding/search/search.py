@@ -20,6 +20,7 @@ from functools import cache, partial
 
 from ....cost.formulas import Kind
 from ....cost.machine import Machine
+from ....cost.transfer import Transfer
 from ....ir.sharding.digit import Digit, Digits, cut, primes, refine, split
 from ....ir.sharding.tiling import Tiling
 from ..base.moves import Move, ReshardPlan
@@ -143,6 +144,7 @@ def _search(
     """Finds the cheapest plan that costs less than `below`, or the best one after `_MOST_STEPS` steps."""
     most = math.inf if space.may_replicate else math.prod(problem.dims) - 1
     time, fastest, size = _timer(problem, space.order), problem.machine.fastest, problem.size
+    exchange = _least_exchange(problem.machine, space.unit_digits) if space.order is None else fastest
     exact = space.detours and space.devices <= _FEW_DEVICES
     bound_of: Callable[[TilingState], float] = DeviceBound(space) if exact else lambda state: estimate(state, space)
     least = bound_of(start)
@@ -160,7 +162,8 @@ def _search(
             break
         looked_at += 1
         held = state.elements()
-        for step in steps(state, space, fastest.most(below - cost) / size):
+        left = below - cost
+        for step in steps(state, space, fastest.most(left) / size, exchange.most(left) / size):
             taken += 1
             after, total = step.after, cost + time(step) if step.received else cost
             if total >= below or total >= best.get(after, below):
@@ -178,6 +181,17 @@ def _search(
                 heapq.heappush(queue, (total + rest, rest, pushed, after, total))
     plan = _path(reached, start, arrived, best[reached]) if reached else None
     return SearchOutcome(plan, least, looked_at)
+
+
+@cache
+def _least_exchange(machine: Machine, digits: Digits) -> Transfer:
+    """Returns a lower bound on the cost of all-to-alls over some of these digits: exact if they are few."""
+    if not 0 < len(digits) <= _MOST_PARTS:
+        return machine.fastest
+    chosen = [some for n in range(len(digits)) for some in itertools.combinations(digits, n + 1)
+              if not any(a.overlaps(b) for a, b in itertools.combinations(some, 2))]  # fmt: skip
+    found = [machine.collective("all-to-all", some) for some in chosen]
+    return Transfer.best(one for transfer in found for one in (transfer, *transfer.others))
 
 
 def _timer(problem: ReshardProblem, order: tuple[int, ...] | None) -> Callable[[SearchStep], float]:

@@ -50,8 +50,12 @@ class SearchStep:
     digits: Digits = ()
 
 
-def steps(state: TilingState, space: SearchSpace, most: float = math.inf) -> Iterator[SearchStep]:
-    """Yields the steps from a state. May omit steps in which a device receives more than `most` elements."""
+def steps(
+    state: TilingState, space: SearchSpace, most: float = math.inf, most_exchanged: float = math.inf
+) -> Iterator[SearchStep]:
+    """Yields the steps from a state. May omit steps in which a device receives more than `most` elements, and
+    all-to-alls in which it receives more than `most_exchanged`.
+    """
     if state.unreduced != space.goal.unreduced:
         yield from _reductions(state, space)
         yield from _partials(state, space)
@@ -60,7 +64,7 @@ def steps(state: TilingState, space: SearchSpace, most: float = math.inf) -> Ite
     yield from (SearchStep(None, recut) for recut in space.recut(state))
     yield from _slices(state, space)
     yield from _gathers(state, space, most)
-    yield from _all_to_alls(state, space, most)
+    yield from _all_to_alls(state, space, most_exchanged)
     if state.elements() <= most:
         yield from _permutes(state, space)
 
