@@ -3,8 +3,9 @@
     module = parse("HloModule m ...")
 
 How to read this package: `scan` and `cursor` find where tokens and values end; `module_reader`, `header`,
-`instruction_reader` and `attribute_reader` read the skeleton; `values`, `shapes`, `literals` and `shardings` parse
-single values as pure functions of their text, with `hlo.lark` for the irregular ones. `ir/tools/printer` prints.
+`instruction_reader` and `attribute_reader` read the skeleton; `values`, `shapes`, `literals`, `shardings` and
+`replica_groups` parse single values as pure functions of their text, with `hlo.lark` for the irregular ones.
+`ir/tools/printer` prints.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ...ir.sharding.replica_groups import ReplicaGroups
 from ...ir.sharding.sharding import AnySharding, Sharding
 from ...ir.tools.verifier import check
 from ...ir.types.shape import Shape
-from . import shapes, shardings
+from . import replica_groups, shapes, shardings
 from .errors import TextError
 from .module_reader import ModuleReader
 
@@ -98,7 +99,7 @@ def parse_shape(text: str) -> Shape:
 
 def parse_replica_groups(text: str) -> ReplicaGroups:
     """Parses replica groups, for example `{{0,1},{2,3}}` or `[2,4]<=[8]`. Raises CompileError."""
-    return _value(shardings.parse_replica_groups, text)
+    return _value(replica_groups.parse_replica_groups, text)
 
 
 def _value(reader: Callable[[str], T], text: str) -> T:

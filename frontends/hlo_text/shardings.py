@@ -1,4 +1,4 @@
-"""Parses shardings, meshes and replica groups: converts the syntax tree of the grammar to values, and checks them.
+"""Parses shardings and meshes: converts the syntax tree of the grammar to values, and checks them.
 
 All errors of the text are found here, with their places: unknown axes, axes used twice, sub-axes that do not exist,
 device lists of the wrong length or with a duplicate.
@@ -7,6 +7,7 @@ device lists of the wrong length or with a duplicate.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -14,7 +15,6 @@ from typing import Any
 
 from ...ir.sharding.digit import iota_digits, split
 from ...ir.sharding.mesh import LARGEST_LIST, LARGEST_MESH, NOT_IN_NAMES, AxisRef, IotaOrder, Mesh
-from ...ir.sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
 from ...ir.sharding.sharding import (
     AnySharding,
     DimSharding,
@@ -28,41 +28,39 @@ from ...ir.sharding.sharding_text import from_tiles
 from ...ir.strings import unescape
 from .errors import TextError, did_you_mean
 from .grammar import read
+from .scan import blank_comments, split_list
 from .shapes import ints
 
+_TUPLE = re.compile(r"\{\s*\{")
 _KINDS = {kind.value: kind for kind in ShardingKind}
 
 
 @lru_cache(maxsize=65536)
 def parse_sharding(text: str) -> AnySharding:
     """Parses the value of a `sharding=` attribute, in any of HLO's spellings. Raises TextError."""
+    elements = _elements(text)
+    if elements:
+        return TupleSharding(elements)
     tree = read("sharding", "sharding", text)
     if tree.data == "tuple_sharding":
         return TupleSharding(tuple(_single(child) for child in tree.children))
     return _single(tree.children[0])
 
 
-@lru_cache(maxsize=4096)
-def parse_replica_groups(text: str) -> ReplicaGroups:
-    """Parses the value of a `replica_groups=` attribute, in any of its three forms. Raises TextError."""
-    tree = read("replica_groups", "replica groups", text)
-    if tree.data == "explicit_groups":
-        return _explicit_groups(tree)
-    if tree.data == "iota_groups":
-        sizes, dims_token, perm_token = tree.children
-        order = _iota(dims_token, perm_token)
-        if len(ints(sizes)) != 2 or min(ints(sizes)) < 1:
-            raise _error(sizes, "two positive numbers expected: groups, devices per group")
-        groups, size = ints(sizes)
-        if groups * size != math.prod(order.dims):
-            raise _error(sizes, f"{groups} groups of {size} make {groups * size} devices, "
-                                f"the list has {math.prod(order.dims)}")
-        return IotaGroups(groups, size, order.dims, order.perm)
-    mesh = _mesh(tree.children[0])
-    refs = _refs(tree.children[1:], mesh, [])
-    if math.prod(mesh.ref_size(r) for r in refs) < 2:
-        raise TextError("replica groups: a group has one device only", 0, len(text))
-    return MeshGroups(mesh.with_parts(refs), refs)
+def _elements(text: str) -> tuple[Sharding, ...]:
+    """Returns the shardings of a tuple, equal texts read once: a training step's has thousands. None if the text is of
+    no tuple, or wrong: read as a whole, it says where.
+    """
+    if not _TUPLE.match(text):
+        return ()
+    clean = blank_comments(text)
+    try:
+        texts = [clean[start:end] for start, end in split_list(clean, 1, len(clean) - 1)]
+        found = [parse_sharding(one) for one in texts if not _TUPLE.match(one)]
+    except TextError:
+        return ()
+    singles = tuple(one for one in found if isinstance(one, Sharding))
+    return singles if len(singles) == len(texts) else ()
 
 
 @lru_cache(maxsize=1024)
@@ -74,7 +72,7 @@ def parse_meshes(text: str) -> Mapping[str, Mesh]:
             continue
         name = str(entry.children[0]).strip('"')
         if name in found:
-            raise _error(entry.children[0], f"mesh '{name}' is defined twice")
+            raise error_at(entry.children[0], f"mesh '{name}' is defined twice")
         found[name] = _mesh_body(entry.children[1], name)
     return found
 
@@ -88,14 +86,14 @@ def parse_shardy(text: str, meshes: Mapping[str, Mesh]) -> tuple[tuple[Sharding,
     return found, tree.data == "many_shardy"
 
 
-def _error(token: Any, message: str, help: str | None = None) -> TextError:
+def error_at(token: Any, message: str, help: str | None = None) -> TextError:
     return TextError(message, token.start_pos, token.end_pos, help)
 
 
 def _number(token: Any, what: str, least: int = 0) -> int:
     value = int(token)
     if value < least or value > LARGEST_MESH:
-        raise _error(token, f"{what} must be between {least} and {LARGEST_MESH}, not {value}")
+        raise error_at(token, f"{what} must be between {least} and {LARGEST_MESH}, not {value}")
     return value
 
 
@@ -152,52 +150,54 @@ def _main_part(main: Any, parts: dict[str, Any], start: int, end: int) -> Shardi
 def _tiles(dims_token: Any, order_tree: Any, subgroups: tuple[str, ...]) -> Sharding:
     dims = ints(dims_token)
     if min(dims) < 1:
-        raise _error(dims_token, "sharding: tile dimensions must be positive")
+        raise error_at(dims_token, "sharding: tile dimensions must be positive")
     if len(dims) < len(subgroups):
-        raise _error(dims_token, f"sharding: {len(dims)} tile dimensions for {len(subgroups)} subgroup dimensions")
+        raise error_at(dims_token, f"sharding: {len(dims)} tile dimensions for {len(subgroups)} subgroup dimensions")
     count = math.prod(dims)
     if order_tree.data == "iota_order":
-        order = _iota(*order_tree.children)
+        order = iota_order(*order_tree.children)
         if math.prod(order.dims) != count:
-            raise _error(order_tree.children[0],
+            raise error_at(order_tree.children[0],
                          f"sharding: {count} tiles, but the list has {math.prod(order.dims)} devices")
         _check_regular(dims, order, dims_token)
         return from_tiles(dims, subgroups, order)
     token = order_tree.children[0]
     ids = ints(token)
     if len(ids) != count:
-        raise _error(token, f"sharding: {count} tiles, but the list has {len(ids)} devices")
+        raise error_at(token, f"sharding: {count} tiles, but the list has {len(ids)} devices")
     if count == 1:
-        raise _error(token, "sharding: a list of one device", "write {maximal device=N} or {replicated}")
-    _check_ids(ids, token)
+        raise error_at(token, "sharding: a list of one device", "write {maximal device=N} or {replicated}")
+    check_ids(ids, token)
     return from_tiles(dims, subgroups, ids)
 
 
-def _check_ids(ids: Sequence[int], token: Any) -> None:
+def check_ids(ids: Sequence[int], token: Any) -> None:
     if min(ids, default=0) < 0 or max(ids, default=0) > LARGEST_MESH:
-        raise _error(token, "device ids must not be negative or beyond 32 bits")
+        raise error_at(token, "device ids must not be negative or beyond 32 bits")
     if len(set(ids)) != len(ids):
         seen: set[int] = set()
         twice = next(i for i in ids if i in seen or seen.add(i))
-        raise _error(token, f"device {twice} is listed twice")
+        raise error_at(token, f"device {twice} is listed twice")
 
 
-def _iota(dims_token: Any, perm_token: Any) -> IotaOrder:
+def iota_order(dims_token: Any, perm_token: Any) -> IotaOrder:
     dims = ints(dims_token)
     if min(dims) < 1 or math.prod(dims) > LARGEST_MESH:
-        raise _error(dims_token, "sizes of a device list must be positive and their product fit 32 bits")
+        raise error_at(dims_token, "sizes of a device list must be positive and their product fit 32 bits")
     perm = ints(perm_token) if perm_token is not None else tuple(range(len(dims)))
     if perm_token is None and len(dims) > 1:
-        raise _error(dims_token, f"T(..) expected after <=[..] with {len(dims)} dimensions")
+        raise error_at(dims_token, f"T(..) expected after <=[..] with {len(dims)} dimensions")
     if sorted(perm) != list(range(len(dims))):
-        raise _error(perm_token, f"T(..) must be a permutation of 0 .. {len(dims) - 1}")
+        raise error_at(perm_token, f"T(..) must be a permutation of 0 .. {len(dims) - 1}")
     return IotaOrder(dims, perm)
 
 
 def _check_regular(sizes: Sequence[int], order: IotaOrder, token: Any) -> None:
     """Rejects irregular device lists, which must be expanded, for absurd numbers of devices."""
     if math.prod(sizes) > LARGEST_LIST and split(iota_digits(order.dims, order.perm), sizes) is None:
-        raise _error(token, f"a device order that does not follow the dimensions, for more than {LARGEST_LIST} devices")
+        raise error_at(
+            token, f"a device order that does not follow the dimensions, for more than {LARGEST_LIST} devices"
+        )
 
 
 def _metadata(token: Any) -> str:
@@ -211,7 +211,7 @@ def _quoted(token: Any) -> str:
     """Returns the name of an axis. Prints put it between quotes as it is, so it can have no escapes."""
     name = unescape(str(token)[1:-1])
     if NOT_IN_NAMES.search(name):
-        raise _error(token, "the name of an axis has no quotes, backslashes and braces")
+        raise error_at(token, "the name of an axis has no quotes, backslashes and braces")
     return name
 
 
@@ -222,14 +222,14 @@ def _axes(trees: Iterable[Any]) -> tuple[tuple[str, int], ...]:
             continue
         name, size = _quoted(tree.children[0]), _number(tree.children[1], "the size of an axis", 1)
         if any(name == n for n, _ in axes):
-            raise _error(tree.children[0], f"axis '{name}' is defined twice")
+            raise error_at(tree.children[0], f"axis '{name}' is defined twice")
         axes.append((name, size))
         if math.prod(s for _, s in axes) > LARGEST_MESH:
-            raise _error(tree.children[1], "the mesh has more devices than fit 32 bits")
+            raise error_at(tree.children[1], "the mesh has more devices than fit 32 bits")
     return tuple(axes)
 
 
-def _mesh(tree: Any) -> Mesh:
+def mesh_of(tree: Any) -> Mesh:
     """Parses `mesh['x'=2,'y'=4], device_ids=..`."""
     *axis_trees, _, ids = tree.children
     axes = _axes(axis_trees)
@@ -237,9 +237,9 @@ def _mesh(tree: Any) -> Mesh:
         return Mesh(axes)
     size = math.prod(s for _, s in axes)
     if ids.data == "iota_ids":
-        order = _iota(*ids.children)
+        order = iota_order(*ids.children)
         if math.prod(order.dims) != size:
-            raise _error(ids.children[0], f"the mesh has {size} places, the list {math.prod(order.dims)} devices")
+            raise error_at(ids.children[0], f"the mesh has {size} places, the list {math.prod(order.dims)} devices")
         _check_regular([s for _, s in axes], order, ids.children[0])
         trivial = order.perm == tuple(range(len(order.perm)))
         return Mesh(axes, None if trivial else order)
@@ -249,10 +249,10 @@ def _mesh(tree: Any) -> Mesh:
 def _ids(token: Any, size: int) -> tuple[int, ...] | None:
     ids = ints(token)
     if len(ids) != size:
-        raise _error(token, f"the mesh has {size} places, the list {len(ids)} devices")
-    _check_ids(ids, token)
+        raise error_at(token, f"the mesh has {size} places, the list {len(ids)} devices")
+    check_ids(ids, token)
     if max(ids) >= size:
-        raise _error(token, f"the mesh has {size} places, the list device {max(ids)}")
+        raise error_at(token, f"the mesh has {size} places, the list device {max(ids)}")
     return None if ids == tuple(range(size)) else ids
 
 
@@ -274,7 +274,7 @@ def _ref(tree: Any, mesh: Mesh) -> AxisRef:
         name = names[int(name)]
     if name not in names:
         known = ", ".join(f"'{n}'={s}" for n, s in mesh.axes)
-        raise _error(name_token, f"the mesh has no axis '{name}'", did_you_mean(name, names, f"its axes are {known}"))
+        raise error_at(name_token, f"the mesh has no axis '{name}'", did_you_mean(name, names, f"its axes are {known}"))
     if pre_token is None:
         return AxisRef(name)
     total, pre, size = mesh.axis_size(name), int(pre_token), int(size_token)
@@ -288,7 +288,7 @@ def _ref(tree: Any, mesh: Mesh) -> AxisRef:
     return ref
 
 
-def _refs(trees: Iterable[Any], mesh: Mesh, used: list[AxisRef]) -> tuple[AxisRef, ...]:
+def axis_refs(trees: Iterable[Any], mesh: Mesh, used: list[AxisRef]) -> tuple[AxisRef, ...]:
     """Parses the axes of one list. `used` collects the axes of the whole sharding, which must be distinct."""
     result: list[AxisRef] = []
     for tree in trees:
@@ -297,7 +297,7 @@ def _refs(trees: Iterable[Any], mesh: Mesh, used: list[AxisRef]) -> tuple[AxisRe
         ref = _ref(tree, mesh)
         if any(_overlap(ref, other) for other in used):
             token = tree.children[0]
-            raise _error(token, f"axis '{ref.name}' is used twice")
+            raise error_at(token, f"axis '{ref.name}' is used twice")
         used.append(ref)
         result.append(ref)
     return tuple(result)
@@ -320,7 +320,7 @@ def _dim(tree: Any, mesh: Mesh, used: list[AxisRef]) -> DimSharding:
     for entry in entries:
         if entry.data == "open_mark":
             raise TextError("'?' must come last in a dimension", tree.meta.start_pos, tree.meta.end_pos)
-    axes = _refs([e.children[0] for e in entries], mesh, used)
+    axes = axis_refs([e.children[0] for e in entries], mesh, used)
     return DimSharding(axes, is_open, int(priority[1:]) if priority is not None else None)
 
 
@@ -329,29 +329,30 @@ def _sets(trees: Iterable[Any], mesh: Mesh, used: list[AxisRef]) -> dict[str, tu
     for tree in trees:
         word = str(tree.children[0])
         if word in found or word == "unknown":
-            raise _error(tree.children[0], f"unexpected '{word}='" if word == "unknown" else f"{word}= is given twice")
-        found[word] = _refs(tree.children[1:], mesh, used)
+            wrong = f"unexpected '{word}='" if word == "unknown" else f"{word}= is given twice"
+            raise error_at(tree.children[0], wrong)
+        found[word] = axis_refs(tree.children[1:], mesh, used)
     return found
 
 
 def _named(tree: Any) -> Sharding:
     mesh_tree, placement, *sets, metadata = tree.children
-    mesh = _mesh(mesh_tree)
+    mesh = mesh_of(mesh_tree)
     used: list[AxisRef] = []
     dims: tuple[DimSharding, ...] = ()
     marked: dict[str, tuple[AxisRef, ...]] = {}
     if placement.data == "dims":
         for tree in placement.children:
             if tree is not None and tree.children[-1] is not None:
-                raise _error(tree.children[-1], "only Shardy's spelling has priorities")
+                raise error_at(tree.children[-1], "only Shardy's spelling has priorities")
         dims = tuple(_dim(d, mesh, used) for d in placement.children if d is not None)
     elif placement.children[0] in ("manual", "unreduced"):
         if not mesh.axes:
-            raise _error(placement.children[0], f"'{placement.children[0]}' along no axis: the mesh has none")
+            raise error_at(placement.children[0], f"'{placement.children[0]}' along no axis: the mesh has none")
         used = [AxisRef(n) for n, _ in mesh.axes]
         marked[str(placement.children[0])] = tuple(used)
     elif placement.children[0] != "replicated":
-        raise _error(placement.children[0], f"unexpected '{placement.children[0]}' after a mesh")
+        raise error_at(placement.children[0], f"unexpected '{placement.children[0]}' after a mesh")
     marked |= _sets(sets, mesh, used)
     return Sharding(ShardingKind.TILED, mesh.with_parts(used), dims, spelling=Spelling.NAMED,
                     replicated=marked.get("replicated", ()), unreduced=marked.get("unreduced", ()),
@@ -365,7 +366,7 @@ def _shardy_body(tree: Any, meshes: Mapping[str, Mesh]) -> Sharding:
         symbol = str(token)[1:].strip('"')
         if symbol not in meshes:
             known = ", ".join(meshes) or "none (module attribute xla.sdy.meshes)"
-            raise _error(token, f"no mesh '{symbol}'", did_you_mean(symbol, meshes, f"known meshes: {known}"))
+            raise error_at(token, f"no mesh '{symbol}'", did_you_mean(symbol, meshes, f"known meshes: {known}"))
         mesh = meshes[symbol]
     else:
         mesh = _mesh_body(mesh_tree.children[0], "mesh")
@@ -377,21 +378,3 @@ def _shardy_body(tree: Any, meshes: Mapping[str, Mesh]) -> Sharding:
     return Sharding(ShardingKind.TILED, mesh.with_parts(used), dims, spelling=Spelling.NAMED,
                     manual=sets.get("manual", ()), replicated=sets.get("replicated", ()),
                     unreduced=sets.get("unreduced", ()))
-
-
-def _explicit_groups(tree: Any) -> ExplicitGroups:
-    lists: list[tuple[int, ...]] = []
-    seen: set[int] = set()
-    for group in tree.children:
-        if group is None:
-            continue
-        token = group.children[0]
-        ids = ints(token) if token is not None else ()
-        if token is not None:
-            _check_ids(ids, token)
-            twice = next((i for i in ids if i in seen), None)
-            if twice is not None:
-                raise _error(token, f"device {twice} is in two groups")
-        seen.update(ids)
-        lists.append(ids)
-    return ExplicitGroups(tuple(lists))

@@ -23,9 +23,9 @@ from ...ir.strings import BracedText, unescape
 from ...ir.types.shape import Shape
 from .errors import TextError, did_you_mean
 from .grammar import read
+from .replica_groups import parse_replica_groups
 from .scan import bracket_end, raw_end, split_list
 from .shapes import parse_shape
-from .shardings import parse_replica_groups
 
 Codec = Callable[[str], Any]
 

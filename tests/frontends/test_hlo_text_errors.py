@@ -7,11 +7,13 @@ line of the small entry computation below; in `malformed_modules.txt` it is ever
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
 from hloom.frontends import load, parse, parse_replica_groups, parse_shape, parse_sharding
 from hloom.ir.diagnostics import CompileError, Diagnostic
+from hloom.ir.sharding.sharding import TupleSharding
 
 FOLDER = Path(__file__).parent
 FRAME = "HloModule m\n\nENTRY e {\n  p = f32[4,8] parameter(0)\n  ", "\n}\n"
@@ -205,3 +207,25 @@ def test_all_truncations() -> None:
     text = (FOLDER / "rich.hlo").read_text()
     for end in range(len(text)):
         _only_compile_errors(text[:end])
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("{{replicated}, {devices=[2]<=[4]}}", 30, "2 tiles, but the list has 4 devices"),
+        ("{{replicated}, /*index=1*/{devices=[2]<=[2]}, {maximal device=x}}", 62, "unexpected 'x'"),
+        ("{{replicated},}", 14, "unexpected '}'"),
+        ("{{replicated}, {}}", 16, "unexpected '}'"),
+        ("{{replicated}, {{manual}}}", 16, "unexpected '{'"),
+    ],
+)
+def test_errors_of_elements_are_placed_in_the_whole_sharding(text: str, place: int, message: str) -> None:
+    with pytest.raises(CompileError, match=rf"1:{place + 1}: error: .*{re.escape(message)}"):
+        parse_sharding(text)
+
+
+def test_elements_of_a_tuple_are_read_as_shardings_alone() -> None:
+    elements = ["{devices=[2,4]<=[8]}", "{replicated}", "{maximal device=3}", "{devices=[2,4]<=[8]}"]
+    found = parse_sharding("{ " + ",/*index=5*/ ".join(elements) + " }")
+    assert isinstance(found, TupleSharding)
+    assert found.elements == tuple(map(parse_sharding, elements))
