@@ -24,7 +24,7 @@ Axis = tuple[int, ...]
 
 _TIE = 1e-6  # share by which a choice counts more if it takes all the memory that the first one takes
 _SAME = 1e-9  # relative difference of prices that counts as none
-_MOST = 256  # combinations that are tried
+_MOST = 1 << 14  # combinations that are tried
 _ROUNDS = 12  # visits of a class, on average
 
 
@@ -38,11 +38,12 @@ def axes_of(model: Model, choices: Iterable[Choice]) -> list[Axis]:
 
 def combined(model: Model, known: Sequence[Axis]) -> Rows:
     """Returns choices, one line of rows of all classes each: in each choice every axis of the mesh divides in a known
-    way, the last ones of a class less where their product does not fit.
+    way, the last ones of a class less where their product does not fit. If there are too many, each axis divides in one
+    of the first ways.
     """
     count = len(model.divisions.sizes)
-    every = itertools.islice(itertools.product(range(len(known)), repeat=count), _MOST)
-    numbers = np.array(list(every), np.int64)
+    known = known[: math.floor(_MOST ** (1 / count))]
+    numbers = np.array(list(itertools.product(range(len(known)), repeat=count)), np.int64)
     found = np.zeros((len(numbers), len(model.classes)), np.int64)
     for number, of_class in enumerate(model.classes):
         places = [axis[number] for axis in known]

@@ -18,6 +18,7 @@ from hloom.passes.planning.bound import MessagePassing
 from hloom.passes.planning.choice_costs import Assumed, ChoiceCosts, PlanValue
 from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
+from hloom.passes.planning.descent import combined
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import solve
@@ -106,3 +107,14 @@ def test_the_bound_is_close() -> None:
         assert min(costs.value(p.choice).seconds for p in found.proposals) <= least * (1 + 1e-2)
         gaps.append(least / found.bound - 1)
     assert max(gaps) < 0.01
+
+
+def test_all_axes_take_part_in_combinations_in_the_same_ways() -> None:
+    model = costs_of(program(3), SLOW_LINKS, Assumed(), a=2, b=2).model
+    rnd = random.Random(0)
+    known = [tuple(rnd.choice(c.divisions)[0] for c in model.classes) for _ in range(300)]
+    numbers = range(len(model.classes))
+    found = {tuple(model.classes[n].division(int(line[n])) for n in numbers) for line in combined(model, known)}
+    ways = [{tuple(division[axis] for division in divisions) for divisions in found} for axis in range(2)]
+    assert ways[0] == ways[1]
+    assert len(combined(model, known)) <= 1 << 14
