@@ -28,7 +28,7 @@ _SHARES = (1.0, 0.9, 0.8, 0.6)  # of computation in the time, for which messages
 _SWEEPS = (4, 12, 28)  # of messages, after which a choice is taken
 _PRICES = (0.1, 0.3, 1.0, 3.0)  # of the memory, in units of the time, until a choice fits
 _PROVEN = 1e-3  # gap that is good enough
-_BOUNDING = 0.35  # of the time, until which a better bound is sought
+_BOUNDING = 0.25  # of the time left after messages, for a better bound
 _JOINTLY = 0.1  # of the time, for the integer program as a whole
 _RISE = 1e-4  # of the bound, below which messages had better have another share
 _LOOSE = 0.01  # gap from which on the integer program is solved as a whole, which small ones are in time
@@ -64,7 +64,8 @@ def search(costs: ChoiceCosts, limit: float = math.inf, seconds: float = 30.0, k
         every += [axis for axis in axes_of(costs.model, [p.choice for p in one.found]) if axis not in every]
     for one in searches:
         one.note("axes combined", quick(one.costs, every, limit))
-    bound = searches[0].bounded(begun + _BOUNDING * seconds)
+    now = time.monotonic()
+    bound = searches[0].bounded(now + _BOUNDING * (begun + seconds - now))
     for one in reversed(searches):  # those that hide less are solved faster
         if not one.is_proven():
             one.found += by_axes(one.costs, limit, begun + seconds)
