@@ -2,7 +2,7 @@
 
 Under each assumption on overlap, and for several shares of computation in the time, the choices that messages lead to
 are improved class by class. So are the divisions of all their axes, and of known ones, combined. If nothing fits into
-memory, memory gets a price. Where the bound proves such a choice good enough, that is all. Else integer programs divide
+memory, memory gets a price. Where messages prove such a choice good enough, that is all. Else integer programs divide
 by one axis after the other in the time that is left; they may exceed the memory at a price, so that later ones can
 repair them. If the bound is loose, the whole integer program is tried at last.
 """
@@ -62,12 +62,13 @@ def search(costs: ChoiceCosts, limit: float = math.inf, seconds: float = 30.0, k
     for number, one in enumerate(searches):
         one.run(begun + seconds * (number + 1) / (2 * len(ASSUMED)))
         every += [axis for axis in axes_of(costs.model, [p.choice for p in one.found]) if axis not in every]
+    loose = [one for one in searches if not one.is_proven()]
     for one in searches:
         one.note("axes combined", quick(one.costs, every, limit))
     now = time.monotonic()
     bound = searches[0].bounded(now + _BOUNDING * (begun + seconds - now))
     for one in reversed(searches):  # those that hide less are solved faster
-        if not one.is_proven():
+        if one in loose:  # though proven since, others of about the same price may schedule better
             one.found += by_axes(one.costs, limit, begun + seconds)
         lists.insert(0, one.ranked())
     best = min(p.value.seconds for p in lists[0])
