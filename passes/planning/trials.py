@@ -4,11 +4,11 @@ The scheduler tries rewrites, so that a forecast takes seconds. A list schedule 
 part of that and screens the proposals; those that are best by it get a quick schedule, too. Neither can see what
 computing in pieces will hide. But proposals that compute, wait and hide alike in the model gain alike by the rewrites:
 they are of one kind. So those of a kind that has some already are screened later, and the best of each kind is judged
-before a second one of any kind: the others as their screening and the gain of the first let expect, in half of the time
-that is left. A kind that computes longer than the best plan takes is left out. The best of the first kinds is also
-judged with few annotations inside: what propagation decides anyway launches no kernels of its own then, and the
-scheduler rewrites more. If no such schedule fits into memory, proposals for less of it are
-screened as well.
+before a second one of any kind, but for one that ties with the best of all by its screening: the others as their
+screening and the gain of the first let expect, in half of the time that is left. A kind that computes longer than the
+best plan takes is left out. The best of the first kinds is also judged with few annotations inside: what propagation
+decides anyway launches no kernels of its own then, and the scheduler rewrites more. If no such schedule fits into
+memory, proposals for less of it are screened as well.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _SCREENING = 0.4  # share of the time left
 _CLOSER = 0.3  # share of what is left then, for quick schedules of the best
 _FEW = 2  # proposals that are screened first, and that get a forecast if there is time
 _NEAR = 0.02  # of the best forecast, below which usual shardings are judged, and others with few annotations
+_TIED = 0.005  # of the best screening, below which others of its kind are judged before other kinds
 _OTHERS = 0.5  # share of the time for others than the best of the first kinds
 _FREE = 2  # plans that are tried with fewer annotations inside
 _FREELY = 0.3  # share of the time for the fewest of these
@@ -121,7 +122,11 @@ class PlanTrials:
         """
         meshes = [kind[0].on for kind in kinds]
         first = [kind for n, kind in enumerate(kinds) if n < _FREE or kind[0].on not in meshes[:n]]
-        judged = [(self._judge(kind[0]), kind) for kind in first if self._may_win(kind[0])]
+        judged = [(self._judge(kind[0]), kind) for kind in first[:1] if self._may_win(kind[0])]
+        for trial in first[0][1:_FEW] if judged else ():
+            if trial.screened.seconds <= (1 + _TIED) * first[0][0].screened.seconds and self._may_win(trial):
+                self._judge(trial)
+        judged += [(self._judge(kind[0]), kind) for kind in first[1:] if self._may_win(kind[0])]
         self._judge_usual(kinds)
         for candidate, kind in sorted(judged, key=lambda one: one[0].rank)[:_FREE]:
             if candidate.judged.seconds <= (1 + _NEAR) * self._best and self._may_win(kind[0]):
@@ -130,8 +135,9 @@ class PlanTrials:
         others = (kind for kind in kinds if kind not in first)
         judged += [(self._judge(k[0]), k) for k in others if self._is_hopeful(k[0])]
         judged.sort(key=lambda one: one[0].rank)
+        done = [candidate.choice for candidate in self.made]
         for trial in others_of(judged):
-            if self._is_hopeful(trial):
+            if trial.named[1] not in done and self._is_hopeful(trial):
                 self._judge(trial)
         self.left = replace(self.left, deadline=deadline)
         return judged
