@@ -44,6 +44,7 @@ _GAINED = 0.1  # share of the time of a screening that the scheduler's rewrites 
 _GAIN = 1e-3  # share of the time from which on a forecast is better
 _MOMENT = 1.0  # seconds of a quick forecast, from which on none is made of a proposal without hope
 _CLOSELY = 2.0  # times a screening: a quick schedule takes longer
+_WHOLLY = 12.0  # and so many times one with all rewrites, which comes before others' quick ones
 _LABELS = {Inside.EVERY: "", Inside.FEW: ", few inside", Inside.FREE: ", inside free"}
 _NONE = (True, math.inf, 1 << 62)  # the rank of no forecast
 
@@ -190,7 +191,8 @@ class PlanTrials:
         part, best = self.left.share(_CLOSER), math.inf
         firsts, others = [kind[0] for kind in kinds], [trial for kind in kinds for trial in kind[1:]]
         for count, trial in enumerate([*firsts, *sorted(others, key=lambda trial: trial.screened.rank)]):
-            if not part.allows(_CLOSELY) or (count >= _FEW and not self.left.is_patient):
+            is_short = not part.allows(_CLOSELY) or not self.left.allows(_CLOSELY + _WHOLLY)
+            if is_short or (count >= _FEW and not self.left.is_patient):
                 return
             if trial.is_short or not trial.screened.fits or trial.screened.computing >= best:
                 continue
