@@ -33,6 +33,7 @@ from typing import Any, TypeVar, cast
 import hloom
 from hloom.cost.formulas import Kind
 from hloom.cost.machine import DEFAULT
+from hloom.frontends.hlo_text.shardings import parse_sharding
 from hloom.ir.gc_pause import paused_collector
 from hloom.passes.base import PassContext
 from hloom.passes.propagation import propagate as propagation
@@ -100,6 +101,7 @@ class Measured:
 def measure(text: str) -> Measured:
     """Compiles from text to text with empty caches."""
     plan_reshard.cache_clear()
+    parse_sharding.cache_clear()
     refining: list[float] = []
     refine: Callable[..., bool] = propagation.refine
 

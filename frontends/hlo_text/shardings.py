@@ -48,12 +48,12 @@ def parse_sharding(text: str) -> AnySharding:
 
 
 def _elements(text: str) -> tuple[Sharding, ...]:
-    """Returns the shardings of a tuple, equal texts read once: a training step's has thousands. None if the text is of
-    no tuple, or wrong: read as a whole, it says where.
+    """Returns the shardings of a tuple, equal texts read once: a training step's has thousands. None of them if the
+    text is of no tuple, or wrong: read as a whole, it says where.
     """
-    if not _TUPLE.match(text):
+    clean = blank_comments(text) if _TUPLE.match(text) else ""
+    if not clean.endswith("}"):
         return ()
-    clean = blank_comments(text)
     try:
         texts = [clean[start:end] for start, end in split_list(clean, 1, len(clean) - 1)]
         found = [parse_sharding(one) for one in texts if not _TUPLE.match(one)]

@@ -216,6 +216,8 @@ def test_all_truncations() -> None:
         ("{{replicated}, /*index=1*/{devices=[2]<=[2]}, {maximal device=x}}", 62, "unexpected 'x'"),
         ("{{replicated},}", 14, "unexpected '}'"),
         ("{{replicated}, {}}", 16, "unexpected '}'"),
+        ("{{replicated},", 14, "ends too early"),
+        ("{{replicated}, {manual}x", 23, "unexpected 'x'"),
         ("{{replicated}, {{manual}}}", 16, "unexpected '{'"),
     ],
 )
