@@ -96,7 +96,8 @@ class FieldKernels:
     def _meaning(self, instruction: Instruction, call: OpCall[Any], compile: Compile) -> Kernel:
         """The kernel of an instruction for a call, whose types and sizes may differ from the instruction's."""
         op, meanings = instruction.op, self._meanings
-        algebra, lack = op.algebra_of(call), _lack(op, call)
+        algebra = op.algebra_of(call)
+        lack = _lack(algebra, op, call)
         if lack:
             raise NotEvaluable(f"{algebra} is for ops {lack}")
         match algebra:
@@ -160,9 +161,9 @@ def _run(module: Module, conditions: bool = False) -> frozenset[Computation]:
     return frozenset(reached([module.entry], called))
 
 
-def _lack(op: AnyOp, call: OpCall[Any]) -> str:
+def _lack(algebra: Algebra | None, op: AnyOp, call: OpCall[Any]) -> str:
     """Returns the property that an op lacks for its algebra; nothing if it has it."""
-    match op.algebra_of(call):
+    match algebra:
         case Algebra.MADE if call.operands:
             return "without operands"
         case Algebra.FOLD if op.interface(Applies) is None:

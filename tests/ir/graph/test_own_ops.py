@@ -118,6 +118,7 @@ def test_an_opaque_op_on_elements_is_proved(monkeypatch: pytest.MonkeyPatch) -> 
     module = _registered(monkeypatch, Twice)
     assert hloom.prove(module, hloom.partition(module)).is_equal
 
+
 @pytest.mark.parametrize(
     ("algebra", "operands", "message"),
     [
@@ -162,7 +163,6 @@ def test_an_own_product_of_elements_is_proved(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(OPS, "own-product", Product())
     module = hloom.parse(PROGRAM.replace("center(x)", "own-product(x, x)"))
     assert hloom.prove(module, hloom.partition(module)).is_equal
-
 
 
 def _first_row(x: Any) -> Any:
