@@ -94,6 +94,7 @@ class Clock:
         self._launch, self._kernels = machine.launch, kernels
         self._scalars: dict[Computation, Instruction] = {}
         self._routes: dict[tuple[Kind, ReplicaGroups | Pairs], _Route] = {}
+        self._taken: dict[Instruction, _Route] = {}
         self._fused: dict[Computation, float] = {}
         self._serial: dict[Computation, Seconds] = {}
 
@@ -309,6 +310,12 @@ class Clock:
         return self._route(instruction).engines
 
     def _route(self, instruction: Instruction) -> _Route:
+        found = self._taken.get(instruction)
+        if found is None:
+            found = self._taken[instruction] = self._routed(instruction)
+        return found
+
+    def _routed(self, instruction: Instruction) -> _Route:
         kind, pairs = kind_of(instruction), pairs_of(instruction)
         key = kind, groups_of(instruction) if pairs is None else pairs
         found = self._routes.get(key)
@@ -328,6 +335,8 @@ class Clock:
         if found is None:
             collectives = memory = work = launches = 0.0
             for instruction in computation:
+                if not instruction.op.is_control and self.parts(instruction) is _NOTHING:
+                    continue
                 for count, one in self._spent(instruction):
                     collectives += count * one.collectives
                     memory += count * one.memory

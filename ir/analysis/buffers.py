@@ -43,12 +43,22 @@ def makes_anew(op: AnyOp) -> bool:
     return moves is None or type(moves).sources is Movement.sources
 
 
+@cache
+def _moves_alone(op: AnyOp) -> bool:
+    """Whether the result of an op is the array of its operand or new memory, and nothing in the program says which."""
+    if memory(op).shares_memory or op.role in _PASS_ON or isinstance(op, AsyncDone):
+        return False
+    return not (hasattr(op.attributes, _NAMES_MEMORY) or op.interface(Starts))
+
+
 def shared(instruction: Instruction, results: Mapping[Computation, Sequence[Leaf]]) -> Sequence[Leaf]:
     """Maps each leaf of the result to the leaf of the operands that it is, or that the program says it aliases; None
     for its own memory.
 
     `results` maps the roots of called computations to their parameters in the same way.
     """
+    if _moves_alone(instruction.op):
+        return _moved(instruction)
     found = _shared(instruction, results)
     aliasing = getattr(instruction.attributes, _NAMES_MEMORY, None)
     if aliasing is None:
@@ -81,9 +91,14 @@ def _shared(instruction: Instruction, results: Mapping[Computation, Sequence[Lea
     if op.role is Role.LOOP:
         passed = results[body_of(instruction)]
         return [n if passed[n] == n else None for n in range(shape.num_leaves)]
-    if instruction.operands and (memory(op).is_view or _keeps_order(instruction)):
+    return _moved(instruction)
+
+
+def _moved(instruction: Instruction) -> Sequence[Leaf]:
+    """Returns the operand's leaf where an op shows it in its order, else new memory."""
+    if instruction.operands and (memory(instruction.op).is_view or _keeps_order(instruction)):
         return (0,)
-    return (None,) * shape.num_leaves
+    return (None,) * instruction.shape.num_leaves
 
 
 def body_of(loop: Instruction) -> Computation:
@@ -126,6 +141,14 @@ def _keeps_order(instruction: Instruction) -> bool:
     return placed == [d for d in reversed(result.minor_to_major) if result.dims[d] != 1]
 
 
+@cache
+def may_rewrite(op: AnyOp) -> bool:
+    """Whether results of an op may overwrite operands, as far as the op alone decides it."""
+    if op.is_elementwise:
+        return False
+    return op.role in (Role.LOOP, Role.FUSION) or bool(op.interface(Starts) or op.interface(Memory))
+
+
 def rewritten(instruction: Instruction) -> dict[int, int]:
     """Maps leaves of the result to leaves of the operands that they may overwrite, if nothing reads these later."""
     op = instruction.op
@@ -136,7 +159,7 @@ def rewritten(instruction: Instruction) -> dict[int, int]:
         return {leaf: firsts[number] for leaf, number in _updated(instruction.called()[0])}
     start = op.interface(Starts)
     if start is None:
-        return _overwritten(op, instruction.call) if op.interface(Memory) else {}
+        return _overwritten(op, instruction.call) if may_rewrite(op) else {}
     call = instruction.call
     form, (started, attributes) = start.form_of(call.shape), start.unwrap(call.attributes)
     inner = replace(call, attributes=attributes, shape=form.result_of(call.shape))

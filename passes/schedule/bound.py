@@ -87,10 +87,10 @@ class _Bounds:
         return self.known[computation]
 
     def _bound(self, computation: Computation) -> Bound:
-        waits = {i: self._seconds(i) for i in computation if i.op.is_control or runs_apart(i)}
-        parts = self.clock.parts
-        seconds = {i: waits[i] if i in waits else parts(i).compute for i in computation}
-        needs = dependences(list(computation))
+        order, parts = list(computation), self.clock.parts
+        waits = {i: self._seconds(i) for i in order if i.op.is_control or runs_apart(i)}
+        seconds = {i: waits[i] if i in waits else parts(i).compute for i in order}
+        needs = dependences(order)
         heads, path = _longest(needs, seconds)
         tails = _tails(needs, seconds)
         computes = [(i, own) for i, own in seconds.items() if own and i not in waits]
@@ -269,10 +269,10 @@ def _one_machine(jobs: Iterable[_Job]) -> tuple[float, float]:
     waiting: list[tuple[float, float, bool]] = []  # negative tail, seconds left, whether it is slowed
     done: list[tuple[float, float, float, bool]] = []  # from, to, tail, whether it is slowed
     now, end, last = 0.0, 0.0, -1
-    for job in (*sorted(j for j in jobs if j.seconds > 0), _Job(math.inf, 0.0, 0.0)):
-        while waiting and now < job.head:
+    for head, seconds, after, is_slowed in (*sorted(j for j in jobs if j.seconds > 0), _Job(math.inf, 0.0, 0.0)):
+        while waiting and now < head:
             tail, left, slowed = waiting[0]
-            until = min(now + left, job.head)
+            until = min(now + left, head)
             done.append((now, until, -tail, slowed))
             if until - tail > end:
                 end, last = until - tail, len(done) - 1
@@ -281,8 +281,8 @@ def _one_machine(jobs: Iterable[_Job]) -> tuple[float, float]:
             else:
                 heapq.heappop(waiting)
             now = until
-        now = max(now, job.head)
-        heapq.heappush(waiting, (-job.tail, job.seconds, job.is_slowed))
+        now = max(now, head)
+        heapq.heappush(waiting, (-after, seconds, is_slowed))
     worked, n = 0.0, last
     while n >= 0 and done[n][2] >= done[last][2] and (n == last or done[n][1] == done[n + 1][0]):
         worked += (done[n][1] - done[n][0]) * done[n][3]
