@@ -189,7 +189,7 @@ def one_device(names: list[str], rounds: int, middle: bool) -> list[Row]:
         for row in rows:
             row.measured = min(row.measured, least_of(row.run, LONGEST))
     speed, error = calibration.fit()
-    print(f"calibrated by {len(calibration.counts)} other programs, half of them within {error:.0%}")
+    print(f"calibrated by {len(calibration.work)} other programs, half of them within {error:.0%}")
     machine = Cluster(native_speed=speed)
     for row in rows:
         row.forecast = forecast(row.module, machine)

@@ -24,7 +24,7 @@ from ..ir.graph.module import Module
 from ..passes.stages import During, unseen
 from ..runtime.calibrate import Timer
 from .backend import NATIVE, REFERENCE, Backend
-from .native_clock import program_counts
+from .native_clock import program_work
 from .native_programs import native_programs
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class NativePrograms:
 
     def __init__(self, timer: Timer, backend: Backend, texts: Iterable[str]) -> None:
         prepared = [backend.prepared(frontends.parse(text)) for text in texts]
-        self.counts = [program_counts(module) for module in prepared]
+        self.work = [program_work(module) for module in prepared]
         self._runs = [timer.runner(module) for module in prepared]
         self.seconds = [math.inf] * len(prepared)
 
@@ -110,7 +110,7 @@ class NativePrograms:
 
     def fit(self) -> tuple[NativeSpeed, float]:
         """Returns the speed, and the median of the relative errors."""
-        return fit_native(self.counts, self.seconds)
+        return fit_native(self.work, self.seconds)
 
 
 def least_of(run: Callable[[], float], longest: float) -> float:
@@ -240,7 +240,7 @@ def _between(timer: _Timer, ranks: int, speed: NativeSpeed) -> float:
                    for run, module in ((timer.run_together, with_sums), (timer.run, without)))  # fmt: skip
     more = whole - only
     if speed.is_known:
-        counted, base = (speed.seconds(program_counts(timer.backend.prepared(m))) for m in (with_sums, without))
+        counted, base = (speed.of_run(program_work(timer.backend.prepared(m))) for m in (with_sums, without))
         more -= counted - base
     return max(more / _LAYERS - alone, 0.0)
 

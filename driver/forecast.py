@@ -14,7 +14,7 @@ from ..passes.schedule.bound import program_bound
 from ..passes.stages import During, divided_states, partition_and_schedule, to_local, to_scheduled, unseen
 from ..report.forecast import StepForecast, forecast_of, memory_by_xla
 from ..report.schedule import Schedule, schedule_of
-from .native_clock import native_clock, program_counts
+from .native_clock import native_clock, program_work
 
 
 @checked
@@ -72,4 +72,4 @@ def forecast_in_order(local: Module, machine: Machine, whole: Module, batch_of: 
     found = forecast_of(local, machine, whole, batch_of, clock, memory_by_xla(local, machine))
     if clock is None or not machine.native.unmeasured:
         return found
-    return replace(found, unmeasured=machine.native.not_measured(program_counts(local)))
+    return replace(found, unmeasured=machine.native.not_measured(program_work(local)))

@@ -6,19 +6,22 @@ backend runs it, counts the work of its kernels, and times each op by that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from ..cost.machine import Machine
+from ..cost.native_speed import Counts
 from ..cost.seconds import Clock
 from ..ir.graph.module import Module
 from .backend import NATIVE, Backend
 
 
-def program_counts(module: Module) -> Mapping[str, float]:
-    """Counts the work of a run of a prepared program, by the names of `cost.native_speed`."""
+def program_work(module: Module) -> Sequence[tuple[float, Counts]]:
+    """Returns the executions of each op in a run of a prepared program, and its work by the names of
+    `cost.native_speed`.
+    """
     from ..codegen.native.work.times import NativeCounts
 
-    return NativeCounts(module).total(module)
+    return NativeCounts(module).run(module)
 
 
 def native_clock(module: Module, machine: Machine) -> tuple[Module, Clock] | None:

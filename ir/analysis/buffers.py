@@ -46,7 +46,7 @@ def makes_anew(op: AnyOp) -> bool:
 @cache
 def _moves_alone(op: AnyOp) -> bool:
     """Whether the result of an op is the array of its operand or new memory, and nothing in the program says which."""
-    if memory(op).shares_memory or op.role in _PASS_ON or isinstance(op, AsyncDone):
+    if memory(op).shares_memory or op.role in (*_PASS_ON, Role.DONE):
         return False
     return not (hasattr(op.attributes, _NAMES_MEMORY) or op.interface(Starts))
 

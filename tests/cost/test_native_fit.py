@@ -10,27 +10,47 @@ from hloom.cost.machine_text import machine_text
 from hloom.cost.native_fit import fit_native
 from hloom.cost.native_speed import NATIVE, NativeSpeed
 
-WANTED = NativeSpeed(operation=1.5e-10, move=3e-10, tile_multiply=2e-11, run=1e-5)
+WANTED = NativeSpeed(operation=1.5e-10, move=3e-10, tile_multiply=2e-11, near=4e-10, run=1e-5)
+
+
+def _programs(count: int) -> list[list[tuple[float, dict[str, float]]]]:
+    """Returns programs of a small and a large op, which runs several times and whose bytes come while it computes, or
+    late.
+    """
+    random = np.random.default_rng(3)
+    found: list[list[tuple[float, dict[str, float]]]] = []
+    for n, m in random.integers(1, 10**6, (count, 2)):
+        work = {"operation": float(n), "move": float(random.integers(1, 10**6)), "tile_multiply": float(m)}
+        found.append([(1.0, {"run": 1.0, "move": 100.0}), (3.0, {**work, "near": float(random.integers(1, 10**7))})])
+    return found
 
 
 def test_times_of_a_speed_give_the_speed() -> None:
-    random = np.random.default_rng(3)
-    counts = [{"operation": float(n), "move": float(random.integers(1, 10**6)), "tile_multiply": float(m), "run": 1.0}
-              for n, m in random.integers(1, 10**6, (12, 2))]  # fmt: skip
-    found, error = fit_native(counts, [WANTED.seconds(one) for one in counts])
+    programs = _programs(24)
+    found, error = fit_native(programs, [WANTED.of_run(ops) for ops in programs])
     assert error < 1e-3
     assert [getattr(found, name) for name in NATIVE] == pytest.approx(
         [getattr(WANTED, name) for name in NATIVE], rel=0.01, abs=1e-14
     )
 
 
+def test_half_of_the_computing_hides_bytes() -> None:
+    """Bytes that come within half of an op's computing take no time, others what is left; Python hides none."""
+    computing, near = WANTED.seconds({"move": 1e6}), WANTED.seconds({"near": 1e6})
+    assert near > computing / 2 > 0
+    assert WANTED.seconds({"move": 1e6, "near": 1e6}) == pytest.approx(computing / 2 + near)
+    assert WANTED.seconds({"move": 1e6, "near": 1e6 * computing / 2 / near}) == pytest.approx(computing)
+    assert WANTED.seconds({"run": 1e3, "near": 1e6}) == pytest.approx(WANTED.seconds({"run": 1e3}) + near)
+
+
 def test_nothing_is_negative_and_too_fast_is_as_wrong_as_too_slow() -> None:
     """Two programs that do the same in times that differ by four are forecast halfway between, by factors."""
-    found, error = fit_native([{"move": 10.0}, {"move": 10.0}], [1.0, 4.0])
+    found, error = fit_native([[(1.0, {"move": 10.0})], [(2.0, {"move": 5.0})]], [1.0, 4.0])
     assert 10 * found.move == pytest.approx(2.0, rel=1e-3)
     assert error == pytest.approx(0.75, rel=1e-2)  # the mean of twice and half
-    falls, _ = fit_native([{"call": 1.0}, {"call": 1.0, "run": 1.0}], [2.0, 1.0])
+    falls, _ = fit_native([[(1.0, {"call": 1.0})], [(1.0, {"call": 1.0, "run": 1.0})]], [2.0, 1.0])
     assert falls.run == 0.0
+    assert "move" in falls.unmeasured
 
 
 def test_a_machine_file_holds_the_speed() -> None:

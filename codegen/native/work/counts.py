@@ -35,9 +35,6 @@ _OF_EXTREME = 5  # operations of an extreme of floats
 _OF_SELECTED = 4  # elements of a window, as long as one of which an element is selected
 _READ_AHEAD = 4  # times as many lines as the first cache holds, from which on reading waits for each
 _WORD = 4  # bytes
-# Bytes that the last cache brings while a kernel does one of these: it takes the longer of computing and reading.
-_HIDDEN = {"operation": 8, "division": 78, "move": 20, "chain": 20, "extreme": 1400, "scattered": 25, "narrow": 50,
-           "combined": 380, "tile": 2600, "tile_multiply": 0.9, "vector_multiply": 2}  # fmt: skip
 _ALONE = ("scattered", "narrow")
 _SIDE_BY_SIDE = 4  # operations that take as long as a link of a chain
 _DIVIDED = 3  # operations, and links of a chain, that take as long as a division
@@ -79,14 +76,6 @@ def kernel_counts(kernel: Kernel) -> KernelWork:
         for step in nest.steps:
             found.add(_row(nest, step, waits) if isinstance(step, Row) else _strip(nest, step, waits))
     return found
-
-
-def waited(work: Mapping[str, float], near: float, far: float) -> Mapping[str, float]:
-    """Returns the bytes that a kernel waits for, of those that the second cache does not hold: others come while it
-    computes.
-    """
-    hidden = sum([count * work.get(name, 0.0) for name, count in _HIDDEN.items()])
-    return {"near": max(near - hidden, 0.0), "far": max(far - max(hidden - near, 0.0), 0.0)}
 
 
 def numpy_counts(instruction: Instruction) -> KernelWork:

@@ -3,7 +3,7 @@
 The interpreter runs kernels that follow each other as one table, up to where it waits for a collective, loops of
 nothing but kernels as machine code, and other ops one by one by Python and numpy (`runtime/native/arrange.py`). The
 first kernel of a table, and a loop, have the costs of these. Bytes that are read and written count beside the work of
-an op where caches do not hold them.
+an op where caches do not hold them: part of them come while it computes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..products.product import is_product
 from ..put import start_indices
 from ..step import StridedLayout
 from ..views import view_of
-from .counts import KernelWork, native_counts, numpy_counts, waited
+from .counts import KernelWork, native_counts, numpy_counts
 from .puts import PutForm, SlicePuts, forwards
 from .reuse import Reuse
 from .table_arrays import TableArrays
@@ -62,9 +62,9 @@ class NativeCounts:
         self._add_cold()
         self._add_displaced()
 
-    def total(self, module: Module) -> KernelWork:
-        """Counts the work of a run, every trip of loops included."""
-        return self._total(module.entry)
+    def run(self, module: Module) -> list[tuple[int, KernelWork]]:
+        """Returns the executions of each op in a run, every trip of loops included, and its work."""
+        return list(self._run(module.entry, 1))
 
     def seconds(self, speed: NativeSpeed, instruction: Instruction) -> float | None:
         """Returns the time of an op, or of starting a loop; None for ops that take none or are collectives."""
@@ -98,17 +98,16 @@ class NativeCounts:
                 place += own
                 last[kind] = place
 
-    def _total(self, computation: Computation) -> KernelWork:
-        found = KernelWork()
+    def _run(self, computation: Computation, times: int) -> Iterator[tuple[int, KernelWork]]:
         for instruction in computation:
-            found.add(self.of.get(instruction, {}))
+            if instruction in self.of:
+                yield times, self.of[instruction]
             if instruction.op.is_control:
                 called = instruction.called()
                 if instruction.op.role is Role.BRANCH:
                     called = called[:1]
                 for one in called:
-                    found.add(self._total(one), trips_of(instruction))
-        return found
+                    yield from self._run(one, times * trips_of(instruction))
 
     def _count(self, computation: Computation, in_code: bool) -> None:
         """Counts the ops of a computation, which runs as machine code if it is `in_code`."""
@@ -166,8 +165,9 @@ class NativeCounts:
         return self._with_waiting(instruction, KernelWork(**(self._known(instruction) or {})))
 
     def _with_waiting(self, instruction: Instruction, work: KernelWork) -> KernelWork:
-        """Adds the bytes that an op waits for to its work."""
-        work.add(waited(work, *self._reuse.of.get(instruction, (0.0, 0.0))))
+        """Adds the bytes of an op that the second cache does not hold to its work."""
+        near, far = self._reuse.of.get(instruction, (0.0, 0.0))
+        work.add({"near": near, "far": far})
         return work
 
     def _known(self, instruction: Instruction) -> KernelWork | None:

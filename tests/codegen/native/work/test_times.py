@@ -8,13 +8,13 @@ from typing import Any, cast
 import hloom
 import pytest
 from hloom.codegen.native.products.product import is_provided
-from hloom.codegen.native.work.counts import waited
+from hloom.codegen.native.work.counts import KernelWork
 from hloom.codegen.native.work.reuse import Reuse
 from hloom.cost.machine import Cluster
 from hloom.cost.native_speed import NativeSpeed
 from hloom.driver.backend import NATIVE, Backend
 from hloom.driver.calibration import NativePrograms
-from hloom.driver.native_clock import native_clock, program_counts
+from hloom.driver.native_clock import native_clock, program_work
 from hloom.driver.native_cold import with_updates
 from hloom.driver.native_nests import nests
 from hloom.driver.native_programs import native_programs
@@ -53,8 +53,10 @@ ENTRY e { i = s32[] constant(0)
 
 
 def _counts(text: str) -> dict[str, float]:
-    module = Backend(NATIVE).prepared(hloom.parse(text))
-    return {name: count for name, count in program_counts(module).items() if count}
+    found = KernelWork()
+    for times, work in program_work(Backend(NATIVE).prepared(hloom.parse(text))):
+        found.add(work, times)
+    return {name: count for name, count in found.items() if count}
 
 
 def test_a_product_counts_its_multiply_adds_with_whole_strips_of_columns() -> None:
@@ -139,12 +141,6 @@ def test_only_python_starts_a_loop() -> None:
     found = [_counts(text) for text in nests()]
     assert [f["loop"] for f in found] == [1, 1]
     assert [f["trip"] for f in found] == [2000 + 2000 * (2 + 5), 300 + 300 * (12 + 5)]
-
-
-def test_a_kernel_takes_the_longer_of_computing_and_reading() -> None:
-    """Of 8 bytes that each of some operations needs nothing is waited for, of 18 all that came too late."""
-    assert waited({"operation": 100}, 800, 0) == {"near": 0, "far": 0}
-    assert waited({"operation": 100}, 1800, 50) == {"near": 1000, "far": 50}
 
 
 def test_updates_by_python_are_calls() -> None:
