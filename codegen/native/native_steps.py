@@ -125,6 +125,17 @@ def widened(op: AnyOp, call: OpCall[Any]) -> OpCall[Any] | None:
     return replace(call, operands=(left, right), shape=out)
 
 
+def widened_bytes(op: AnyOp, call: OpCall[Any]) -> Sequence[int]:
+    """Returns the bytes of the operands and the result of a product that are converted, in the type that it is computed
+    in; none for other ops.
+    """
+    wide = widened(op, call)
+    if wide is None:
+        return ()
+    pairs = zip((*call.operands, call.shape), (*wide.operands, wide.shape), strict=True)
+    return [target.byte_size for source, target in pairs if source.element.bits != target.element.bits]
+
+
 def _computed_in(elements: Sequence[ElementType]) -> ElementType | None:
     """Returns the accumulator type; None if products have none for these types, or if converting an operand to the
     widest type of all rounds it.

@@ -23,6 +23,7 @@ from ....ir.graph.module import Module
 from ....ir.graph.op import Role
 from ....ir.ops.control import WhileAttributes
 from ....ir.ops.structure import element_index
+from ..native_steps import widened_bytes
 from ..step import StridedLayout
 
 _Key = Any  # of an array; for a tuple the list of the keys of its elements
@@ -143,21 +144,31 @@ class Reuse:
 
     def _op(self, instruction: Instruction, given: list[_Key], trip: tuple[int, ...]) -> _Key:
         near = far = 0.0
-        kept, key = overwritten(instruction), instruction
+        kept, key, size = overwritten(instruction), instruction, written_of(instruction)
         if instruction.op.role is Role.CONSTANT or instruction.op.is_collective:
             return key
-        for number, (operand, own, size) in enumerate(
+        for number, (operand, own, read) in enumerate(
             zip(instruction.operands, given, read_of_operands(instruction), strict=True)
         ):
-            if number in kept:
+            if number in kept and self._is_repeated(operand):
+                size = instruction.shape.byte_size
+            elif number in kept:
                 key = own
-            elif size and not isinstance(own, list):
-                more = self._touch(own, size, operand.shape.byte_size, trip)
+            elif read and not isinstance(own, list):
+                more = self._touch(own, read, operand.shape.byte_size, trip)
                 near, far = near + more[0], far + more[1]
-        size, most = written_of(instruction), self._arena(instruction)
-        more = self._touch(key, size, instruction.shape.byte_size, trip, most)
+        for number, wide in enumerate(widened_bytes(instruction.op, instruction.call)):
+            for _ in ("written", "read"):
+                more = self._touch(("widened", number), wide, wide, ())
+                near, far = near + more[0], far + more[1]
+        more = self._touch(key, size, instruction.shape.byte_size, trip, self._arena(instruction))
         self.of[instruction] = near + more[0], far + more[1]
         return key
+
+    def _is_repeated(self, value: Instruction) -> bool:
+        """Whether elements of a value are the same ones in memory, so that nothing can be written into it."""
+        layout = self._view(value)
+        return layout is not None and 0 in layout.strides
 
     def _touch(
         self, key: _Key, size: int, whole: int, trip: tuple[int, ...], most: float = float("inf")

@@ -10,6 +10,7 @@ import pytest
 from hloom.codegen.native.products.product import is_provided
 from hloom.codegen.native.work.counts import KernelWork
 from hloom.codegen.native.work.reuse import Reuse
+from hloom.cost.host import HOST
 from hloom.cost.machine import Cluster
 from hloom.cost.native_speed import NativeSpeed
 from hloom.driver.backend import NATIVE, Backend
@@ -141,6 +142,34 @@ def test_only_python_starts_a_loop() -> None:
     found = [_counts(text) for text in nests()]
     assert [f["loop"] for f in found] == [1, 1]
     assert [f["trip"] for f in found] == [2000 + 2000 * (2 + 5), 300 + 300 * (12 + 5)]
+
+
+def test_an_update_of_a_repeated_number_writes_the_whole_array() -> None:
+    """Nothing can be written into a broadcast; an array of the program is updated in its place."""
+    text = """add { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT r = f32[] add(a, b) }
+ENTRY e { i = s32[256,1] parameter(0)
+ u = f32[256] parameter(1)
+ z = f32[] constant(0)
+ p = f32[1048576] parameter(2)
+ x = f32[1048576] OPERAND
+ ROOT r = f32[1048576] scatter(x, i, u), update_window_dims={}, inserted_window_dims={0}, to_apply=add,
+  scatter_dims_to_operand_dims={0}, index_vector_dim=1 }"""
+    repeated, made = (_counts(text.replace("OPERAND", o)) for o in ("broadcast(z), dimensions={}", "negate(p)"))
+    assert repeated["near"] > 0.7 * 4 * 1048576, "all that the second cache does not hold"
+    assert made["near"] == pytest.approx(2 * 4 * 1048576, rel=0.01), "what the negation reads and writes"
+
+
+def test_converted_operands_and_results_of_products_pass_through_memory() -> None:
+    text = """ENTRY e { x = TYPE[32,128,8] parameter(0)
+ y = TYPE[32,8,128] parameter(1)
+ ROOT d = TYPE[32,128,128] dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2},
+  rhs_contracting_dims={1} }"""
+    near = {kind: _counts(text.replace("TYPE", kind)).get("near", 0) for kind in ("bf16", "f32")}
+    beyond = 4 * 32 * 128 * 128 - HOST.near_cache  # of the result in f32
+    assert near["f32"] == pytest.approx(beyond, rel=0.6)
+    assert near["bf16"] > 2 * beyond, "the result is written in f32 and then read"
 
 
 def test_updates_by_python_are_calls() -> None:
