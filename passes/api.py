@@ -8,7 +8,7 @@ from ..cost.machine import DEFAULT, Machine
 from ..cost.presets import as_machine
 from ..ir.checked_call import checked
 from ..ir.gc_pause import paused_collector
-from ..ir.graph.module import Module, Stage, clone_module, lent
+from ..ir.graph.module import Module, clone_module, lent
 from ..ir.tools.verifier import check
 from . import pipelines
 from .base import Pass, PassContext, Rules, Verify, run_pipeline
@@ -33,7 +33,7 @@ def propagate(module: Module, num_devices: int | None = None, rules: Rules | Non
     CompileError, also if `num_devices` contradicts the meshes.
     """
     with paused_collector():
-        return pipelines.propagate(clone_module(module), PassContext(num_devices=num_devices, rules=rules or {}))
+        return pipelines.propagate(lent(module), PassContext(num_devices=num_devices, rules=rules or {}), True)
 
 
 @checked
@@ -60,10 +60,9 @@ def partition(
         verify=verify,
     )
     with paused_collector():
-        is_lent = passes is None and module.stage is Stage.SHARDED
-        local = lent(module) if is_lent else clone_module(module)
+        local = lent(module) if passes is None else clone_module(module)
         if passes is None:
-            pipelines.partition(local, context, is_lent)
+            pipelines.partition(local, context, True)
         else:
             _run(passes, local, context)
             pipelines.require_local(local)

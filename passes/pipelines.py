@@ -35,9 +35,9 @@ PROPAGATE: tuple[Pass, ...] = (
     LibraryCalls(),  # products and convolutions that XLA compiled have their rules again
     Synchronous(),  # sharding rules are those of the ops that starts begin
     SingleReplica(),  # partitions have no part in these collectives
-    EqualComputations(),  # what is found for one call of a reducer holds for all
     ShardyRegions(),  # one form of manual regions
     CallInliner(),  # one computation per level of control flow: shardings of a body belong to one caller
+    EqualComputations(),  # what is found for one call of a reducer holds for all
     SinkBroadcasts(),  # loops would hold what they read anew in every trip
     DeadLoopState(),  # and what nobody reads, whole
     UniformPrecision(),  # local forms are made of ops of one type
@@ -64,8 +64,8 @@ WHOLE: tuple[Pass, ...] = (
     LibraryCalls(),
     Synchronous(),
     SingleReplica(),
-    EqualComputations(),
     CallInliner(),
+    EqualComputations(),
     SinkBroadcasts(),
     DeadLoopState(),
     UniformPrecision(),
@@ -87,25 +87,28 @@ PIPELINE: tuple[Pass, ...] = (*PROPAGATE, *PARTITION)
 """All passes that partition a GLOBAL module."""
 
 
-def propagate(module: Module, context: PassContext | None = None) -> Module:
-    """GLOBAL to SHARDED, in place; returns the module. Raises CompileError."""
+def propagate(module: Module, context: PassContext | None = None, lent: bool = False) -> Module:
+    """GLOBAL to SHARDED, in place; returns the module. The computations of one that is `lent` stay as they are. Raises
+    CompileError.
+    """
     if module.is_scheduled and is_per_device(module):
         fail(f"{module.name} is scheduled for several devices: it is the program of each of them already",
              help="`hloom run` runs it as it is")
-    run_pipeline(PROPAGATE, module, context or PassContext())
+    run_pipeline(PROPAGATE, module, context or PassContext(), lent)
     return module
 
 
 def partition(module: Module, context: PassContext | None = None, lent: bool = False) -> Module:
-    """GLOBAL or SHARDED to LOCAL, in place; returns the module. The computations of a SHARDED one that is `lent` stay
-    as they are. Raises CompileError.
+    """GLOBAL or SHARDED to LOCAL, in place; returns the module. The computations of one that is `lent` stay as they
+    are. Raises CompileError.
     """
     context = context or PassContext()
     if module.stage is Stage.GLOBAL and is_undivided(module, context):
-        run_pipeline(WHOLE, module, context)
+        run_pipeline(WHOLE, module, context, lent)
         return module
     if module.stage is Stage.GLOBAL:
-        propagate(module, context)
+        propagate(module, context, lent)
+        lent = False
     run_pipeline(PARTITION, module, context, lent)
     exchange_in_types(module, context)
     return module

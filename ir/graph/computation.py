@@ -279,24 +279,6 @@ class Computation(Callee, InNotebooks):
         user.operands[index] = value
         value.users[user] = value.users.get(user, 0) + 1
 
-    def renew(self, names: Mapping[Instruction, str], used: Iterable[Instruction]) -> None:
-        """Makes names and the order of users those of a computation to which the instructions are appended one by one,
-        under these names or else their own. `used` are those whose users are in another order.
-        """
-        found: dict[str, Instruction] = {}
-        self._names, self._counters = found, {}
-        shared = [instruction for instruction in used if len(instruction.users) > 1]
-        users = {user for instruction in shared for user in instruction.users}
-        for instruction in self:
-            name = names.get(instruction) or instruction.name
-            if name in found:
-                name = self.unique_name(name)
-            instruction.name, found[name] = name, instruction
-        places = {user: place for place, user in enumerate(i for i in self if i in users)}
-        for instruction in shared:
-            uses = instruction.users
-            instruction.users = {user: uses[user] for user in sorted(uses, key=places.__getitem__)}
-
     def replace_all_uses(self, old: Instruction, new: Instruction) -> None:
         """Makes every user of `old` use `new`, which also becomes the root if `old` was. `old` stays, without users."""
         if old is new:

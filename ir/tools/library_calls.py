@@ -42,11 +42,16 @@ class _OtherCall(Exception):
 
 def without_library_calls(module: Module) -> Module:
     """Returns a copy whose library calls are ops; the module itself if it has none."""
-    if not any(map(_is_known, _calls(module))):
+    if not has_library_calls(module):
         return module
     copy = clone_module(module)
     expand_library_calls(copy)
     return copy
+
+
+def has_library_calls(module: Module) -> bool:
+    """Whether a module calls a library for something that ops compute."""
+    return any(map(_is_known, _calls(module)))
 
 
 def expand_library_calls(module: Module) -> bool:

@@ -31,17 +31,13 @@ class EqualComputations(Pass):
     name: ClassVar[str] = "equal-computations"
 
     def run(self, module: Module, context: PassContext) -> bool:
-        seen: dict[Hashable, Computation] = {}
-        first: dict[Computation, Computation] = {}
+        first = equal_callees(module)
         one_of: dict[Attributes, Attributes] = {}  # equal ones are one object, so that they are found by identity
         kept, changed = {module.entry}, False
         for computation in module.callees_first():
             for instruction in computation.calling():
                 called = instruction.called()
                 if called and instruction.op.interface(Applies):
-                    for callee in called:
-                        if callee not in first:
-                            first[callee] = seen.setdefault(content(callee), callee)
                     attributes = instruction.attributes
                     if any(first[callee] is not callee for callee in called):
                         attributes = map_called(attributes, first.__getitem__)
@@ -54,3 +50,15 @@ class EqualComputations(Pass):
         gone = {c for c, equal in first.items() if equal is not c and c not in kept}
         module.computations = [c for c in module.computations if c not in gone]
         return changed
+
+
+def equal_callees(module: Module) -> dict[Computation, Computation]:
+    """Returns the first of equal computations for each one that is applied to elements."""
+    seen: dict[Hashable, Computation] = {}
+    first: dict[Computation, Computation] = {}
+    for computation in module.callees_first():
+        for instruction in computation.calling():
+            for callee in instruction.called() if instruction.op.interface(Applies) else ():
+                if callee not in first:
+                    first[callee] = seen.setdefault(content(callee, first), callee)
+    return first

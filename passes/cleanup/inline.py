@@ -2,6 +2,7 @@
 
 Partitioning then sees one computation per level of control flow. Computations of `while` and `conditional` are copied
 so that each has one caller: shardings of a loop body belong to one loop. Composite and other calls are all inlined.
+Of equal computations that ops apply to elements, the copy has one.
 
     before:  y = f32[4] call(x), to_apply=f          after:  y = f32[4] negate(x)
 """
@@ -9,19 +10,22 @@ so that each has one caller: shardings of a loop body belong to one loop. Compos
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
 from ...ir.diagnostics import fail
-from ...ir.graph.attributes import Attributes, ParameterAttributes, called_fields
+from ...ir.graph.attributes import Attributes
 from ...ir.graph.clone import map_called
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import Applies
 from ...ir.graph.module import Module, shell_of
 from ...ir.graph.op import Role
 from ...ir.ops.async_ops import starts_computation
 from ..base import Pass, PassContext
+from .equal_computations import equal_callees
 
 MOST_INSTRUCTIONS = 5_000_000
 MOST_LEVELS = 100
@@ -35,6 +39,12 @@ class CallInliner(Pass):
 
     name: ClassVar[str] = "call-inliner"
 
+    def is_idle(self, module: Module) -> bool:
+        return _is_flat(module)
+
+    def renews(self, module: Module) -> bool:
+        return True
+
     def run(self, module: Module, context: PassContext) -> bool:
         size, levels = _expanded(module)
         if levels > MOST_LEVELS:
@@ -44,12 +54,8 @@ class CallInliner(Pass):
                  "are possible", module.entry.location)
         if _is_flat(module):
             return False
-        new, entry = shell_of(module), module.entry
-        if entry.has_control_dependencies:
-            entry = _Inliner(new).copy(entry)
-        else:
-            _Inliner(new).edit(entry)
-        new.add_computation(entry, entry=True)
+        new = shell_of(module)
+        new.add_computation(_Inliner(new, equal_callees(module)).copy(module.entry), entry=True)
         module.take(new)
         return True
 
@@ -87,59 +93,52 @@ def _expanded(module: Module) -> tuple[int, int]:
 
 
 class _Inliner:
-    def __init__(self, module: Module) -> None:
+    """Copies computations into `module`, for the first of `equal` ones that are applied to elements."""
+
+    def __init__(self, module: Module, equal: Mapping[Computation, Computation]) -> None:
         self.module = module
+        self.equal = equal
         self.shared: dict[Computation, Computation] = {}
         self.mapped: dict[int, tuple[Attributes, Attributes]] = {}  # by the identities of attributes
-        self.names: dict[Instruction, str] = {}  # of the originals of inlined instructions
+        self.one_of: dict[Attributes, Attributes] = {}  # equal ones are one object, as `EqualComputations` makes them
 
     def copy(self, source: Computation) -> Computation:
         target = Computation(self.module.unique_computation_name(source.name), source.location)
         target.execution_thread = source.execution_thread
-        copies = self.body(target, source, None)
+        made: list[Instruction] = []
+        copies = self.body(target, source, None, made)
+        target.extend(made)
         target.root = copies[source.root]
         return target
 
-    def edit(self, entry: Computation) -> None:
-        """Does in place what `copy` does, for an entry without control predecessors."""
-        gone: list[Instruction] = []
-        used: set[Instruction] = set()
-        started: dict[Computation, Computation] = {}
-        for instruction in entry.calling():
-            if instruction.op.role in _INLINED:
-                callee = instruction.called()[0]
-                with entry.at(before=instruction):
-                    copies = self.body(entry, callee, instruction.operands)
-                self._keep_annotation(instruction, copies[callee.root], callee.root)
-                entry.replace_all_uses(instruction, copies[callee.root])
-                gone.append(instruction)
-                used.update(copies.values())
-            else:
-                instruction.attributes = self._mapped(instruction, started)
-        entry.remove_all(gone)
-        entry.renew(self.names, used.difference(gone))
-
     def body(
-        self, target: Computation, source: Computation, arguments: list[Instruction] | None
+        self, target: Computation, source: Computation, arguments: list[Instruction] | None, made: list[Instruction]
     ) -> dict[Instruction, Instruction]:
-        """Appends the instructions of `source` with `arguments` in place of its parameters."""
+        """Copies the instructions of `source` with `arguments` in place of its parameters. They become the last of
+        `made`, which are to be appended to the target, or are there already.
+        """
         copies: dict[Instruction, Instruction] = {}
         started: dict[Computation, Computation] = {}  # updates and dones may refer to computations of their start
+        calling = set(source.calling())
+        if arguments is not None:
+            copies.update(zip(source.parameters, arguments, strict=True))
         for instruction in source:
-            operands = [copies[o] for o in instruction.operands]
-            if instruction.op.role is Role.PARAMETER and arguments is not None:
-                copies[instruction] = arguments[instruction.attributes_as(ParameterAttributes).number]
-            elif instruction.op.role in _INLINED:
-                callee = instruction.called()[0]
-                result = self.body(target, callee, operands)[callee.root]
-                self._keep_annotation(instruction, result, callee.root)
-                copies[instruction] = result
-            else:
-                copy = instruction.copied(
-                    target.unique_name(instruction.name), operands, self._mapped(instruction, started))
-                target.append(copy)
-                copies[instruction] = copy
-                self.names[copy] = instruction.name
+            if instruction in copies:
+                continue
+            operands, attributes = [copies[o] for o in instruction.operands], instruction.attributes
+            if instruction in calling:
+                if instruction.op.role in _INLINED:
+                    callee = instruction.called()[0]
+                    result = self.body(target, callee, operands, made)[callee.root]
+                    self._keep_annotation(instruction, result, callee.root)
+                    copies[instruction] = result
+                    continue
+                attributes = self._mapped(instruction, started)
+            copies[instruction] = copy = instruction.copied(instruction.name, operands, attributes)
+            made.append(copy)
+        if source.has_control_dependencies:
+            target.extend(made)
+            made.clear()
         for instruction in source if source.has_control_dependencies else ():
             kept = [copies[p] for p in instruction.control_predecessors]
             if kept and copies[instruction] not in kept:
@@ -149,12 +148,10 @@ class _Inliner:
     def _mapped(self, instruction: Instruction, started: dict[Computation, Computation]) -> Attributes:
         """Returns the attributes of the copy of an instruction."""
         attributes, op = instruction.attributes, instruction.op
-        if not called_fields(type(attributes)):
-            return attributes
         known = self.mapped.get(id(attributes))
         if known is None or known[0] is not attributes or op.is_control or starts_computation(op) or started:
-            known = attributes, map_called(attributes, partial(self._callee, instruction, started))
-            self.mapped[id(attributes)] = known
+            made = map_called(attributes, partial(self._callee, instruction, started))
+            known = self.mapped[id(attributes)] = attributes, self.one_of.setdefault(made, made)
         return known[1]
 
     def _callee(
@@ -165,7 +162,12 @@ class _Inliner:
         """
         if computation in started:
             return started[computation]
-        made = self._fresh(computation) if instruction.op.is_control else self._shared(computation)
+        if instruction.op.is_control:
+            made = self._fresh(computation)
+        elif instruction.op.interface(Applies):
+            made = self._shared(self.equal[computation])
+        else:
+            made = self._shared(computation)
         if starts_computation(instruction.op):
             started[computation] = made
         return made

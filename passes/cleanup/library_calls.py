@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...ir.graph.module import Module
-from ...ir.tools.library_calls import expand_library_calls
+from ...ir.tools.library_calls import expand_library_calls, has_library_calls
 from ..base import Pass, PassContext
 
 
@@ -21,6 +21,9 @@ class LibraryCalls(Pass):
     """Replaces calls of libraries by the ops that they compute."""
 
     name: ClassVar[str] = "library-calls"
+
+    def is_idle(self, module: Module) -> bool:
+        return not has_library_calls(module)
 
     def run(self, module: Module, context: PassContext) -> bool:
         return expand_library_calls(module)

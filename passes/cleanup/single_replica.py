@@ -12,6 +12,7 @@ from typing import ClassVar
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
+from ...ir.graph.op_places import is_collective
 from ...ir.tools.spmd import joins_replica_with_itself
 from ..base import Pass, PassContext
 from .rewriting import rewrite
@@ -23,8 +24,11 @@ class SingleReplica(Pass):
 
     name: ClassVar[str] = "single-replica"
 
+    def is_idle(self, module: Module) -> bool:
+        return module.replica_count != 1 or not any(computation.having(is_collective) for computation in module)
+
     def run(self, module: Module, context: PassContext) -> bool:
-        return module.replica_count == 1 and rewrite(module, _as_operands, lambda op: op.is_collective)
+        return module.replica_count == 1 and rewrite(module, _as_operands, is_collective)
 
 
 def _as_operands(computation: Computation, instruction: Instruction) -> Instruction | None:

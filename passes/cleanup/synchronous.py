@@ -83,6 +83,9 @@ class Synchronous(Pass):
 
     name: ClassVar[str] = "synchronous"
 
+    def is_idle(self, module: Module) -> bool:
+        return not any(computation.having(is_start) for computation in module) and not transfer_problems(module)
+
     def run(self, module: Module, context: PassContext) -> bool:
         changed = sum(_computation(c) for c in module.computations) > 0
         context.diagnostics.found += transfer_problems(module)

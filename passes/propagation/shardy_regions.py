@@ -43,15 +43,19 @@ class ShardyRegions(Pass):
 
     name: ClassVar[str] = "shardy-regions"
 
+    def is_idle(self, module: Module) -> bool:
+        return not _borders(module)
+
     def run(self, module: Module, context: PassContext) -> bool:
-        changed = False
-        for computation in module:
-            for instruction in computation.having(is_custom_call):
-                target = target_of(instruction)
-                if target in (SHARDY_INTO, SHARDY_OUT_OF):
-                    _rewrite(computation, instruction, entering=target == SHARDY_INTO)
-                    changed = True
-        return changed
+        found = _borders(module)
+        for computation, instruction in found:
+            _rewrite(computation, instruction, entering=target_of(instruction) == SHARDY_INTO)
+        return bool(found)
+
+
+def _borders(module: Module) -> list[tuple[Computation, Instruction]]:
+    calls = [(computation, call) for computation in module for call in computation.having(is_custom_call)]
+    return [(computation, call) for computation, call in calls if target_of(call) in (SHARDY_INTO, SHARDY_OUT_OF)]
 
 
 def _rewrite(computation: Computation, border: Instruction, entering: bool) -> None:

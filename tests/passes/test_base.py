@@ -157,6 +157,18 @@ def test_partitioning_a_sharded_module_leaves_it_as_it_is(name: str) -> None:
     assert not {i for c in local for i in c} & {i for c in sharded for i in c}
 
 
+def test_a_global_module_stays_as_it_is() -> None:
+    for text in list(programs().values())[::5]:
+        module = hloom.parse(text)
+        before = _state(module)
+        sharded = hloom.propagate(module, num_devices=8)
+        local = hloom.partition(module, num_devices=8)
+        assert _state(module) == before
+        assert all(c.parent is module for c in module)
+        assert local.to_text() == hloom.partition(sharded).to_text()
+        assert not {i for c in (*sharded, *local) for i in c} & {i for c in module for i in c}
+
+
 def test_idle_passes_change_nothing() -> None:
     """A pass that says that it is idle does nothing, wherever in the pipeline the module is."""
     idle = set[str]()
@@ -169,4 +181,5 @@ def test_idle_passes_change_nothing() -> None:
                 assert module.to_text() == before, step.name
                 idle.add(step.name)
             run_pass(step, module, context)
-    assert idle == {"slice-of-pad", "sort-prefix", "dce"}
+    assert idle == {"library-calls", "synchronous", "single-replica", "shardy-regions", "call-inliner", "slice-of-pad",
+                    "sort-prefix", "dce"}

@@ -89,3 +89,31 @@ def test_equal_uses_have_one_object_of_attributes_in_all_copies() -> None:
         assert len({id(i.attributes) for i in reductions}) == 1
     assert run_pass(CallInliner(), module, PassContext())
     assert len({id(i.attributes) for i in module.entry if i.opcode == "reduce"}) == 1
+
+
+def test_the_inliner_copies_one_of_equal_computations() -> None:
+    for call in (False, True):
+        text = PROGRAM.replace("OTHER", "add(p, q)")
+        module = hloom.parse(text if call else text.replace("call(zero, zero), to_apply=plus", "add(zero, zero)"))
+        assert run_pass(CallInliner(), module, PassContext()) == call
+        assert run_pass(EqualComputations(), module, PassContext()) != call
+        assert names(module) == ["sum", "e"]
+        assert applied(module) == ["sum"] * 3
+
+
+def test_equal_computations_apply_equal_ones() -> None:
+    program = """HloModule m
+F1 { a = f32[] parameter(0)  ROOT c = f32[] negate(a) }
+F2 { a = f32[] parameter(0)  ROOT c = f32[] negate(a) }
+B1 { x = f32[] parameter(0)  ROOT y = f32[] map(x), dimensions={}, to_apply=F1 }
+B2 { x = f32[] parameter(0)  ROOT y = f32[] map(x), dimensions={}, to_apply=F2 }
+ENTRY e {
+  x = f32[4] parameter(0)
+  u = f32[4] map(x), dimensions={0}, to_apply=B1
+  ROOT v = f32[4] map(u), dimensions={0}, to_apply=B2
+}
+"""
+    module = hloom.parse(program)
+    assert EqualComputations().run(module, PassContext(verify="each"))
+    hloom.verify(module)
+    assert names(module) == ["F1", "B1", "e"]
