@@ -46,7 +46,7 @@ from .emit.emitter import Emitter, LocalValue, is_made_anywhere
 from .emit.local_op import LocalOp, emit_local, pack
 from .emit.rematerialize import is_rematerializable, rematerializable, rematerialize
 from .emit.resharder import Resharder
-from .emit.stamps import Stamp, Stamps
+from .emit.stamps import Stamp, Stamps, Values
 from .emit.windowed import emit_windowed, find_ring
 from .structure.aliases import keep_fitting_aliases
 from .structure.handlers import HANDLERS
@@ -145,7 +145,7 @@ class Partitioner:
         self.resharder = Resharder(
             self.emitter, state.channels, state.context.machine, state.context.reshardings
         )
-        self.values: dict[Instruction, Leaves] = {}
+        self.values = Values(self._like)
         self.stamps = Stamps(self.values)
         self._tilings: dict[tuple[int, int], list[Tiling]] = {}  # by identities, which the source keeps
 
@@ -189,12 +189,14 @@ class Partitioner:
         """Partitions all instructions; returns the leaves of the root."""
         check_time()
         repeats: list[Instruction] = []  # emitted one after the other, to be appended together
+        find_stamp, repeated = self._stamp, self.values.repeated
         for instruction in self.source:
             visit = HANDLERS.get(instruction.op.opcode)
             try:
-                stamp = self._stamp(instruction) if visit is None else None
+                stamp = find_stamp(instruction) if visit is None else None
                 if stamp is not None and stamp.repeats:
-                    repeats.append(self._repeat(instruction, stamp))
+                    repeats.append(repeated(instruction, stamp))
+                    self.stamps.repeated(instruction, stamp)
                     continue
                 if repeats:
                     self.target.extend(repeats)
@@ -294,15 +296,6 @@ class Partitioner:
             reported = bool(self.state.fallbacks.findings(choice)) or op.is_contraction
             self.stamps.note(instruction, choice, wanted, operands, placed, emitted, values, results, reported)
         return results
-
-    def _repeat(self, instruction: Instruction, stamp: Stamp) -> Instruction:
-        """Returns the instruction, in no computation yet, of an op whose stamp `repeats`, and notes its value."""
-        values, like = self.values, stamp.value.instruction
-        tiles = [leaf.instruction for operand in instruction.operands for leaf in values[operand]]
-        made = like.repeated(instruction.name, tiles, like.attributes, instruction.location, instruction.metadata)
-        values[instruction] = [self._like(stamp, made, instruction)]
-        self.stamps.repeated(instruction, stamp)
-        return made
 
     def _like(
         self, stamp: Stamp, made: Instruction, instruction: Instruction, placed: Leaves | None = None

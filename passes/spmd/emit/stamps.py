@@ -41,10 +41,44 @@ class Stamp:
     kind: int
 
 
+class Values(dict[Instruction, list[LocalValue]]):
+    """The leaves of the values of one computation. Those of repeats are made when something asks for them: most repeats
+    are used by other repeats alone, which need no more than their instructions.
+    """
+
+    def __init__(self, like: Callable[[Stamp, Instruction, Instruction], LocalValue]) -> None:
+        """`like` returns the value of an instruction, given its stamp and its tile."""
+        super().__init__()
+        self._like = like
+        self._tiles: dict[Instruction, Instruction] = {}  # of values of one leaf
+        self._stamps: dict[Instruction, Stamp] = {}  # of repeats
+
+    def __setitem__(self, instruction: Instruction, leaves: list[LocalValue]) -> None:
+        super().__setitem__(instruction, leaves)
+        if len(leaves) == 1:
+            self._tiles[instruction] = leaves[0].instruction
+
+    def __missing__(self, instruction: Instruction) -> list[LocalValue]:
+        leaves = [self._like(self._stamps[instruction], self._tiles[instruction], instruction)]
+        super().__setitem__(instruction, leaves)
+        return leaves
+
+    def repeated(self, instruction: Instruction, stamp: Stamp) -> Instruction:
+        """Returns the instruction, in no computation yet, of an op whose stamp `repeats`, and notes its value."""
+        tiles, like = self._tiles, stamp.value.instruction
+        try:
+            operands = list(map(tiles.__getitem__, instruction.operands))
+        except KeyError:
+            operands = [leaf.instruction for operand in instruction.operands for leaf in self[operand]]
+        made = like.repeated(instruction.name, operands, like.attributes, instruction.location, instruction.metadata)
+        tiles[instruction], self._stamps[instruction] = made, stamp
+        return made
+
+
 class Stamps:
     """The stamps of one computation, by all that they depend on."""
 
-    def __init__(self, values: dict[Instruction, list[LocalValue]]) -> None:
+    def __init__(self, values: Values) -> None:
         """`values` has the leaves of all operands of the instructions asked about."""
         self._values = values
         self._stamps: dict[Hashable, _Stamps] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ....ir.diagnostics import Diagnostics
@@ -20,7 +20,7 @@ Leaves = list[LocalValue]
 class Scope(Protocol):
     """The partitioner of the computation `source`, which builds `target`.
 
-    `values` has the leaves of the instructions partitioned so far. `emitter` counts digits in the device order `order`.
+    `emitter` counts digits in the device order `order`.
     """
 
     source: Computation
@@ -28,7 +28,11 @@ class Scope(Protocol):
     order: Order
     emitter: Emitter
     resharder: Resharder
-    values: dict[Instruction, Leaves]
+
+    @property
+    def values(self) -> Mapping[Instruction, Leaves]:
+        """The leaves of the instructions partitioned so far."""
+        ...
 
     @property
     def module(self) -> Module:
