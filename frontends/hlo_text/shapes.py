@@ -19,6 +19,8 @@ LARGEST_RANK = 1024  # XLA has no limit; the evaluator has numpy's, 64
 LONGEST_NUMBER = 19
 
 _PLAIN = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\](?:\{(\d+(?:,\d+)*)\})?")
+_ELEMENT = re.compile(r"[a-z][a-z0-9]*+\[[0-9,]*+\](?:\{[0-9][0-9,]*+\})?+")
+_PLAIN_TUPLE = re.compile(rf"\({_ELEMENT.pattern}(?:,\s*+(?:/\*index=[0-9]++\*/)?+{_ELEMENT.pattern})*+\)")
 _SPACE = rf"(?:\s|{COMMENT})*"
 _ARRAY_HEAD = re.compile(rf"([A-Za-z][A-Za-z0-9]*){_SPACE}\[(?:{COMMENT}|[^\]\n])*\]?")
 _NO_TAIL = re.compile(r"L\(-\d+\)|L\(0+\)")
@@ -49,6 +51,9 @@ def is_shape(text: str) -> bool:
 
 def read_shape(text: str, start: int) -> tuple[Shape, int]:
     """Parses the shape at `start`; returns it and where it ends. Raises TextError."""
+    plain = _PLAIN_TUPLE.match(text, start)
+    if plain is not None and (shape := _plain_tuple(plain[0])) is not None:
+        return shape, plain.end()
     end = shape_end(text, start)
     try:
         return _shape(text[start:end]), end
@@ -98,6 +103,17 @@ def _shape(text: str) -> Shape:
     if text[0] == "(" or text.startswith("b("):
         return _nested(blank_comments(text))
     return _array(blank_comments(text))
+
+
+@lru_cache(maxsize=4096)
+def _plain_tuple(text: str) -> Shape | None:
+    """Parses a tuple of plain arrays, of which most are equal to others; None if one is wrong."""
+    words = _ELEMENT.findall(text)
+    try:
+        shapes = {word: _shape(word) for word in set(words)}
+    except TextError:
+        return None
+    return tuple_shape(tuple(map(shapes.__getitem__, words)))
 
 
 def element_type(name: str, start: int = 0) -> ElementType:

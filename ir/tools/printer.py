@@ -36,7 +36,7 @@ def module_text(module: Module) -> str:
     entry = module.entry
     texts = _Texts()
     for computation in module.callees_first():
-        parts += [_computation(computation, computation is entry, texts), ""]
+        parts += [*_computation(computation, computation is entry, texts), ""]
     return "\n".join(parts)
 
 
@@ -44,7 +44,7 @@ def computation_text(computation: Computation) -> str:
     """Prints a computation with its signature, preceded by `ENTRY` if it is its module's entry."""
     module = computation.parent
     is_entry = module is not None and any(c is computation for c in module.computations) and module.entry is computation
-    return _computation(computation, is_entry, _Texts())
+    return "\n".join(_computation(computation, is_entry, _Texts()))
 
 
 def instruction_text(instruction: Instruction) -> str:
@@ -110,7 +110,8 @@ def _place(place: FlatMember) -> str:
     return f"{member.name}={place.number}[{member.start}] {member.shape} {member.whole} {sharding}{path}"
 
 
-def _computation(computation: Computation, is_entry: bool, texts: _Texts) -> str:
+def _computation(computation: Computation, is_entry: bool, texts: _Texts) -> list[str]:
+    """Returns the lines of a computation."""
     parameters = ", ".join(_numbered([f"{p.name}: {_bare(p.shape)}" for p in computation.parameters]))
     root = computation.root
     head = f"%{computation.name} ({parameters}) -> {_bare(root.shape)} {{"
@@ -118,7 +119,7 @@ def _computation(computation: Computation, is_entry: bool, texts: _Texts) -> str
     lines += [_instruction(i, texts, "  ROOT %" if i is root else "  %") for i in computation]
     thread = f", execution_thread={quote(computation.execution_thread)}" if computation.execution_thread else ""
     lines.append("}" + thread)
-    return "\n".join(lines)
+    return lines
 
 
 class _Texts:

@@ -22,6 +22,16 @@ def test_fixed_points(text: str) -> None:
     assert str(parse_shape(text)) == text
 
 
+@pytest.mark.parametrize("separator", [", ", ",", ",\n  ", ", /*index=5*/", " , ", ", /* x */ ", ", // next\n"])
+def test_tuples_of_plain_arrays_are_read_as_others(separator: str) -> None:
+    words = ["f32[2,3]{1,0}", "s32[]", "f32[2,3]{1,0}", "pred[4]{0}", "u8[0]"]
+    assert parse_shape("(" + separator.join(words) + ")") == tuple_shape(tuple(map(parse_shape, words)))
+    wrong = "(" + separator.join([*words, "f32[2]{1}", "s32[]"]) + ")"
+    with pytest.raises(TextError, match="layout names dimension 1") as raised:
+        parse_shape(wrong)
+    assert raised.value.start == wrong.index("{1}")
+
+
 def test_values() -> None:
     assert parse_shape("f32[2,3]{0,1}") == Shape(F32, (2, 3), Layout((0, 1)))
     assert parse_shape("(f32[2], /* x */ s32[])") == tuple_shape((array(F32, (2,)), array(S32)))
