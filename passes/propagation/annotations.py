@@ -76,7 +76,9 @@ class Annotations:
 def annotate(module: Module, graph: ValueGraph, context: PassContext) -> Annotations:
     """Puts the program's annotations on the leaves. Reports errors as diagnostics."""
     devices = num_devices(module, context)
-    marked = [i for i in graph.leaves if i.annotation is not None or is_custom_call(i.op)]
+    calls = {i for computation in module for i in computation.having(is_custom_call)}
+    marked = [i for i in graph.leaves if i.sharding is not None or i.shardy is not None or i.frontend_attributes
+              or i in calls]  # fmt: skip
     order, annotated = main_order(marked), [i for i in marked if i.annotation is not None]
     problems: dict[int, str | None] = {}  # by the identities of shardings, which the program keeps
     for instruction in annotated:
@@ -89,8 +91,8 @@ def annotate(module: Module, graph: ValueGraph, context: PassContext) -> Annotat
     for leaf, (sharding, instruction) in _leaf_annotations(graph, annotated).items():
         reader.read(leaf, sharding, instruction)
     _fix_boundary(module, graph)
-    apply_constraints(graph, context.diagnostics)
-    mark_regions(module, graph, context.diagnostics)
+    apply_constraints(graph, marked, context.diagnostics)
+    mark_regions(module, graph, marked, context.diagnostics)
     return Annotations(main_mesh(module, annotated, devices, order), order)
 
 
@@ -226,14 +228,16 @@ _DIRECTIONS = (
 _BARRIERS = {"ShardBarrierFrom": PropagationDirection.BACKWARD, "ShardBarrierTo": PropagationDirection.FORWARD}
 
 
-def apply_constraints(graph: ValueGraph, diagnostics: Diagnostics) -> None:
-    """Adds the relations of groups and sets the directions that barriers allow. Reports errors as diagnostics."""
+def apply_constraints(graph: ValueGraph, marked: Iterable[Instruction], diagnostics: Diagnostics) -> None:
+    """Adds the relations of groups and sets the directions that barriers allow, as `marked` instructions say. Reports
+    errors as diagnostics.
+    """
     for relation in graph.relations:
         target = target_of(relation.instruction)
         if target is not None:
             relation.allowed = _allowed(target, relation.instruction)
     groups: dict[Group, dict[Leaf, Instruction]] = {}
-    for group, leaf, instruction in _members(graph):
+    for group, leaf, instruction in _members(graph, marked):
         groups.setdefault(group, {}).setdefault(leaf, instruction)
     for (kind, number), members in groups.items():
         leaves = list(members)
@@ -250,8 +254,9 @@ def apply_constraints(graph: ValueGraph, diagnostics: Diagnostics) -> None:
             graph.relate(RuleRelation(elementwise_rule((), shapes), leaves, members[leaves[0]], depth))
 
 
-def _members(graph: ValueGraph) -> Iterator[tuple[Group, Leaf, Instruction]]:
-    for instruction, leaves in graph.leaves.items():
+def _members(graph: ValueGraph, marked: Iterable[Instruction]) -> Iterator[tuple[Group, Leaf, Instruction]]:
+    for instruction in marked:
+        leaves = graph.leaves[instruction]
         if (said := instruction.frontend_attributes) and "xla.sdy.sharding_group_id" in said:
             number = _number(instruction, "xla.sdy.sharding_group_id", "")
             for operand in instruction.operands:

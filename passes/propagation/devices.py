@@ -36,7 +36,8 @@ def _agreed_number(module: Module, context: PassContext) -> int:
     said: dict[int, tuple[AnySharding, Instruction]] = {}  # by the identities of annotations
     for computation in module:
         for instruction in computation:
-            if (annotation := instruction.annotation) is not None and id(annotation) not in said:
+            annotation = instruction.sharding if instruction.shardy is None else instruction.shardy
+            if annotation is not None and id(annotation) not in said:
                 said[id(annotation)] = annotation, instruction
     for annotation, instruction in said.values():
         for sharding in parts(annotation):

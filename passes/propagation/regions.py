@@ -9,6 +9,7 @@ has the manual digits first, followed by its digits inside.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ...ir.brief import brief
@@ -26,15 +27,19 @@ from .values import RuleRelation, ValueGraph
 Stack = tuple[Digits, ...]  # the manual digits of the regions around a value, outermost first
 
 
-def mark_regions(module: Module, graph: ValueGraph, diagnostics: Diagnostics) -> None:
-    """Sets the manual digits of leaves inside manual regions, and relates both sides of the borders."""
-    targets = {i: target for i in custom_calls(graph.leaves) if (target := target_of(i)) is not None}
+def mark_regions(
+    module: Module, graph: ValueGraph, marked: Collection[Instruction], diagnostics: Diagnostics
+) -> None:
+    """Sets the manual digits of leaves inside manual regions, and relates both sides of the borders. `marked` are all
+    annotated instructions, and all custom-calls.
+    """
+    targets = {i: target for i in custom_calls(marked) if (target := target_of(i)) is not None}
     for instruction, target in targets.items():
         if target in (SHARDY_INTO, SHARDY_OUT_OF):
             diagnostics.error(f"{instruction.name} is the border of a manual region in Shardy's form",
                               instruction.location, help="run the pass shardy-regions before propagation")
     borders = [i for i, target in targets.items() if target in (INTO, OUT_OF)]
-    if not borders and not any(leaf.manual for leaves in graph.leaves.values() for leaf in leaves):
+    if not borders and not any(leaf.manual for instruction in marked for leaf in graph.leaves[instruction]):
         return
     for border in borders:
         if not border.shape.is_array or len(border.operands) != 1:
