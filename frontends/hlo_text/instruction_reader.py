@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...ir import ops as ops  # registers all ops
 from ...ir.diagnostics import SourceFile
-from ...ir.graph.attributes import NONE, Attributes, ParameterAttributes, attribute_fields, inline_field
+from ...ir.graph.attributes import NONE, ParameterAttributes, attribute_fields, inline_field
 from ...ir.graph.dynamic_sizes import may_repeat, result_shape, same_bounds
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import Applies, TextForm, has_result_hint
@@ -61,12 +61,7 @@ class InstructionReader(AttributeReader):
 
     def __init__(self, source: SourceFile) -> None:
         super().__init__(source)
-        self._repeated = RepeatedLines(source, self._inline_attributes, self.computations)
-
-    def _inline_attributes(self, op: AnyOp, text: str, start: int) -> Attributes:
-        inline = inline_field(op.attributes)
-        assert inline is not None
-        return self.own_attributes(op, [(inline, text, start)], None, start)
+        self._repeated = RepeatedLines(source, self.computations)
 
     @property
     def repeats(self) -> Set[Instruction]:

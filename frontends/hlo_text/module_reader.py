@@ -22,7 +22,7 @@ from .errors import TextError
 from .header import read_header
 from .instruction_reader import NESTING_LIMIT, Body, InstructionReader
 from .scan import COMMENT, IDENT, STRING, skip_space
-from .shapes import in_default_order, is_shape
+from .shapes import PLAIN_SHAPE, in_default_order, is_shape, plain_shapes
 
 ERROR_LIMIT = 50
 
@@ -42,6 +42,9 @@ _COMPUTATION_AHEAD = re.compile(rf"(?:ENTRY\b|%?{IDENT}\s*\{{|%{IDENT}\s*\()")
 _AFTER_COMPUTATION = re.compile(rf"\Z|,|(?:ENTRY\s+)?%?{IDENT}\s*[({{]")
 # A parameter of a signature, with its shape where that is a plain array.
 _PARAMETER = re.compile(rf"(%?{IDENT}\s*:)(?:\s*([a-z][a-z0-9]*+\[[0-9,]*+\](?:\{{[0-9,]*+\}})?+)(?=[,)]))?+")
+# Parameters whose shapes are all plain arrays.
+_PARAMETERS = re.compile(
+    rf"\((?:%?+{IDENT}\s*+:\s*+{PLAIN_SHAPE})(?:,\s*+(?:/\*index=[0-9]++\*/)?+%?+{IDENT}\s*+:\s*+{PLAIN_SHAPE})*+\)")
 
 
 class ModuleReader(InstructionReader):
@@ -178,6 +181,17 @@ class ModuleReader(InstructionReader):
             self._entry_place = start
 
     def _signature(self) -> tuple[Shape, int, int]:
+        plain = _PARAMETERS.match(self.text, self.place)
+        if plain is not None and all(map(is_shape, set(plain_shapes(plain[0])))):
+            self.place = plain.end()
+        else:
+            self._parameters()
+        self.expect("->", "after the parameters")
+        start = self.skip()
+        return self.shape(), start, self.place
+
+    def _parameters(self) -> None:
+        """Passes over the parameters of a signature."""
         self.expect("(", "before the parameters")
         if not self.accept(")"):
             while True:
@@ -191,9 +205,6 @@ class ModuleReader(InstructionReader):
                 if self.accept(")"):
                     break
                 self.expect(",", "or ')' after a parameter")
-        self.expect("->", "after the parameters")
-        start = self.skip()
-        return self.shape(), start, self.place
 
     def _execution_thread(self, computation: Computation) -> None:
         name, start = self.name("execution_thread=")

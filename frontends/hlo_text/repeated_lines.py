@@ -8,17 +8,17 @@ Parameters may also differ in their numbers, and lines that apply computations t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ...ir.diagnostics import Location, SourceFile
-from ...ir.graph.attributes import Attributes, inline_field
+from ...ir.graph.attributes import Attributes, ParameterAttributes, inline_field
 from ...ir.graph.clone import map_called
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction, Metadata
 from ...ir.graph.interfaces import Applies
-from ...ir.graph.op import AnyOp, Role, find_op
+from ...ir.graph.op import Role, find_op
 from ...ir.types.element_type import ELEMENT_TYPES
 from .attribute_reader import SIMPLE_BRACES, metadata_of
 from .scan import IDENT, KEYWORDS
@@ -62,29 +62,23 @@ class DistinctLine(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """The text of shape and opcode, the op, whether an attribute stands between its parentheses, whether it is a
+    """The text of shape and opcode, whether an attribute stands between the op's parentheses, whether it is a
     parameter, and whether it applies a computation to elements.
     """
 
     text: str
-    op: AnyOp
     inline: bool
     is_parameter: bool
     applies: bool
 
 
 class RepeatedLines:
-    """The first instruction of each kind of line of one text. `attributes_of` makes the attributes of an op whose only
-    attribute stands in parentheses; `computations` are those that were read. `repeats` maps each instruction that was
-    not read to the first of its kind.
+    """The first instruction of each kind of line of one text. `computations` are those that were read. `repeats` maps
+    each instruction that was not read to the first of its kind.
     """
 
-    def __init__(
-        self, source: SourceFile, attributes_of: Callable[[AnyOp, str, int], Attributes],
-        computations: Mapping[str, Computation],
-    ) -> None:  # fmt: skip
+    def __init__(self, source: SourceFile, computations: Mapping[str, Computation]) -> None:
         self._source = source
-        self._attributes_of = attributes_of
         self._computations = computations
         # An instruction keeps the shapes of its operands alive, so that the numbers in its key stay theirs.
         self._known: dict[tuple[str | int, ...], Instruction] = {}
@@ -122,7 +116,7 @@ class RepeatedLines:
                 break
             if root and body.root_place is not None:
                 break
-            head, op, inline, is_parameter, applies = form
+            head, inline, is_parameter, applies = form
             operands: list[Instruction] = []
             is_numbered = is_parameter and inside.isdigit() and len(inside) < 9
             depends: list[str | int] = []
@@ -146,7 +140,7 @@ class RepeatedLines:
                 self.missed = DistinctLine(key, operands, match.end())
                 break
             start, end = match.start(2), match.start(5)
-            given = self._numbers(op, inside, end) if is_numbered else known.attributes
+            given = self._numbers(inside) if is_numbered else known.attributes
             if callee is not None and callee not in known.called():
                 given = map_called(given, {known.called()[0]: callee}.__getitem__)
             place = match.end()
@@ -175,7 +169,7 @@ class RepeatedLines:
         if computation not in self._kind_of:
             nodes = list(computation) if len(computation) <= _SMALL else []
             places, first = {i: n for n, i in enumerate(nodes)}, self.repeats
-            parts = [(id(first.get(i, i)), id(i.attributes), *[places[o] for o in i.operands]) for i in nodes]
+            parts = [(id(first.get(i, i)), _own(i), *[places[o] for o in i.operands]) for i in nodes]
             plain = nodes and computation.root.shape.is_array and not computation.execution_thread
             kind = (*parts, (places[computation.root],)) if plain else None
             self._kind_of[computation] = None if kind is None else self._kinds.setdefault(kind, f"%{computation.name}")
@@ -194,18 +188,24 @@ class RepeatedLines:
         if op is None:
             return None
         applies = op.interface(Applies) is not None
-        found = _Form(head, op, inline_field(op.attributes) is not None, op.role is Role.PARAMETER, applies)
+        found = _Form(head, inline_field(op.attributes) is not None, op.role is Role.PARAMETER, applies)
         self._forms[head] = found
         return found
 
-    def _numbers(self, op: AnyOp, number: str, place: int) -> Attributes:
-        """Returns the attributes of a parameter of this number, which stands at this place."""
+    def _numbers(self, number: str) -> Attributes:
+        """Returns the attributes of a parameter of this number."""
         found = self._numbered.get(number)
         if found is None:
-            found = self._numbered[number] = self._attributes_of(op, number, place)
+            found = self._numbered[number] = ParameterAttributes(int(number))
         return found
 
     def keep(self, line: DistinctLine, instruction: Instruction) -> None:
         """Makes the instruction that was read from this line known, if the line alone determines it."""
         if instruction.operands == line.operands and not instruction.control_predecessors:
             self._known[line.key] = instruction
+
+
+def _own(instruction: Instruction) -> int:
+    """Returns a number that only equal attributes of one op share."""
+    is_parameter = instruction.op.role is Role.PARAMETER
+    return instruction.attributes_as(ParameterAttributes).number if is_parameter else id(instruction.attributes)

@@ -19,8 +19,9 @@ LARGEST_RANK = 1024  # XLA has no limit; the evaluator has numpy's, 64
 LONGEST_NUMBER = 19
 
 _PLAIN = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\](?:\{(\d+(?:,\d+)*)\})?")
-_ELEMENT = re.compile(r"[a-z][a-z0-9]*+\[[0-9,]*+\](?:\{[0-9][0-9,]*+\})?+")
-_PLAIN_TUPLE = re.compile(rf"\({_ELEMENT.pattern}(?:,\s*+(?:/\*index=[0-9]++\*/)?+{_ELEMENT.pattern})*+\)")
+PLAIN_SHAPE = r"[a-z][a-z0-9]*+\[[0-9,]*+\](?:\{[0-9][0-9,]*+\})?+"
+_PLAIN_SHAPES = re.compile(PLAIN_SHAPE)
+_PLAIN_TUPLE = re.compile(rf"\({PLAIN_SHAPE}(?:,\s*+(?:/\*index=[0-9]++\*/)?+{PLAIN_SHAPE})*+\)")
 _SPACE = rf"(?:\s|{COMMENT})*"
 _ARRAY_HEAD = re.compile(rf"([A-Za-z][A-Za-z0-9]*){_SPACE}\[(?:{COMMENT}|[^\]\n])*\]?")
 _NO_TAIL = re.compile(r"L\(-\d+\)|L\(0+\)")
@@ -105,10 +106,15 @@ def _shape(text: str) -> Shape:
     return _array(blank_comments(text))
 
 
+def plain_shapes(text: str) -> list[str]:
+    """Returns the texts of plain arrays (`PLAIN_SHAPE`) in a text."""
+    return _PLAIN_SHAPES.findall(text)
+
+
 @lru_cache(maxsize=4096)
 def _plain_tuple(text: str) -> Shape | None:
     """Parses a tuple of plain arrays, of which most are equal to others; None if one is wrong."""
-    words = _ELEMENT.findall(text)
+    words = plain_shapes(text)
     try:
         shapes = {word: _shape(word) for word in set(words)}
     except TextError:

@@ -32,6 +32,8 @@ from .scan import blank_comments, split_list
 from .shapes import ints
 
 _TUPLE = re.compile(r"\{\s*\{")
+_PLAIN = re.compile(r"\{[^{}\"']*+\}")
+_PLAIN_TUPLE = re.compile(rf"\{{\s*+{_PLAIN.pattern}\s*+(?:,\s*+{_PLAIN.pattern}\s*+)*+\}}")
 _KINDS = {kind.value: kind for kind in ShardingKind}
 
 
@@ -55,12 +57,15 @@ def _elements(text: str) -> tuple[Sharding, ...]:
     if not clean.endswith("}"):
         return ()
     try:
-        texts = [clean[start:end] for start, end in split_list(clean, 1, len(clean) - 1)]
-        found = [parse_sharding(one) for one in texts if not _TUPLE.match(one)]
+        if _PLAIN_TUPLE.fullmatch(clean):
+            texts = _PLAIN.findall(clean)
+        else:
+            texts = [clean[start:end] for start, end in split_list(clean, 1, len(clean) - 1)]
+        found = {one: parse_sharding(one) for one in set(texts) if not _TUPLE.match(one)}
     except TextError:
         return ()
-    singles = tuple(one for one in found if isinstance(one, Sharding))
-    return singles if len(singles) == len(texts) else ()
+    singles = {one: sharding for one, sharding in found.items() if isinstance(sharding, Sharding)}
+    return tuple(singles[one] for one in texts) if singles.keys() >= set(texts) else ()
 
 
 @lru_cache(maxsize=1024)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hloom
 import pytest
 from hloom.frontends.hlo_text.errors import TextError
 from hloom.frontends.hlo_text.shapes import parse_entry_layout, parse_shape
@@ -30,6 +31,17 @@ def test_tuples_of_plain_arrays_are_read_as_others(separator: str) -> None:
     with pytest.raises(TextError, match="layout names dimension 1") as raised:
         parse_shape(wrong)
     assert raised.value.start == wrong.index("{1}")
+
+
+@pytest.mark.parametrize("separator", [", ", ",", ", /*index=5*/", " , "])
+def test_signatures_are_checked(separator: str) -> None:
+    def parse(*parameters: str) -> None:
+        hloom.parse(f"ENTRY e ({separator.join(parameters)}) -> f32[2] {{ ROOT x = f32[2] parameter(0) }}")
+
+    parse("%x.1: f32[2]", "y: f32[3]{0}")
+    for wrong in ("f32[2]{1}", "g32[2]", "f32[2"):
+        with pytest.raises(hloom.CompileError):
+            parse("x: f32[2]", f"y: {wrong}", "z: f32[]")
 
 
 def test_values() -> None:
