@@ -10,7 +10,7 @@ The look-ahead follows the shardings found by propagation. It affects only cost,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from ...ir.factors.factor_digits import value_digits
@@ -27,25 +27,67 @@ RuleOf = Callable[[AnyOp, OpCall[Any]], ShardingRule]
 _LOOK_AHEAD = 12  # users followed down and operands followed up
 
 
-def may_stay_partial(value: Instruction, tilings: Tilings, rule_of: RuleOf) -> bool:
-    """Whether running the users of a partial result on its parts saves communication. `rule_of` gives an op's own rule
-    for a call.
+class PartialResults:
+    """Tells which results of one computation stay partial. `tilings` gives those of a value, the same for the same
+    objects of shape and sharding, which the computation keeps; `rule_of` gives an op's own rule for a call.
     """
-    for _ in range(_LOOK_AHEAD):
-        if len(value.users) != 1 or value.parent is None or value is value.parent.root:
+
+    def __init__(self, tilings: Tilings, rule_of: RuleOf) -> None:
+        self._tilings, self._rule_of = tilings, rule_of
+        self._known: dict[Hashable, bool] = {}  # whether equal uses of ops add, by identities
+
+    def may_stay(self, value: Instruction) -> bool:
+        """Whether running the users of a partial result on its parts saves communication."""
+        for _ in range(_LOOK_AHEAD):
+            if len(value.users) != 1 or value.parent is None or value is value.parent.root:
+                return False
+            (user,) = value.users
+            group = additive_group(user, value)
+            if not group or user.shape.byte_size > value.shape.byte_size:
+                return False
+            if _is_accumulated(user, value) or self._is_started(user, value):
+                return True
+            others = (user.operands[n] for n in group if user.operands[n] is not value)
+            shrinks = user.shape.byte_size < value.shape.byte_size
+            if shrinks or any(self._is_partial(o, _LOOK_AHEAD) for o in others):
+                return True
+            value = user
+        return False
+
+    def _is_started(self, user: Instruction, value: Instruction) -> bool:
+        """Whether an op adds to a value what it sums over a divided factor itself, as a scatter of divided updates
+        does.
+        """
+        places = started(user.op, user.call) if may_start(user.op) else ()
+        return any(user.operands[n] is value for n in places) and self._sums(user)
+
+    def _is_partial(self, value: Instruction, depth: int) -> bool:
+        """Whether a value appears to be a sum of parts: a divided contraction, or additive ops on one."""
+        if not depth or len(value.users) != 1 or not value.shape.is_array or value.op.is_control or not value.operands:
             return False
-        (user,) = value.users
-        group = additive_group(user, value)
-        if not group or user.shape.byte_size > value.shape.byte_size:
+        if any(not o.shape.is_array for o in value.operands):
             return False
-        if _is_accumulated(user, value) or _is_started(user, value, tilings, rule_of):
-            return True
-        others = (user.operands[n] for n in group if user.operands[n] is not value)
-        shrinks = user.shape.byte_size < value.shape.byte_size
-        if shrinks or any(_is_partial(o, tilings, rule_of, _LOOK_AHEAD) for o in others):
-            return True
-        value = user
-    return False
+        for group in additive(value):
+            if any(self._is_partial(value.operands[n], depth - 1) for n in group):
+                return True
+        return self._sums(value)
+
+    def _sums(self, value: Instruction) -> bool:
+        """Whether an op appears to add over a divided factor."""
+        operands = [(id(o.shape), id(o.sharding)) for o in value.operands]
+        key = *value.identities, value.config_and_rule[1], *operands
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._adds(value)
+        return found
+
+    def _adds(self, value: Instruction) -> bool:
+        rule = self._rule_of(value.op, value.call)
+        if rule.monoid is not Monoid.ADD:
+            return False
+        uses = zip(value.operands, rule.operands, strict=True)
+        found = (value_digits(self._tilings(o)[0].dims, f, rule) for o, f in uses)
+        return any(rule.factors[f].kind is FactorKind.REDUCTION for digits in found for f in digits)
 
 
 def _is_accumulated(user: Instruction, value: Instruction) -> bool:
@@ -65,30 +107,3 @@ def _is_accumulated(user: Instruction, value: Instruction) -> bool:
     while (place := element_index(new)) is not None and new.operands[0].op.role is Role.TUPLE:
         new = new.operands[0].operands[place]
     return is_loop and not again and len(user.users) == 1 and new is user
-
-
-def _is_started(user: Instruction, value: Instruction, tilings: Tilings, rule_of: RuleOf) -> bool:
-    """Whether an op adds to a value what it sums over a divided factor itself, as a scatter of divided updates does."""
-    places = started(user.op, user.call) if may_start(user.op) else ()
-    return any(user.operands[n] is value for n in places) and _sums(user, tilings, rule_of)
-
-
-def _is_partial(value: Instruction, tilings: Tilings, rule_of: RuleOf, depth: int) -> bool:
-    """Whether a value appears to be a sum of parts: a divided contraction, or additive ops on one."""
-    if not depth or len(value.users) != 1 or not value.shape.is_array or value.op.is_control or not value.operands:
-        return False
-    if any(not o.shape.is_array for o in value.operands):
-        return False
-    for group in additive(value):
-        if any(_is_partial(value.operands[n], tilings, rule_of, depth - 1) for n in group):
-            return True
-    return _sums(value, tilings, rule_of)
-
-
-def _sums(value: Instruction, tilings: Tilings, rule_of: RuleOf) -> bool:
-    """Whether an op appears to add over a divided factor."""
-    rule = rule_of(value.op, value.call)
-    if rule.monoid is not Monoid.ADD:
-        return False
-    found = (value_digits(tilings(o)[0].dims, f, rule) for o, f in zip(value.operands, rule.operands, strict=True))
-    return any(rule.factors[f].kind is FactorKind.REDUCTION for digits in found for f in digits)

@@ -37,7 +37,7 @@ from ...ir.tools.spmd import main_order
 from ...ir.types.shape import Shape
 from ..base import Pass, PassContext, refuse_starts
 from ..op_sharding.assignment import Choice
-from ..op_sharding.partial import may_stay_partial
+from ..op_sharding.partial import PartialResults
 from .checks.fallbacks import Fallbacks, report_padding
 from .checks.repeated_work import RepeatedWork
 from .checks.unsupported import refuse_uncountable, refuse_unsupported, settle_shardings, unsettled
@@ -147,6 +147,7 @@ class Partitioner:
         )
         self.values = Values(self._like)
         self.stamps = Stamps(self.values)
+        self.partial = PartialResults(self.tilings, state.rule_of)
         self._tilings: dict[tuple[int, int], list[Tiling]] = {}  # by identities, which the source keeps
 
     @property
@@ -252,7 +253,7 @@ class Partitioner:
         return self._divided(instruction, self._stamp(instruction))
 
     def _stamp(self, instruction: Instruction) -> Stamp | None:
-        return None if self.state.windowed else self.stamps.find(instruction, self._stays_partial)
+        return None if self.state.windowed else self.stamps.find(instruction, self.partial.may_stay)
 
     def _divided(self, instruction: Instruction, stamp: Stamp | None) -> Leaves:
         """Partitions an op, as an equal use before if it has its stamp."""
@@ -269,7 +270,7 @@ class Partitioner:
         free = frozenset(n for n, v in enumerate(operands) if is_made_anywhere(v))
         call, parts = instruction.call, _parts(instruction, operands)
         use = self.state.decider.uses.of(instruction.op, call, tilings, self.order, parts, free)
-        if use.may_stay_partial and self._stays_partial(instruction):
+        if use.may_stay_partial and self.partial.may_stay(instruction):
             use = replace(use, stays_partial=True)
         choice = self.state.decider.decide(use)
         op, assignment = choice.op, choice.assignment
@@ -331,9 +332,6 @@ class Partitioner:
         operands = self.operands(instruction)
         local = partial(self._local, instruction, stamp.choice, operands if placed is None else placed)
         return rematerialize(instruction, stamp.choice.op, local, operands, stamp.value.from_replicated, target)
-
-    def _stays_partial(self, instruction: Instruction) -> bool:
-        return may_stay_partial(instruction, self.tilings, self.state.rule_of)
 
     def _local(self, instruction: Instruction, choice: Choice, placed: Leaves) -> LocalOp:
         view, why = self.calling(instruction), _cause_name(instruction)
