@@ -11,11 +11,8 @@ from collections.abc import Collection
 from typing import Any
 
 from ...ir.diagnostics import SourceFile, fail
-from ...ir.graph.instruction import Instruction, Metadata
-from ...ir.graph.module import Module, clone_module
-from ...ir.graph.op import op_named
-from ...ir.ops.conversion import Copy
-from ...ir.ops.shaping import ReshapeAttributes
+from ...ir.graph.instruction import Metadata
+from ...ir.graph.module import Module
 from ...ir.sharding.sharding import UNKNOWN, TupleSharding
 from ...ir.strings import quote
 from ...ir.tools.aliases import aliases, donors, leaf_number
@@ -27,6 +24,7 @@ from ..extras import imported
 from ..kinds import BYTECODE
 from ..user_lines import locate_in_source
 from . import mlir
+from .expressible import expressible
 
 
 def read_text(text: str, filename: str = "<string>", *, verify: bool = True) -> Module:
@@ -68,27 +66,9 @@ def write_bytecode(module: Module) -> bytes:
 
 
 def _converted(module: Module) -> Any:
-    data = proto.write_module(_without_copies(separate(unfused(module))))
+    data = proto.write_module(expressible(separate(unfused(module))))
     counts = {"mhlo.num_partitions": module.num_partitions, "mhlo.num_replicas": module.replica_count}
     return mlir.from_hlo(data, module.name, counts, _donations(module))
-
-
-def _without_copies(module: Module) -> Module:
-    """Returns a module with reshapes to the same shape in the place of copies, which StableHLO lacks; the module itself
-    if it has none.
-    """
-    if not any(_is_copy(i) for computation in module for i in computation):
-        return module
-    changed = clone_module(module)
-    for computation in changed:
-        for instruction in computation:
-            if _is_copy(instruction) and instruction.shape.is_array:
-                instruction.op, instruction.attributes = op_named("reshape"), ReshapeAttributes()
-    return changed
-
-
-def _is_copy(instruction: Instruction) -> bool:
-    return isinstance(instruction.op, Copy)
 
 
 def _donations(module: Module) -> dict[int, tuple[str, int | None]]:

@@ -185,3 +185,43 @@ def test_copies_become_reshapes() -> None:
     assert "stablehlo.reshape" in text
     assert hloom.parse(text).num_partitions == 2
     assert [i.opcode for i in local.entry] == copies
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x = f32[2,3]{1,0} parameter(0)  ROOT y = f32[3,2]{0,1} bitcast(x)",
+        "x = f32[2,3]{0,1} parameter(0)  ROOT y = f32[6]{0} bitcast(x)",
+        "x = f32[2,3,4]{1,2,0} parameter(0)  ROOT y = f32[4,6]{0,1} bitcast(x)",
+        "x = f32[2,3]{0,1} parameter(0)  ROOT y = s32[6]{0} bitcast(x)",
+        "x = f32[2,4]{0,1} parameter(0)  ROOT y = u8[16,2]{1,0} bitcast(x)",
+        "x = u8[2,8]{0,1} parameter(0)  ROOT y = u32[2,2]{1,0} bitcast(x)",
+        "ROOT x = f32[2,3]{1,0} parameter(0)  y = f32[2,3]{1,0} bitcast(x)",
+    ],
+)
+def test_bitcasts_become_ops_that_stablehlo_has(body: str) -> None:
+    """Programs that XLA has compiled are full of them."""
+    module = hloom.parse(f"ENTRY e {{ {body} }}")
+    (x,) = module.entry.parameters
+    numbers = np.arange(x.shape.num_elements).reshape(x.shape.dims)
+    inputs = [numbers.astype("u1" if "u8" in str(x.shape) else "f4")]
+    assert_same_numbers(module, hloom.parse(module.to_stablehlo()), inputs)
+
+
+@pytest.mark.parametrize("groups", ["{{0,2},{1,3}}", "mesh['a'=2,'b'=2] {'a'}"])
+def test_all_to_alls_of_an_operand_per_device_become_one_of_an_array(groups: str) -> None:
+    module = hloom.parse(f"""HloModule m, num_partitions=4, is_scheduled=true
+    ENTRY e {{
+      x = f32[3,2] parameter(0), sharding={{devices=[4,1]<=[4]}}
+      two = f32[] constant(2)
+      b = f32[3,2] broadcast(two), dimensions={{}}
+      y = f32[3,2] multiply(x, b)
+      t = (f32[3,2], f32[3,2]) all-to-all(x, y), channel_id=1, replica_groups={groups}
+      p = f32[3,2] get-tuple-element(t), index=0
+      q = f32[3,2] get-tuple-element(t), index=1
+      ROOT r = (f32[3,2], f32[3,2]) tuple(p, q)
+    }}""")
+    x = np.arange(24, dtype=np.float32).reshape(12, 2)
+    again = hloom.parse(module.to_stablehlo())
+    for have, want in zip(hloom.simulate(again, [x]), hloom.simulate(module, [x]), strict=True):
+        np.testing.assert_array_equal(have, want)
