@@ -44,8 +44,8 @@ def find_deadlocks(module: Module) -> list[Diagnostic]:
 
 
 def find_waits(module: Module) -> list[Diagnostic]:
-    """Returns the findings of `find_deadlocks` but for starts without a done and channels that two collectives share:
-    Hloom runs such programs.
+    """Returns the findings of `find_deadlocks` but for starts without a done, and channels that two collectives of
+    Hloom's own programs share: Hloom runs such programs.
     """
     grid = ProcessGrid.of(module) if is_per_device(module) else None
     if grid is None or grid.size == 1:

@@ -98,6 +98,18 @@ def test_nothing_is_found_in_a_program_that_is_not_partitioned() -> None:
     assert hloom.find_deadlocks(hloom.parse("HloModule m\nENTRY e { ROOT x = f32[] parameter(0) }")) == []
 
 
+def test_collectives_of_another_compiler_may_share_a_channel() -> None:
+    """JAX gives all collectives of a shard_map channel 1; XLA does not tell them apart by it."""
+    text = """HloModule m, num_partitions=2, is_scheduled=true
+    add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+    ENTRY e {
+      x = f32[4] parameter(0)
+      s = f32[4] all-reduce(x), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add
+      ROOT g = f32[8] all-gather(s), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, dimensions={0}
+    }"""
+    assert hloom.find_deadlocks(hloom.parse(text)) == []
+
+
 def test_an_outer_predicate_says_who_comes() -> None:
     """Devices 2 and 3 disagree about the inner predicate, but never come there."""
     outer = """upper { x = f32[4] parameter(0)
