@@ -59,6 +59,11 @@ class SourceFile:
             position = self.text.find("\n", position + 1)
         return starts
 
+    @property
+    def lines(self) -> int:
+        """The number of lines, at least one."""
+        return len(self._line_starts)
+
     def position(self, offset: int) -> tuple[int, int]:
         """Returns line and column, both counted from 1, of a character offset."""
         line = bisect.bisect_right(self._line_starts, offset) - 1

@@ -91,7 +91,8 @@ def read_lowered(lowered: Any, function: object) -> Module:
         data: bytes = lowered.compiler_ir("hlo").as_serialized_hlo_module_proto()
         free = mlir.free_results(program)
     else:
-        data, _, free = mlir.to_hlo(code, name)
+        converted = mlir.to_hlo(code, name)
+        data, free = converted.proto, converted.free_results
     module = proto.read_module(data, f"<{name}>", verify=False)
     if "mhlo.num_partitions" in attributes:  # not in the serialized module
         module.num_partitions = int(attributes["mhlo.num_partitions"])

@@ -7,7 +7,7 @@ before a program in StableHLO is read or written.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ...ir.diagnostics import SourceFile, fail
@@ -29,8 +29,9 @@ from .expressible import expressible
 
 def read_text(text: str, filename: str = "<string>", *, verify: bool = True) -> Module:
     """Reads a program in StableHLO. Raises CompileError with all errors, each at its place in `filename`."""
-    module = _module(text, filename)
-    _locate(module, SourceFile(filename, text))
+    converted = mlir.to_hlo(text, filename)
+    module = _module(converted, filename)
+    _locate(module, SourceFile(filename, text), converted.parameters)
     if verify:
         check(module)
     return module
@@ -47,7 +48,7 @@ def read_binary(data: bytes, filename: str = "<bytes>", *, verify: bool = True) 
             data = exported.deserialize(bytearray(data)).mlir_module_serialized
         except Exception as error:  # of flatbuffers, of any type
             fail(f"{filename} cannot be read as what jax.export serializes: {error}")
-    module = _module(data, filename)
+    module = _module(mlir.to_hlo(data, filename), filename)
     if verify:
         check(module)
     return module
@@ -84,11 +85,10 @@ def _donations(module: Module) -> dict[int, tuple[str, int | None]]:
     return {number: attribute for number, attribute in found.items() if number < len(parameters)}
 
 
-def _module(program: str | bytes, filename: str) -> Module:
-    data, partitions, free = mlir.to_hlo(program, filename)
-    module = proto.read_module(data, f"<HLO of {filename}>", verify=False)
-    module.num_partitions = partitions
-    leave_free(module, free)
+def _module(converted: mlir.Converted, filename: str) -> Module:
+    module = proto.read_module(converted.proto, f"<HLO of {filename}>", verify=False)
+    module.num_partitions = converted.partitions
+    leave_free(module, converted.free_results)
     locate_in_source(module)
     return module
 
@@ -104,8 +104,13 @@ def leave_free(module: Module, results: Collection[int]) -> None:
 _PLACE = re.compile(r'\bsource_file="-" source_line=(\d+)(?: source_end_line=\d+)?(?: source_column=(\d+))?')
 
 
-def _locate(module: Module, source: SourceFile) -> None:
-    """Lets instructions without a place of their own in the text's debug information have that in the text itself."""
+def _locate(module: Module, source: SourceFile, parameters: Sequence[mlir.Place | None]) -> None:
+    """Lets instructions without a place of their own in the text's debug information have that in the text itself.
+    HLO keeps no places of parameters.
+    """
+    for parameter, place in zip(module.entry.parameters, parameters, strict=True):
+        if place is not None:
+            parameter.location = mlir.place_in(source, *place)
     for computation in module:
         for instruction in computation:
             metadata = instruction.metadata

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from ...ir.diagnostics import CompileError, Diagnostic, Location, Severity, SourceFile, fail
 from ..extras import imported
@@ -16,13 +16,26 @@ from ..extras import imported
 PURPOSE = "to read and write StableHLO"
 _PORTABLE = b"StableHLO_v"  # the producer of an artifact whose format is stable among versions
 _SHARDINGS = ("sdy.sharding", "mhlo.sharding")
+_TEXT = "-"  # MLIR's name of a text that it reads
 _MESSAGE = re.compile(r"^-:(\d+):(\d+): (error|note): (.*)$", re.MULTILINE)
 
 
-def to_hlo(program: str | bytes, name: str) -> tuple[bytes, int, frozenset[int]]:
-    """Returns the serialized HloModuleProto of a program in StableHLO, its number of partitions, and `free_results`.
+Place = tuple[int, int]
+"""Line and column, both from 1."""
 
-    `program` is text, MLIR bytecode or a portable artifact. Raises CompileError; for text each error has its place.
+
+class Converted(NamedTuple):
+    """HLO made of a program in StableHLO, and facts about the program that HLO does not keep."""
+
+    proto: bytes  # a serialized HloModuleProto
+    partitions: int
+    free_results: frozenset[int]
+    parameters: tuple[Place | None, ...]  # in the text, if it is read from text
+
+
+def to_hlo(program: str | bytes, name: str) -> Converted:
+    """Converts a program in StableHLO: text, MLIR bytecode or a portable artifact. Raises CompileError; for text each
+    error has its place.
     """
     jaxlib = imported("jaxlib._jax", PURPOSE)
     try:
@@ -33,7 +46,18 @@ def to_hlo(program: str | bytes, name: str) -> tuple[bytes, int, frozenset[int]]
     module = _parsed(program)
     attributes = module.operation.attributes
     partitions = int(attributes["mhlo.num_partitions"]) if "mhlo.num_partitions" in attributes else 1
-    return data, partitions, free_results(module)
+    return Converted(data, partitions, free_results(module), _parameters(module))
+
+
+def _parameters(module: Any) -> tuple[Place | None, ...]:
+    with module.context:
+        return tuple(_place(argument.location) for argument in _main(module).arguments)
+
+
+def _place(location: Any) -> Place | None:
+    """Returns line and column of a location in the text that was parsed; None for one in another file."""
+    is_here = getattr(location, "filename", None) == _TEXT
+    return (int(location.start_line), int(location.start_col)) if is_here else None
 
 
 def free_results(module: Any) -> frozenset[int]:
@@ -158,8 +182,6 @@ def _fail(message: str, program: str | bytes, name: str) -> NoReturn:
 
 def place_in(source: SourceFile, line: int, column: int) -> Location:
     """Returns the location of a line and a column, both from 1, to the end of the line."""
-    lines = source.text.splitlines(keepends=True)
-    start = sum(map(len, lines[: line - 1]))
-    end = start + len(lines[line - 1].rstrip("\r\n")) if line <= len(lines) else start
-    begin = min(start + column - 1, len(source.text))
+    begin = min(source.offset(line, column), len(source.text))
+    end = source.offset(line, 1) + len(source.line_text(line)) if line <= source.lines else begin
     return Location(source, begin, max(end, begin + 1))

@@ -127,6 +127,20 @@ def test_places_are_those_of_the_text() -> None:
     assert sine.metadata.source_file == "waves.mlir"
 
 
+def test_parameters_have_their_places_in_the_text() -> None:
+    module = hloom.parse(SINE, "waves.mlir")
+    assert str(module.entry.parameters[0].location) == "waves.mlir:3:19"
+
+
+@pytest.mark.parametrize("line_break", ["\n", "\r\n"])
+def test_places_after_a_comment_that_holds_other_line_breaks(line_break: str) -> None:
+    """MLIR ends lines where Hloom's messages do, and not at a form feed or a line separator."""
+    text = SINE.replace("a comment", "a \f comment \u2028").replace("\n", line_break)
+    sine = next(i for i in hloom.parse(text, "waves.mlir").entry if i.opcode == "sine")
+    assert sine.location is not None
+    assert sine.location.source.line_text(sine.location.line).strip().startswith("%0 = stablehlo.sine")
+
+
 @pytest.mark.parametrize(("old", "new", "wanted"), [
     (": tensor<4xf32>\n", ": tensor<5xf32>\n",
      ["w.mlir:4:25: error: use of value '%a' expects different type", "w.mlir:3:19: note: prior use here"]),
