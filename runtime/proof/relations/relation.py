@@ -53,13 +53,13 @@ class Relation:
         """Describes the relation of a value of this rank with arrays of this shape per device."""
         if self.source is None:
             return self.kind.value
+        if self.kind is RelationKind.REARRANGED:  # its offsets are those in the flat value
+            return f"elements of {self.value}{_by(devices.axes_of(self.offsets()))}"
         what = f"{self.value}{self._dims(self.source.array.shape, shape, rank, devices)}"
         if self.grouping is not None and self.monoid is not None:
             monoid = "sum" if self.monoid is Monoid.ADD else self.monoid.value
             of = "masked" if self.kind is RelationKind.MASKED else f"partial {monoid}"
             return f"{of} over {self.grouping.name} of {what}"
-        if self.kind is RelationKind.REARRANGED:
-            return f"elements of {self.value}{_by(devices.axes_of(self.offsets()))}"
         found = f"tile of {what}" if self.is_divided(shape) else f"all of {self.value}"
         return f"{found} with holes" if self.kind is RelationKind.HOLES else found
 

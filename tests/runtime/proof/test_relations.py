@@ -32,6 +32,19 @@ def test_tiles_and_partial_sums_of_an_example() -> None:
     assert found["loss"] == "all of loss"
 
 
+def test_rearranged_elements_of_a_value_of_the_same_rank() -> None:
+    whole = hloom.parse("""HloModule m
+ENTRY e { x = f32[4,6] parameter(0), sharding={devices=[2,1]<=[2]}
+  ROOT y = f32[4,6] tanh(x), sharding={devices=[2,1]<=[2]} }""")
+    local = hloom.parse("""HloModule m, num_partitions=2, is_scheduled=true
+ENTRY e { x = f32[2,6] parameter(0), sharding={devices=[2,1]<=[2]}
+  t = f32[6,2] transpose(x), dimensions={1,0}
+  z = f32[6,2] tanh(t)
+  ROOT y = f32[2,6] transpose(z), dimensions={1,0}, sharding={devices=[2,1]<=[2]} }""")
+    found = {row.name: row.relation for row in relate(whole, local).rows()}
+    assert found["t"].startswith("elements of x by ")
+
+
 def test_offsets_of_uneven_tiles() -> None:
     """The last device has padding alone."""
     found = rows("""HloModule m
