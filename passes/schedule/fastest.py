@@ -96,12 +96,10 @@ class Fastest(Pass):
         return True
 
     def _best(self, tries: list[_Try]) -> _Try:
-        """Returns the fastest alternative, or unasked one that is hardly slower and saves a larger share of the memory
-        than it loses of the time.
-        """
-        best = min(tries, key=lambda t: t.rank)
-        near = [t for t in tries if t.seconds * self.final.limits.worth < best.seconds and not self.final.memory]
-        return min(near, key=lambda t: (t.seconds * t.peak, t.seconds), default=best)
+        """Returns the fastest alternative, or unasked one that is hardly slower and takes much less memory."""
+        best, limits = min(tries, key=lambda t: t.rank), self.final.limits
+        frugal = [t for t in tries if t.seconds * limits.worth < best.seconds and t.peak * limits.growth < best.peak]
+        return min([] if self.final.memory else frugal, key=lambda t: (t.seconds * t.peak, t.seconds), default=best)
 
     def _is_simple(self, one: _Try) -> bool:
         """Whether only the last of the rewrites, or nothing, was done before the schedule."""
@@ -142,7 +140,8 @@ class Fastest(Pass):
         if (others or passes_barriers) and not tries:
             others.insert(0, _Try((), clone_module(module)))
         tries += self._scheduled(others, context)
-        if pieces is not None and pieces in tries:
+        whole = next((t.seconds for t in tries if t.passes == first), math.inf)
+        if pieces is not None and pieces in tries and pieces.seconds <= whole:
             looped = self._base([t for t in tries if t is not pieces])
             looped = looped[len(first):] if looped[:len(first)] == first else looped
             both = _rewritten((*pieces.passes, *looped), module, context) if looped else None

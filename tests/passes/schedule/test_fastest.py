@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import ClassVar
 
 import hloom
@@ -10,15 +11,16 @@ import pytest
 from hloom.cost.presets import parse_machine
 from hloom.ir.diagnostics import InternalError
 from hloom.ir.graph.computation import Computation
-from hloom.ir.graph.module import Stage, clone_module
+from hloom.ir.graph.module import Module, Stage, clone_module
 from hloom.ir.graph.op import Role
 from hloom.ir.tools.trip_count import counter, uncounted_loops
 from hloom.passes.base import PassContext, run_pass
 from hloom.passes.pipelines import partition
 from hloom.passes.schedule.fastest import REWRITES, Fastest
-from hloom.passes.schedule.recorded import recorded_forecast
+from hloom.passes.schedule.recorded import record, recorded_forecast
 from hloom.passes.schedule.rewrites.base import Rewrite, RewriteProgram
 from hloom.passes.schedule.rewrites.loops import body_of
+from hloom.passes.schedule.schedule import ScheduleCollectives
 from hloom.passes.schedule.sizes import Bytes
 from hloom.passes.schedule.split_batch import SplitBatch
 from hloom.passes.scheduling import schedule
@@ -111,6 +113,40 @@ def test_next_to_no_memory_is_not_worth_one_per_cent_of_the_time() -> None:
     ways = Fastest(pieces=None), Fastest(pieces=None, rotation=None)
     times = [recorded_forecast(schedule(clone_module(local), context, fastest=way))[0] for way in ways]
     assert times[0] < 0.995 * times[1]
+
+
+class _Negates(Rewrite):
+    """Changes loops, as one that communicates for later trips does."""
+
+    name: ClassVar[str] = "negates"
+    consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL})
+
+    def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
+        found = [i for i in computation if i.op.role is Role.LOOP]
+        for instruction in found:
+            computation.build("negate", computation.parameters[0], before=instruction)
+        return bool(found)
+
+
+@dataclass(frozen=True)
+class _Told(ScheduleCollectives):
+    """Records that a program takes 1 s and 1000 bytes after `_Negates`, else what is told."""
+
+    told: tuple[float, int] = (1.0, 1000)
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        module.is_scheduled = True
+        is_plain = all(i.opcode != "negate" for i in module.entry)
+        record(module, *(self.told if is_plain else (1.0, 1000)), 0.5)
+        return True
+
+
+@pytest.mark.parametrize(("told", "expected"), [((1.005, 900), 1.0), ((1.005, 790), 1.005), ((1.02, 500), 1.0)])
+def test_a_little_time_is_worth_much_memory_alone(told: tuple[float, int], expected: float) -> None:
+    module = partition(hloom.parse(Model(kind="fsdp", data=4, layers=4).text()))
+    way = Fastest(((_Negates(),),), None, None, None, None, earlier=None, final=_Told(told=told))
+    run_pass(way, module, PassContext(machine=parse_machine("h100")))
+    assert recorded_forecast(module)[0] == expected
 
 
 def test_a_limit_that_costs_time_is_said_with_the_memory_at_the_peak() -> None:
