@@ -22,14 +22,15 @@ from .judge import Effort, Judged, judge
 from .model import Choice, Model
 from .moves import QuickTable
 from .program import solve
-from .search import ASSUMED, glance, search
+from .search import ASSUMED, by_axes, glance, search
 from .short_programs import RepeatableLayer, ShortPrograms
 from .time_left import WITHOUT_END, TimeLeft
-from .usual import ALWAYS, Usual
+from .usual import ALWAYS, USUAL_STATE, Usual
 from .written import AnnotationWriter, Inside
 
 _EXACT = 2  # axes, up to which each reshard is searched; on three there are thousands, of 15 ms each
 _SECONDS = 10.0  # of an integer program
+_STATE = 0.4  # of the time for proposals, until which one with state as in a usual sharding is searched
 _SHARES = (1.0, 0.7, 0.4, 0.0)  # of the memory, for which choices are proposed if no program fits
 QUICK_SCHEDULE = ", quick schedule"  # ends the names of candidates whose forecast is that of one
 _LONGER = 1.5  # times the best proposal, from which on they are not
@@ -95,9 +96,23 @@ class MeshPlan:
         begun = time.monotonic()
         self.usual.search(seconds / 4)
         known = axes_of(self.model, [choice for _, choice in self.usual.found])
+        own = self._of_usual_state(begun + seconds * _STATE)
         found = search(self.costs, self.limit, seconds + begun - time.monotonic(), known)
         self.bound = found.bound
-        self.proposals = [(p.stage, p.choice, p.value) for p in found.proposals]
+        self.proposals = [(p.stage, p.choice, p.value) for p in found.proposals] + own
+
+    def _of_usual_state(self, deadline: float) -> list[Named]:
+        """Returns the best choice in which weights, and other state that the step renews, are divided as in the best
+        of the usual shardings that divide by axes in different ways; none without one.
+        """
+        every = [choice for name, choice in self.usual.found if name not in ALWAYS]
+        if not every:
+            return []
+        best = min(every, key=lambda choice: self.costs.value(choice).price(self.limit))
+        given = {number: self.model.classes[number].division(best[number]) for number in self.usual.renewed}
+        found = by_axes(self.costs.under(ASSUMED[0]), self.limit, deadline, given=given)
+        whole = [p.choice for p in found if all(p.choice[number] == best[number] for number in given)]
+        return [(USUAL_STATE, choice, self.costs.value(choice)) for choice in whole[:1]]
 
     @property
     def least(self) -> float:

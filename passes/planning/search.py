@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -156,9 +157,14 @@ class _Search:
         return self.bound
 
 
-def by_axes(costs: ChoiceCosts, limit: float, deadline: float, relaxes: bool = False) -> list[Proposal]:
-    """Returns the choices of all stages but the joint one, best first, found from relaxations first if it `relaxes`."""
-    stages = _Stages(costs, limit, deadline, relaxes)
+def by_axes(
+    costs: ChoiceCosts, limit: float, deadline: float, relaxes: bool = False,
+    given: Mapping[int, Division] = MappingProxyType({}),
+) -> list[Proposal]:
+    """Returns the choices of all stages but the joint one, best first, found from relaxations first if it `relaxes`.
+    Some classes have `given` divisions, by the axes that divide anything yet.
+    """
+    stages = _Stages(costs, limit, deadline, relaxes, given)
     stages.run()
     return stages.ranked()
 
@@ -166,8 +172,10 @@ def by_axes(costs: ChoiceCosts, limit: float, deadline: float, relaxes: bool = F
 class _Stages:
     """The stages under one assumption, until a deadline."""
 
-    def __init__(self, costs: ChoiceCosts, limit: float, deadline: float, relaxes: bool) -> None:
-        self.costs, self.limit, self.deadline, self.relaxes = costs, limit, deadline, relaxes
+    def __init__(
+        self, costs: ChoiceCosts, limit: float, deadline: float, relaxes: bool, given: Mapping[int, Division]
+    ) -> None:
+        self.costs, self.limit, self.deadline, self.relaxes, self.given = costs, limit, deadline, relaxes, given
         self.found: list[Proposal] = []
 
     def ranked(self) -> list[Proposal]:
@@ -178,7 +186,8 @@ class _Stages:
         if len(axes) == 1:
             self.stage("one axis", lambda number, row: True)
             return
-        self.stage("all axes as one", lambda number, row: len(set(row)) == 1)
+        if not self.given:
+            self.stage("all axes as one", lambda number, row: len(set(row)) == 1)
         for first in list(axes)[:2]:
             order = [first, *(a for a in axes if a != first)]
             choice: Choice | None = None
@@ -189,10 +198,15 @@ class _Stages:
                     return
 
     def _only(self, axis: int, idle: set[int], choice: Choice | None) -> Callable[[int, Division], bool]:
-        """Returns which divisions differ from the choice in one axis alone; `idle` axes divide nothing yet."""
+        """Returns which divisions differ from the choice in one axis alone, or are given; `idle` axes divide nothing
+        yet.
+        """
         classes = self.costs.model.classes
 
         def is_allowed(number: int, row: Division) -> bool:
+            own = self.given.get(number)
+            if own is not None:
+                return all(row[a] == (WHOLE if a in idle else own[a]) for a in range(len(row)))
             own = classes[number].division(choice[number]) if choice is not None else None
             return all(
                 a == axis or row[a] == (WHOLE if own is None or a in idle else own[a]) for a in range(len(row))

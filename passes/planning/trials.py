@@ -25,7 +25,7 @@ from .model import Choice
 from .on_mesh import QUICK_SCHEDULE, MeshPlan, Named, PlanCandidate
 from .short_programs import ShortPrograms
 from .time_left import TimeLeft
-from .usual import ALWAYS
+from .usual import ALWAYS, USUAL_STATE
 from .written import Inside
 
 _ALIKE = 0.05  # difference of all parts of the model's time, relative, below which proposals are of one kind
@@ -46,6 +46,7 @@ _MOMENT = 1.0  # seconds of a quick forecast, from which on none is made of a pr
 _CLOSELY = 2.0  # times a screening: a quick schedule takes longer
 _WHOLLY = 12.0  # and so many times one with all rewrites, which comes before others' quick ones
 _LABELS = {Inside.EVERY: "", Inside.FEW: ", few inside", Inside.FREE: ", inside free"}
+_EARLY = (*ALWAYS, USUAL_STATE)  # proposals that are screened early
 _NONE = (True, math.inf, 1 << 62)  # the rank of no forecast
 
 Proposed = tuple[MeshPlan, Named]
@@ -118,20 +119,18 @@ class PlanTrials:
         self._add_screened([trial for kind in kinds for trial in kind])
 
     def _judge_firsts(self, kinds: Sequence[list[PlanTrial]]) -> list[tuple[PlanCandidate, list[PlanTrial]]]:
-        """Judges the best of each kind, of the first ones and those of each mesh before others; returns them, best
-        first.
+        """Judges the best of each kind, of the first ones and those of each mesh before others, and of the best ones
+        with few annotations inside, before kinds that are far behind; returns them, best first.
         """
         meshes = [kind[0].on for kind in kinds]
         first = [kind for n, kind in enumerate(kinds) if n < _FREE or kind[0].on not in meshes[:n]]
-        judged = [(self._judge(kind[0]), kind) for kind in first[:1] if self._may_win(kind[0])]
-        for trial in first[0][1:_FEW] if judged else ():
-            if trial.screened.seconds <= (1 + _TIED) * first[0][0].screened.seconds and self._may_win(trial):
-                self._judge(trial)
-        judged += [(self._judge(kind[0]), kind) for kind in first[1:] if self._may_win(kind[0])]
-        self._judge_usual(kinds)
-        for candidate, kind in sorted(judged, key=lambda one: one[0].rank)[:_FREE]:
-            if candidate.judged.seconds <= (1 + _NEAR) * self._best and self._may_win(kind[0]):
-                self._judge(kind[0], Inside.FEW)
+        judged = [self._judge_tied(kind) for kind in first[:1] if self._may_win(kind[0])]
+        near = (1 + _NEAR) * kinds[0][0].screened.seconds if kinds else 0.0
+        for is_near in (True, False):
+            rest = (kind for kind in first[1:] if (kind[0].screened.seconds <= near) is is_near)
+            judged += [(self._judge(kind[0]), kind) for kind in rest if self._may_win(kind[0])]
+            self._judge_usual(kinds)
+            self._judge_few(judged)
         deadline, self.left = self.left.deadline, self.left.share(_OTHERS)
         others = (kind for kind in kinds if kind not in first)
         judged += [(self._judge(k[0]), k) for k in others if self._is_hopeful(k[0])]
@@ -143,14 +142,37 @@ class PlanTrials:
         self.left = replace(self.left, deadline=deadline)
         return judged
 
+    def _judge_tied(self, kind: list[PlanTrial]) -> tuple[PlanCandidate, list[PlanTrial]]:
+        """Judges the best of a kind, and another that ties with it by its screening: the better one of these becomes
+        the first of the kind, and is returned with it.
+        """
+        found = [(self._judge(kind[0]), kind[0])]
+        for trial in kind[1:_FEW]:
+            if trial.screened.seconds <= (1 + _TIED) * kind[0].screened.seconds and self._may_win(trial):
+                found.append((self._judge(trial), trial))
+        best, first = min(found, key=lambda one: one[0].rank)
+        kind.sort(key=lambda trial: trial is not first)
+        return best, kind
+
+    def _judge_few(self, judged: Sequence[tuple[PlanCandidate, list[PlanTrial]]]) -> None:
+        """Judges the best ones with few annotations inside, if they are not far behind the best of all."""
+        done = [candidate.choice for candidate in self.made if candidate.inside is Inside.FEW]
+        for candidate, kind in sorted(judged, key=lambda one: one[0].rank)[:_FREE]:
+            is_near = candidate.judged.seconds <= (1 + _NEAR) * self._best
+            if is_near and candidate.choice not in done and self._may_win(kind[0]):
+                self._judge(kind[0], Inside.FEW)
+
     def _judge_usual(self, kinds: Sequence[list[PlanTrial]]) -> None:
-        """Judges usual shardings whose screening is not far behind that of the best."""
+        """Judges usual shardings whose screening is not far behind that of the best, and the proposal with such state
+        with few annotations inside: propagation knows how to go on from it.
+        """
         near = (1 + _NEAR) * kinds[0][0].screened.seconds if kinds else 0.0
-        done = [candidate.choice for candidate in self.made]
-        for trial in (trial for kind in kinds for trial in kind if trial.named[0] in ALWAYS):
+        done = [(candidate.choice, candidate.inside) for candidate in self.made]
+        for trial in (trial for kind in kinds for trial in kind if trial.named[0] in _EARLY):
+            inside = Inside.FEW if trial.named[0] == USUAL_STATE else Inside.EVERY
             is_near = trial.screened.fits and trial.screened.seconds <= near
-            if is_near and trial.named[1] not in done and self._may_win(trial):
-                self._judge(trial)
+            if is_near and (trial.named[1], inside) not in done and self._may_win(trial):
+                self._judge(trial, inside)
 
     def _add_screened(self, trials: Sequence[PlanTrial]) -> None:
         """Adds trials with the forecast of their screening: usual ones, and those for which there was no time for
@@ -176,7 +198,7 @@ class PlanTrials:
         """Returns the kinds and their proposals, the best by a list schedule first: of each kind one, then others."""
         part, found = self.left.share(_SCREENING), list[list[PlanTrial]](([]) for _ in kinds)
         for count, (number, one) in enumerate(turns_of(kinds)[:_SCREENED]):
-            usual = one[1][0] in ALWAYS
+            usual = one[1][0] in _EARLY
             if count >= _FEW and not usual and not self.left.is_patient:
                 break
             if count and not (self.left.allows_first() if count < _FEW else (self.left if usual else part).allows()):
@@ -277,7 +299,7 @@ def turns_of(kinds: Sequence[Sequence[Proposed]]) -> list[tuple[int, Proposed]]:
         prices = sorted(((on.costs.value(named[1]).price(on.limit), n) for n, (on, named) in enumerate(kind)))
         found += [(price * (1 + _FURTHER * before), number, kind[n]) for before, (price, n) in enumerate(prices)]
     found.sort(key=lambda one: one[0])
-    return [one[1:] for one in sorted(found, key=lambda one: one is not found[0] and one[2][1][0] not in ALWAYS)]
+    return [one[1:] for one in sorted(found, key=lambda one: one is not found[0] and one[2][1][0] not in _EARLY)]
 
 
 def others_of(judged: Sequence[tuple[PlanCandidate, Sequence[PlanTrial]]]) -> list[PlanTrial]:

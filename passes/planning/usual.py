@@ -22,6 +22,7 @@ from .model import Choice
 from .program import Allowed, Still, solve
 
 ALWAYS = ("all data parallel", "all sharded")  # the names of those that are candidates whatever they take
+USUAL_STATE = "state as usual"  # the name of a proposal that divides the state as the best of the others does
 _SECONDS = 5.0  # of an integer program on one axis
 _COUNTER = 8  # bytes of a value by which slices are taken
 _FIRST = ("sharded", "data", "zero")  # kinds of the axes beside that of tensor parallelism

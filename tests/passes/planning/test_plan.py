@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 
@@ -21,9 +22,10 @@ from hloom.passes.planning.fewest import fewest
 from hloom.passes.planning.judge import Effort, Judged, judge
 from hloom.passes.planning.meshes import all_meshes
 from hloom.passes.planning.model import Model
+from hloom.passes.planning.on_mesh import MeshPlan
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import solve
-from hloom.passes.planning.usual import Usual
+from hloom.passes.planning.usual import ALWAYS, USUAL_STATE, Usual
 from hloom.passes.schedule.does_not_fit import DoesNotFit
 from hloom.runtime.inputs.inputs import inputs_for_module
 from support.layered_programs import Model as Layered
@@ -221,6 +223,17 @@ def test_tensor_parallelism_moves_no_state_along_its_axis() -> None:
             shown.append((source[1], target[1]))
     assert shown
     assert all(source == target >= 0 for source, target in shown)
+
+
+def test_a_proposal_divides_the_state_as_the_best_usual_sharding_does() -> None:
+    context, mesh = PassContext(machine=FAST), hloom.Mesh.of(data=2, model=2)
+    on = MeshPlan(Classes(Clusters(prepared(hloom.parse(STEP)), context.forms), FAST), context, mesh, math.inf)
+    on.search(20.0)
+    choice, value = next((choice, value) for name, choice, value in on.proposals if name == USUAL_STATE)
+    every = [choice for name, choice in on.usual.found if name not in ALWAYS]
+    best = min(every, key=lambda one: on.costs.value(one).price(math.inf))
+    assert {n: choice[n] for n in on.usual.renewed} == {n: best[n] for n in on.usual.renewed}
+    assert value.seconds <= on.costs.value(best).seconds
 
 
 def test_weights_are_found_behind_the_slices_of_loops() -> None:

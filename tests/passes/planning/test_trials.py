@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import hloom
@@ -23,6 +23,7 @@ from hloom.passes.planning.on_mesh import MeshPlan, PlanCandidate
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.time_left import TimeLeft
 from hloom.passes.planning.trials import PlanTrial, PlanTrials, Proposed, others_of, turns_of
+from hloom.passes.planning.usual import USUAL_STATE
 from hloom.passes.planning.written import Inside
 
 STEP = """HloModule step
@@ -80,6 +81,39 @@ def test_others_are_judged_as_the_gain_of_the_first_of_their_kind_lets_expect() 
     assert [one.screened.seconds for one in order] == [210, 155, 260]
     nowhere = [trial(math.inf), trial(math.inf)]
     assert others_of([(judged(math.inf), nowhere)]) == nowhere[1:]
+
+
+@dataclass
+class Told(Priced):
+    """A mesh on which choices are forecast as is told, by a screening and by a whole judgement."""
+
+    told: Mapping[int, tuple[float, float]] = field(default_factory=dict[int, tuple[float, float]])
+
+    def quick(self, choice: Choice, *_: object) -> Judged:
+        return Judged(self.told[choice[0]][0], 50.0, 1)
+
+    def annotated(self, choice: Choice) -> None:
+        return None
+
+    def candidate(self, name: str, choice: Choice, *given: object) -> PlanCandidate:
+        inside = next(one for one in given if isinstance(one, Inside))
+        judged = Judged(self.told[choice[0]][1], 50.0, 1)
+        return PlanCandidate(name, cast(Any, None), cast(Any, None), judged, None, choice, inside=inside)
+
+    mesh: Any = None
+
+
+def test_the_best_of_ties_is_judged_with_few_annotations_before_kinds_far_behind() -> None:
+    on = cast(Any, Told(told={100: (100.0, 100.0), 101: (100.4, 99.0), 130: (103.0, 103.0), 131: (104.0, 104.0)}))
+    proposals = [(on, (name, {0: n}, on.value({0: n}))) for name, n in (("a", 100), ("b", 101), ("c", 130))]
+    trials = PlanTrials(PassContext(), 0, TimeLeft(time.monotonic() + 1000))
+    trials.run([*proposals, (on, (USUAL_STATE, {0: 131}, on.value({0: 131})))])
+    names = [candidate.name for candidate in trials.made]
+    assert names[:4] == ["a", "b", "b, few inside", "c"]
+    on.told = {**on.told, 131: (101.0, 98.0)}
+    trials = PlanTrials(PassContext(), 0, TimeLeft(time.monotonic() + 1000))
+    trials.run([*proposals, (on, (USUAL_STATE, {0: 131}, on.value({0: 131})))])
+    assert f"{USUAL_STATE}, few inside" in [candidate.name for candidate in trials.made]
 
 
 def test_usual_shardings_are_screened_when_the_share_for_screening_is_over() -> None:
