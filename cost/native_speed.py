@@ -109,5 +109,5 @@ UNKNOWN = NativeSpeed()
 NATIVE = tuple(field.name for field in fields(NativeSpeed) if field.name != "unmeasured")
 """The names of all kinds of work."""
 WAITING = ("near", "far")
-COMPUTING = frozenset(NATIVE[: NATIVE.index("near")])
-"""What kernels do with what is in the first two caches."""
+COMPUTING = frozenset(NATIVE[: NATIVE.index("near")]).difference(("scattered", "narrow", "crowded"))
+"""What kernels do while bytes come. Elements that are moved alone are not read ahead."""
