@@ -111,7 +111,7 @@ def plain_shapes(text: str) -> list[str]:
     return _PLAIN_SHAPES.findall(text)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def _plain_tuple(text: str) -> Shape | None:
     """Parses a tuple of plain arrays, of which most are equal to others; None if one is wrong."""
     words = plain_shapes(text)
