@@ -130,10 +130,7 @@ def widened_bytes(op: AnyOp, call: OpCall[Any]) -> Sequence[int]:
     in; none for other ops.
     """
     wide = widened(op, call)
-    if wide is None:
-        return ()
-    pairs = zip((*call.operands, call.shape), (*wide.operands, wide.shape), strict=True)
-    return [target.byte_size for source, target in pairs if source.element.bits != target.element.bits]
+    return () if wide is None else [target.byte_size for _, _, target in _converted(call, wide)]
 
 
 def _computed_in(elements: Sequence[ElementType]) -> ElementType | None:
@@ -154,13 +151,22 @@ def conversions(call: OpCall[Any], wide: OpCall[Any], lowerings: Lowerings) -> I
     """Yields the kernels that convert the operands of a product to those of the `wide` one, each with the operand's
     number, and its result back, with 2.
     """
-    pairs = [*zip(call.operands, wide.operands, strict=True), (wide.shape, call.shape)]
-    for number, (source, target) in enumerate(pairs):
-        if source.element.bits != target.element.bits:
-            alone = Computation("conversion")
-            operand = alone.add("parameter", [], ParameterAttributes(0), source)
-            alone.root = alone.add("convert", [operand], shape=replace(source, element=target.element))
-            yield number, lowerings.of(alone)
+    for number, narrow, widest in _converted(call, wide):
+        source, target = (widest, narrow) if number == _RESULT else (narrow, widest)
+        alone = Computation("conversion")
+        operand = alone.add("parameter", [], ParameterAttributes(0), source)
+        alone.root = alone.add("convert", [operand], shape=replace(source, element=target.element))
+        yield number, lowerings.of(alone)
+
+
+def _converted(call: OpCall[Any], wide: OpCall[Any]) -> Iterator[tuple[int, Shape, Shape]]:
+    """Yields the numbers of the operands and the result of a product that are converted, and their shapes before and in
+    the `wide` one.
+    """
+    pairs = zip((*call.operands, call.shape), (*wide.operands, wide.shape), strict=True)
+    for number, (narrow, widest) in enumerate(pairs):
+        if narrow.element.bits != widest.element.bits:
+            yield number, narrow, widest
 
 
 def _product_in(

@@ -41,7 +41,7 @@ _BRACE = re.compile(rf"[{{}}]|{STRING}|{COMMENT}", re.DOTALL)
 _COMPUTATION_AHEAD = re.compile(rf"(?:ENTRY\b|%?{IDENT}\s*\{{|%{IDENT}\s*\()")
 _AFTER_COMPUTATION = re.compile(rf"\Z|,|(?:ENTRY\s+)?%?{IDENT}\s*[({{]")
 # A parameter of a signature, with its shape where that is a plain array.
-_PARAMETER = re.compile(rf"(%?{IDENT}\s*:)(?:\s*([a-z][a-z0-9]*+\[[0-9,]*+\](?:\{{[0-9,]*+\}})?+)(?=[,)]))?+")
+_PARAMETER = re.compile(rf"(%?{IDENT}\s*:)(?:\s*({PLAIN_SHAPE})(?=[,)]))?+")
 # Parameters whose shapes are all plain arrays.
 _PARAMETERS = re.compile(
     rf"\((?:%?+{IDENT}\s*+:\s*+{PLAIN_SHAPE})(?:,\s*+(?:/\*index=[0-9]++\*/)?+%?+{IDENT}\s*+:\s*+{PLAIN_SHAPE})*+\)")

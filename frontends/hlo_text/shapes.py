@@ -19,7 +19,7 @@ LARGEST_RANK = 1024  # XLA has no limit; the evaluator has numpy's, 64
 LONGEST_NUMBER = 19
 
 _PLAIN = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\](?:\{(\d+(?:,\d+)*)\})?")
-PLAIN_SHAPE = r"[a-z][a-z0-9]*+\[[0-9,]*+\](?:\{[0-9][0-9,]*+\})?+"
+PLAIN_SHAPE = r"[a-z][a-z0-9]*+\[[0-9,]*+\](?:\{[0-9,]*+\})?+"
 _PLAIN_SHAPES = re.compile(PLAIN_SHAPE)
 _PLAIN_TUPLE = re.compile(rf"\({PLAIN_SHAPE}(?:,\s*+(?:/\*index=[0-9]++\*/)?+{PLAIN_SHAPE})*+\)")
 _SPACE = rf"(?:\s|{COMMENT})*"

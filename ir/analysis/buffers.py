@@ -142,7 +142,7 @@ def _keeps_order(instruction: Instruction) -> bool:
 
 
 @cache
-def may_rewrite(op: AnyOp) -> bool:
+def _may_rewrite(op: AnyOp) -> bool:
     """Whether results of an op may overwrite operands, as far as the op alone decides it."""
     if op.is_elementwise:
         return False
@@ -152,6 +152,8 @@ def may_rewrite(op: AnyOp) -> bool:
 def rewritten(instruction: Instruction) -> dict[int, int]:
     """Maps leaves of the result to leaves of the operands that they may overwrite, if nothing reads these later."""
     op = instruction.op
+    if not _may_rewrite(op):
+        return {}
     if op.role is Role.LOOP:
         return {n: n for n in range(instruction.shape.num_leaves)}
     if op.role is Role.FUSION:
@@ -159,7 +161,7 @@ def rewritten(instruction: Instruction) -> dict[int, int]:
         return {leaf: firsts[number] for leaf, number in _updated(instruction.called()[0])}
     start = op.interface(Starts)
     if start is None:
-        return _overwritten(op, instruction.call) if may_rewrite(op) else {}
+        return _overwritten(op, instruction.call)
     call = instruction.call
     form, (started, attributes) = start.form_of(call.shape), start.unwrap(call.attributes)
     inner = replace(call, attributes=attributes, shape=form.result_of(call.shape))

@@ -19,7 +19,7 @@ from ..graph.op import Role
 from ..ops.starts import Starts
 from ..types.shape import Shape
 from .awaited import InFlight
-from .buffers import Leaf, makes_anew, may_rewrite, rewritten, shared
+from .buffers import Leaf, makes_anew, rewritten, shared
 from .lifetimes import RESIDENT
 
 
@@ -77,7 +77,7 @@ class Contents:
         self.resident = [_is_resident(maker) for maker in self.made.makers]
         self.overwriting = {i: found for i in self.others if i.op.is_elementwise and (found := self._overwritten(i))}
         self.rewriting = {i: found for i in self.others
-                          if may_rewrite(i.op) and i.operands and (found := rewritten(i))}  # fmt: skip
+                          if i.operands and (found := rewritten(i))}  # fmt: skip
 
     def operands(self, instruction: Instruction) -> list[int]:
         """Returns the contents of all leaves of the operands."""

@@ -184,7 +184,7 @@ class _Stages:
     def run(self) -> None:
         axes = range(len(self.costs.model.divisions.sizes))
         if len(axes) == 1:
-            self.stage("one axis", lambda number, row: True)
+            self.stage("one axis", self._only(0, set(), None))
             return
         if not self.given:
             self.stage("all axes as one", lambda number, row: len(set(row)) == 1)

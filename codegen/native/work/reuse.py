@@ -144,9 +144,10 @@ class Reuse:
 
     def _op(self, instruction: Instruction, given: list[_Key], trip: tuple[int, ...]) -> _Key:
         near = far = 0.0
-        kept, key, size = overwritten(instruction), instruction, written_of(instruction)
+        kept, key = overwritten(instruction), instruction
         if instruction.op.role is Role.CONSTANT or instruction.op.is_collective:
             return key
+        size = written_of(instruction)
         for number, (operand, own, read) in enumerate(
             zip(instruction.operands, given, read_of_operands(instruction), strict=True)
         ):
