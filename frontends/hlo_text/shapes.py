@@ -20,7 +20,7 @@ LONGEST_NUMBER = 19
 
 _PLAIN = re.compile(r"([a-z][a-z0-9]*)\[((?:\d+(?:,\d+)*)?)\](?:\{(\d+(?:,\d+)*)\})?")
 PLAIN_SHAPE = r"[a-z][a-z0-9]*+\[[0-9,]*+\](?:\{[0-9,]*+\})?+"
-_PLAIN_SHAPES = re.compile(PLAIN_SHAPE)
+_PLAIN_SHAPES = re.compile(rf"(?<![a-z0-9]){PLAIN_SHAPE}")  # a long name is tried once, not from each letter
 _PLAIN_TUPLE = re.compile(rf"\({PLAIN_SHAPE}(?:,\s*+(?:/\*index=[0-9]++\*/)?+{PLAIN_SHAPE})*+\)")
 _SPACE = rf"(?:\s|{COMMENT})*"
 _ARRAY_HEAD = re.compile(rf"([A-Za-z][A-Za-z0-9]*){_SPACE}\[(?:{COMMENT}|[^\]\n])*\]?")

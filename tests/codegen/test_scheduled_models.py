@@ -19,7 +19,7 @@ models = pytest.importorskip("models")
 
 
 @pytest.mark.parametrize("name", [
-    pytest.param(name, marks=[] if name == "dense_sequence" else pytest.mark.slow) for name in models.MODELS
+    pytest.param(name, marks=[] if name == "ring" else pytest.mark.slow) for name in models.MODELS
 ])  # fmt: skip
 def test_model(name: str) -> None:
     context = PassContext(machine=hloom.parse_machine("h100"))
