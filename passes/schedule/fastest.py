@@ -29,7 +29,7 @@ from .schedule import ScheduleCollectives
 from .sizes import sized, timed
 from .start_earlier import StartEarlier
 
-_EARLIER = 0.94  # the least share of a schedule's time that earlier starts left in ten sizes (`bench/overlap.py`)
+_EARLIER = 0.86  # the least share of a schedule's time that earlier starts left (Llama 405B, `bench/plan.py`)
 _MUCH_EARLIER = 0.7  # of one that memory limits: `dense_fsdp` within 95 to 65 % of its peak (`bench/overlap.py memory`)
 _PREFETCH = PrefetchGathers(barriers=False)
 REWRITES: tuple[tuple[Pass, ...], ...] = (
@@ -108,14 +108,16 @@ class Fastest(Pass):
 
     def _start_earlier(self, tries: list[_Try], context: PassContext) -> None:
         """Lets the collectives of the best alternative start earlier, and of all others that may then be faster."""
-        least, limit = math.inf, self.final.memory or context.machine.capacity
-        for one in sorted(tries, key=lambda t: t.rank):
+        least = min((t.seconds for t in tries if t.is_early), default=math.inf)
+        limit = self.final.memory or context.machine.capacity
+        for one in sorted((t for t in tries if not t.is_early), key=lambda t: t.rank):
             below = recorded_bound(one.module) if one.error is None else None
             is_full = one.peak * self.final.limits.growth > limit
             share = _MUCH_EARLIER if is_full or self._is_simple(one) else _EARLIER
             if one.error is None and one.seconds * share < least and (below or 0.0) < least:
                 self._with_earlier_starts(one.module, replace(context, diagnostics=one.diagnostics))
                 one.seconds, one.peak = recorded_forecast(one.module)
+                one.is_early = True
                 least = min(least, one.seconds)
 
     def _with_earlier_starts(self, module: Module, context: PassContext) -> bool:
@@ -147,12 +149,14 @@ class Fastest(Pass):
             both = _rewritten((*pieces.passes, *looped), module, context) if looped else None
             tries += self._scheduled([both] if both is not None else [], context)
         if self.past_barriers is not None and passes_barriers:
-            ways = [self._base(tries)]
+            self._start_earlier(tries, context)  # so that the best is known to which others are added
+            ways = [self._base(tries), first]
             if self.final.memory and self.rewrites:  # where memory keeps the fastest base out, it may fit so
                 ways.append((*first, *self.rewrites[-1]))
             ways = list(dict.fromkeys(_with_prefetch(way, self.past_barriers) for way in ways))
             passed = [_rewritten(way, module, context) for way in ways]
             tries += self._scheduled([t for t in passed if t is not None], context)
+            self._start_earlier(tries, context)
         return self._rotated(tries, module, context)
 
     def _base(self, tries: list[_Try]) -> tuple[Pass, ...]:
@@ -220,6 +224,7 @@ class _Try:
     seconds: float = float("inf")
     peak: int = 0
     error: CompileError | None = None
+    is_early: bool = False  # its collectives have been let start earlier
 
     @property
     def rank(self) -> tuple[bool, float, int]:

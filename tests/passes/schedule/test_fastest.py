@@ -20,9 +20,11 @@ from hloom.passes.schedule.fastest import REWRITES, Fastest
 from hloom.passes.schedule.recorded import record, recorded_forecast
 from hloom.passes.schedule.rewrites.base import Rewrite, RewriteProgram
 from hloom.passes.schedule.rewrites.loops import body_of
+from hloom.passes.schedule.rewrites.prefetch_gathers import PrefetchGathers
 from hloom.passes.schedule.schedule import ScheduleCollectives
 from hloom.passes.schedule.sizes import Bytes
 from hloom.passes.schedule.split_batch import SplitBatch
+from hloom.passes.schedule.start_earlier import StartEarlier
 from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.simulator import simulate
@@ -172,3 +174,45 @@ def test_rewrites_that_do_not_fit_are_said_with_the_least_memory_that_they_reach
     least = re.findall(r"[a-z-]+ at least ([\d.]+ KB)", found[0])
     assert least
     assert all(Bytes(text) > limit for text in least)
+
+
+@dataclass(frozen=True)
+class _Gains(StartEarlier):
+    """Takes a twentieth of the time of a program for each of its changes."""
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        seconds, peak = recorded_forecast(module)
+        negated = sum(i.opcode == "negate" for i in module.entry)
+        record(module, seconds * 0.95**negated, peak)
+        return True
+
+
+@dataclass(frozen=True)
+class _Counts(ScheduleCollectives):
+    """Records that changed programs take longer."""
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        module.is_scheduled = True
+        record(module, 1.0 + 0.01 * sum(i.opcode == "negate" for i in module.entry), 1000, 0.1)
+        return True
+
+
+@dataclass(frozen=True)
+class _Passes(PrefetchGathers):
+    """Changes loops beside the rewrite that is best after earlier starts."""
+
+    name: ClassVar[str] = "passes"
+
+    def passes_barriers(self, module: Module) -> bool:
+        return True
+
+    def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
+        return _Negates().rewrite(program, computation)
+
+
+def test_what_is_best_after_earlier_starts_is_what_others_are_added_to() -> None:
+    """Before them the program as it is would be."""
+    module = partition(hloom.parse(Model(kind="fsdp", data=4, layers=4).text()))
+    way = Fastest(((_Negates(),),), None, _Passes(), None, None, earlier=_Gains(), final=_Counts())
+    run_pass(way, module, PassContext(machine=parse_machine("h100")))
+    assert recorded_forecast(module)[0] == pytest.approx(1.04 * 0.95**4)  # both changes, of two loops
