@@ -131,7 +131,7 @@ class Contents:
             together = kernels.together(instruction)
             if len(together) > 1:
                 self.nests[instruction] = together
-            if len(contents) != 1 or self.made.makers[contents[0]] is not instruction or not instruction.operands:
+            if len(contents) != 1 or self.made.makers[contents[0]] is not instruction or _is_resident(instruction):
                 continue
             is_fused = instruction.shape.is_array and not (instruction.op.is_control or instruction.op.is_collective)
             if is_fused and not kernels.is_stored(instruction):

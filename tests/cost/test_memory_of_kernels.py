@@ -73,3 +73,14 @@ def test_a_kernel_for_attention_keeps_scores_out_of_memory() -> None:
     scores, operand = 4 * 2 * 64 * 64, 4 * 2 * 64 * 8
     assert hloom.live_memory(module).peak >= 3 * operand + 2 * scores
     assert hloom.live_memory(module, clock).peak <= 4 * operand + 2 * 4 * 2 * 64
+
+
+def test_counters_that_every_reader_computes_take_no_memory() -> None:
+    module = hloom.parse("""ENTRY e { x = s32[256] parameter(0)
+  i = s32[256] iota(), iota_dimension=0
+  a = s32[256] add(x, i)
+  r = s32[256] reverse(a), dimensions={0}
+  ROOT b = s32[256] multiply(r, i) }""")
+    clock = Clock.of(module, hloom.parse_machine("h100"))
+    assert [moment.bytes for moment in hloom.live_memory(module, clock).curve] == [1024, 1024, 2048, 2048, 3072]
+    assert hloom.live_memory(module).curve[1].bytes == 2048
