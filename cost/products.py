@@ -7,6 +7,9 @@ sustains only a `share` of its rate, for lack of power.
 Libraries of kernels choose among tiles with half of these sides, and again half, down to `least`. A tile of r by c
 reads r + c numbers for r c products, so a unit is as much slower at small tiles as it reads more for each product.
 Where few tiles fill the units, the depth is divided among several: each writes its sums, which a second kernel adds.
+
+A dot by vectors fills no tile. Compilers make it a multiplication and a sum (XLA's `DotStrengthReduction`), which reads
+memory for longer than it computes.
 """
 
 from __future__ import annotations
@@ -91,6 +94,11 @@ class ProductSpeed:
 
 
 AT_RATE = ProductSpeed()
+
+
+def is_by_vector(value: Instruction, sizes: ProductSizes) -> bool:
+    """Whether a product of these sizes runs outside of matrix units: that of a dot with one row or one column."""
+    return min(sizes.rows, sizes.columns) == 1 and product_of(value) is not None
 
 
 def product_of(value: Instruction) -> DotAttributes | None:

@@ -35,7 +35,7 @@ from .groups import group_digits
 from .layout import laid
 from .machine import SECOND, Machine, Transfer
 from .memory_traffic import reads, touched, touches_nothing
-from .products import sizes_of
+from .products import is_by_vector, sizes_of
 from .work import computes, element_of, is_contraction
 
 
@@ -257,7 +257,9 @@ class Clock:
         share = self._attention.of(instruction.parent).products.get(instruction)
         if share is not None:
             return share * self.machine.attention_work(sizes_of(instruction), element)
-        return self.machine.product(sizes_of(instruction), element)
+        if is_by_vector(instruction, sizes := sizes_of(instruction)):
+            return self.machine.work(sizes.multiply_adds, element)
+        return self.machine.product(sizes, element)
 
     def contractions(self, computation: Computation) -> float:
         """Returns the seconds of a computation's contractions, without those of its callees: a lower bound of its time

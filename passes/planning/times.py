@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from ...cost.attention import KnownAttention
 from ...cost.machine import SECOND, Machine
+from ...cost.products import is_by_vector
 from ...cost.seconds import Clock
 from ...cost.uses import algebra, overwritten
 from ...cost.work import is_contraction
@@ -138,6 +139,8 @@ class Times:
         share = self._attention.of(instruction.parent).products.get(instruction)
         if share is not None:
             return share * self._machine.attention_work(found, element)
+        if is_by_vector(instruction, found):
+            return self._machine.work(found.multiply_adds, element)
         return self._machine.product(found, element)
 
 

@@ -96,6 +96,17 @@ def test_the_larger_of_work_and_memory_counts() -> None:
         assert parts.memory == pytest.approx(memory + 4e-5 if memory else 0)
 
 
+@pytest.mark.parametrize("columns", [1, 3])
+def test_a_product_by_a_vector_takes_as_long_as_it_reads(columns: int) -> None:
+    """It fills no tile of a matrix unit, and is a sum of products."""
+    module = hloom.parse(f"""ENTRY e {{ x = f32[134217728] parameter(0)
+  y = f32[134217728,{columns}] parameter(1)
+  ROOT z = f32[{columns}] dot(x, y), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}} }}""")
+    parts = Clock.of(module, PRESETS["h100"]).parts(module.entry.root)
+    assert parts.work < parts.memory
+    assert parts.compute == pytest.approx((1 + columns) * 4 * 134217728 / 3e12, rel=0.02)
+
+
 ATTENTION = """HloModule m
 maximum { a = f32[] parameter(0)
   b = f32[] parameter(1)
