@@ -58,7 +58,7 @@ def form_of(instruction: Instruction) -> LoopForm | Refusal:
         return Refusal(f"no loops over elements compute a {op.opcode}")
     if instruction.control_predecessors:
         return Refusal("it has to wait for {}", instruction.control_predecessors[0])
-    return _form(op, instruction.call)
+    return (_found if instruction.called() else _form)(op, instruction.call)
 
 
 @lru_cache(maxsize=4096)
@@ -69,6 +69,11 @@ def sizes_of(shape: Shape) -> tuple[int, ...]:
 
 @lru_cache(maxsize=65536)
 def _form(op: AnyOp, call: OpCall[Any]) -> LoopForm | Refusal:
+    """Returns the known loops of a call without computations, with which their programs would be kept."""
+    return _found(op, call)
+
+
+def _found(op: AnyOp, call: OpCall[Any]) -> LoopForm | Refusal:
     shapes = (*call.operands, call.shape)
     if any(not s.is_array or s.is_dynamic or 0 in s.dims for s in shapes):
         return Refusal("its values are not arrays of fixed sizes that have elements")

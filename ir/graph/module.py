@@ -130,7 +130,8 @@ class Module(InNotebooks):
             computation.parent = self
 
     def release(self) -> None:
-        """Frees the memory of its instructions, which nobody may use any more."""
+        """Frees the memory of its instructions, which nobody may use any more, and of the analyses of them."""
+        self.analyses = Analyses()
         for computation in self.computations:
             computation.release()
 

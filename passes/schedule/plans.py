@@ -4,7 +4,7 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...cost.seconds import Clock
@@ -70,6 +70,14 @@ class Plans:
             return None
         by = found[0].by(lambda e: (e, arrange(e.problem, saturated(e.problem)))) if found else None
         return self._plan(by, limit, is_draft=True) if by is not None else None
+
+    def best(self, found: Sequence[Candidate], limit: float, kept: Module) -> Candidate:
+        """Returns the best of candidates, and frees the memory of the others, but of the one to be kept."""
+        best = min(found, key=lambda candidate: candidate.rank(limit))
+        for other in found:
+            if other.module is not kept:
+                self.release(other.module, best)
+        return best
 
     def release(self, other: Module, best: Candidate) -> None:
         """Frees the memory of a candidate that is no longer needed, unless it is the program itself, or the last plan.

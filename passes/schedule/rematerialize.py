@@ -119,9 +119,11 @@ def rematerialize(
                 trial, times, [copies[i] for i in highest], excess, least, barriers, way is _Way.AWAY)
             lower, there = at_peak(trial, kernels) if chosen else (peak, highest)
             if lower < peak:
+                module.release()
                 module.take(trial)
                 peak, highest, count = lower, there, count + chosen
                 break
+            trial.release()
         else:
             break
     return count

@@ -181,8 +181,8 @@ class _Choice:
                     break
                 if self.is_exhausted and share > self.limits.aims[-1]:
                     continue  # an aim that was missed leaves what is not above it; the last one frees all that it can
-                for new in self._computed_again((best.module, first), limit, share * limit):
-                    best = min(best, new, key=lambda state: state.rank(limit))
+                again = self._computed_again((best.module, first), limit, share * limit)
+                best = plans.best([best, *again], limit, first)
         if best.peak > limit and is_hard:
             refuse(best.module, best.peak, limit, machine, self.tried)
         for unused in filter(None, self.listed):
@@ -363,14 +363,16 @@ class _Choice:
                     return
                 module = clone_module(base)
                 count = rematerialize(module, Clock.of(module, machine), aim, barriers, offload, self.until)
-                moves, planned = moves_to_host(module), clone_module(module)
-                new = forecast(module, machine)
-                self.is_exhausted &= new.peak > aim
+                moves = moves_to_host(module)
+                planned = clone_module(module) if count and base is self.module else None
+                self.is_exhausted &= (new := forecast(module, machine)).peak > aim
                 if count:
                     new.done, new.repeats = done(module, count), True
                     self.tried.note(_HOSTED if moves else _AGAIN, new)
                     yield new
-                if count and base is self.module and (new := self.planning.plan(planned, limit)) is not None:
+                else:
+                    module.release()
+                if planned is not None and (new := self.planning.plan(planned, limit)) is not None:
                     if moves:
                         spread_moves(new.module)
                         spread_leaves(new.module.entry, Clock.of(new.module, machine))
