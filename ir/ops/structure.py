@@ -145,7 +145,8 @@ def _literal_fact(literal: Literal) -> Fact:
     element = literal.shape.element
     if not literal.is_known or not (element.is_integer or element.is_float) or not literal.shape.num_elements:
         return Fact()
-    least, greatest = float(np.min(literal.value)), float(np.max(literal.value))
+    with np.errstate(invalid="ignore"):  # ml_dtypes compares NaN so
+        least, greatest = float(np.min(literal.value)), float(np.max(literal.value))
     return Fact() if math.isnan(least) or math.isnan(greatest) else Fact(Range.closed(least, greatest))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -264,3 +265,12 @@ def test_tokens_of_the_examples_are_of_the_whole_vocabulary() -> None:
     names = [p.name for p in module.entry.parameters]
     tokens = inputs_for_module(module)[names.index("tokens.1")]
     assert (tokens.min(), tokens.max()) == (0, 63)
+
+
+@pytest.mark.parametrize("type_", ["f32", "bf16", "f8e4m3fn"])
+def test_literals_with_nan_have_no_range_and_warn_of_nothing(type_: str) -> None:
+    constant = f"c = {type_}[2] constant({{1, nan}})"
+    module = program(f"x = {type_}[2] parameter(0)\n{constant}\nr = {type_}[2] add(x, c)")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        inputs_for_module(module)
