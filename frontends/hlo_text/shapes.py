@@ -132,6 +132,8 @@ def element_type(name: str, start: int = 0) -> ElementType:
 
 def _plain(match: re.Match[str]) -> Shape:
     element = element_type(match[1])
+    if not element.is_array and match[2]:
+        raise _no_array(element, match.start(2))
     if len(match[2]) > 18:
         _check_sizes(match[2], match.start(2))
     dims = tuple(map(int, match[2].split(","))) if match[2] else ()
@@ -142,6 +144,10 @@ def _plain(match: re.Match[str]) -> Shape:
     order = tuple(map(int, match[3].split(",")))
     _check_layout(order, dims, match.start(3) - 1, match.end(3) + 1)
     return Shape(element, dims, Layout(order))
+
+
+def _no_array(element: ElementType, place: int) -> TextError:
+    return TextError(f"{element.name} has no dimensions", place, help=f"write {element.name}[]")
 
 
 def _check_sizes(sizes: str, start: int) -> None:
@@ -246,6 +252,8 @@ def _array(text: str) -> Shape:
             _check_size(number, token.start_pos, token.end_pos)
         dims.append(number)
         dynamic.append(size.data == "bounded_size")
+    if dims and not element.is_array:
+        raise _no_array(element, name.start_pos)
     marks = tuple(dynamic) if any(dynamic) else ()
     return Shape(element, tuple(dims), _layout(layout, tuple(dims)) if layout is not None else None, (), marks)
 
@@ -295,7 +303,12 @@ def in_default_order(shape: Shape) -> Shape:
 
 
 def _tile_dim(tree: Any) -> int | None:
-    return int(tree.children[0]) if tree.children else None
+    if not tree.children:
+        return None
+    token: Any = tree.children[0]
+    if int(token) < 0:
+        raise TextError(f"layout: a tile has a side of {token}", token.start_pos, token.end_pos)
+    return int(token)
 
 
 def ints(token: Any) -> tuple[int, ...]:
