@@ -17,6 +17,7 @@ from ...ir.graph.dynamic_sizes import may_repeat, result_shape, same_bounds
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import Applies, TextForm, has_result_hint
 from ...ir.graph.op import OPS, AnyOp, ShapeError, find_op
+from ...ir.keywords import KEYWORDS
 from ...ir.sharding.sharding import AnySharding, TupleSharding
 from ...ir.tools.mixed_precision import inferred_shape
 from ...ir.types.element_type import ELEMENT_TYPES
@@ -26,7 +27,7 @@ from .attribute_reader import AttributeReader, Common, Own
 from .cursor import Poisoned
 from .errors import TextError, did_you_mean
 from .repeated_lines import Body, RepeatedLines
-from .scan import COMMENT, IDENT, KEYWORDS, bracket_end
+from .scan import COMMENT, IDENT, bracket_end
 from .shapes import parse_shape, read_shape, shape_end
 
 NESTING_LIMIT = 60

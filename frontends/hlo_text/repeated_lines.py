@@ -19,9 +19,10 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction, Metadata
 from ...ir.graph.interfaces import Applies
 from ...ir.graph.op import Role, find_op
+from ...ir.keywords import KEYWORDS
 from ...ir.types.element_type import ELEMENT_TYPES
 from .attribute_reader import SIMPLE_BRACES, metadata_of
-from .scan import IDENT, KEYWORDS
+from .scan import IDENT
 
 # Possessive quantifiers (`*+`) throughout: a line of another form fails in linear time.
 _LINE = re.compile(

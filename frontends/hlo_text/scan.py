@@ -16,12 +16,6 @@ IDENT = r"[A-Za-z_][A-Za-z0-9_.\-]*"
 COMMENT = r"(?>/\*[\s\S]*?\*/|//[^\n\r]*[\n\r]?)"
 STRING = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
 
-KEYWORDS = frozenset((
-    "true", "false", "inf", "HloModule", "ENTRY", "ROOT", "maximal", "replicated", "manual", "last_tile_dim_replicate",
-    "shard_as", "shard_like", "unknown", "unreduced", "nan",
-))  # fmt: skip
-"""Words that name instructions only behind a `%`."""
-
 _SPACE = re.compile(rf"(?:[ \t\r\n]+|{COMMENT})*")
 _COMMENT = re.compile(r"\"(?:[^\"\\]|\\.)*\"|/\*.*?\*/|//[^\n\r]*", re.DOTALL)
 _RAW_BRACES = re.compile(r"[^{}\"]+|\"(?:[^\"\\]|\\.)*\"|([{}])", re.DOTALL)

@@ -17,8 +17,10 @@ from ..graph.computation import Computation
 from ..graph.flat_layout import FlatLayout, FlatMember
 from ..graph.instruction import FrontendAttributes, Instruction
 from ..graph.module import EntryLayout, Module, Stage
+from ..keywords import KEYWORDS
 from ..sharding.sharding import AnySharding
 from ..strings import BracedText, key_text, quote
+from ..types.element_type import ELEMENT_TYPES
 from ..types.literal import Literal
 from ..types.literal_text import literal_text, shaped_literal_text
 from ..types.shape import Shape
@@ -74,7 +76,8 @@ def _header(module: Module) -> str:
         ("frontend_attributes", frontend_attributes_text(header_frontend_attributes(module))),
         ("origin_recovery_table", module.origin_recovery_table),
     ]
-    return f"HloModule {module.name}" + "".join(f", {name}={text}" for name, text in fields if text)
+    mark = "%" if module.name in KEYWORDS or module.name in ELEMENT_TYPES else ""
+    return f"HloModule {mark}{module.name}" + "".join(f", {name}={text}" for name, text in fields if text)
 
 
 def _derived_layout(entry: Computation) -> EntryLayout:

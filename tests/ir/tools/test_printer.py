@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hloom.frontends import parse, parse_sharding
 from hloom.ir.graph.instruction import Metadata
 from hloom.ir.graph.module import Stage
@@ -27,6 +28,18 @@ ENTRY %e (p: f32[4,8]) -> f32[4] {
 
 def test_a_module_prints_as_it_was_read() -> None:
     assert parse(TEXT).to_text() == TEXT
+
+
+@pytest.mark.parametrize("name", ["token", "inf", "manual", "f32"])
+def test_a_module_of_a_function_whose_name_is_a_keyword(name: str) -> None:
+    """XLA takes such names behind a `%` alone."""
+    module = parse(TEXT)
+    module.name = name
+    text = module.to_text()
+    assert text.startswith(f"HloModule %{name}, ")
+    assert parse(text).name == name
+    hlo = pytest.importorskip("jaxlib._hlo")
+    hlo.hlo_module_from_text(text)
 
 
 def test_one_instruction_with_everything() -> None:
