@@ -108,10 +108,10 @@ class SetDimensionSize(Op[DimensionSizeAttributes], Dynamic, Ranges):
         visitor: Visitor,
     ) -> list[Demand]:
         bound = call.operands[0].dims[call.attributes.dimensions[0]]
-        return [joined(results[0]), Range.closed(0 if call.shape.is_dynamic else bound, bound)]
+        return [joined(results[0]), Range.closed(bound if _is_static(call) else 0, bound)]
 
     def kernel(self, call: OpCall[DimensionSizeAttributes], compile: Compile) -> Kernel:
-        (own,), bound, is_static = call.attributes.dimensions, call.operands[0].dims, not call.shape.is_dynamic
+        (own,), bound, is_static = call.attributes.dimensions, call.operands[0].dims, _is_static(call)
 
         def run(x: Any, size: Any) -> Any:
             wanted = int(size)
@@ -123,6 +123,12 @@ class SetDimensionSize(Op[DimensionSizeAttributes], Dynamic, Ranges):
             return np.pad(part, [(0, missing if d == own else 0) for d in range(x.ndim)]) if missing else part
 
         return run
+
+
+def _is_static(call: OpCall[DimensionSizeAttributes]) -> bool:
+    """Whether the dimension whose size is set is declared static; others of the result may be dynamic."""
+    (own,) = call.attributes.dimensions
+    return not any(call.shape.dynamic[own : own + 1])
 
 
 @register

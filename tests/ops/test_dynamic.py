@@ -29,6 +29,16 @@ def test_a_set_size_is_what_is_there() -> None:
         evaluate(parse(_SET), [x, np.array(5, np.int32)])
 
 
+def test_a_dimension_declared_static_is_whole_though_another_is_dynamic() -> None:
+    module = parse("ENTRY e { x = f32[8,4] parameter(0) n = s32[] parameter(1) "
+                   "ROOT d = f32[<=8,4] set-dimension-size(x, n), dimensions={1} }")  # fmt: skip
+    x = np.ones((8, 4), np.float32)
+    (result,) = evaluate(module, [x, np.array(4, np.int32)])
+    assert result.shape == (8, 4)
+    with pytest.raises(CompileError, match="the size must be 4, found 3"):
+        evaluate(module, [x, np.array(3, np.int32)])
+
+
 def test_a_larger_size_adds_zeros_and_a_static_result_must_be_whole() -> None:
     call = use("set-dimension-size", "f32[4] s32[]", dimensions=(0,))
     assert str(call.shape) == "f32[<=4]"
