@@ -199,9 +199,10 @@ def window_view(x: Any, fill: Any, window: tuple[WindowDim, ...], sizes: tuple[i
         padded = np.full(extent, fill, x.dtype)
         padded[tuple(slice(max(0, w.low), max(0, w.low) + n) for n, w in zip(inner.shape, window, strict=True))] = inner
     strides = padded.strides
+    given = padded.view(np.uint8) if padded.itemsize == 1 else padded  # numpy strides no types of ml_dtypes in a byte
     return np.lib.stride_tricks.as_strided(
-        padded,
+        given,
         (*sizes, *(w.size for w in window)),
         (*(s * w.stride for s, w in zip(strides, window)), *(s * w.rhs_dilate for s, w in zip(strides, window))),
         writeable=False,
-    )
+    ).view(padded.dtype)

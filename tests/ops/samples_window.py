@@ -141,6 +141,7 @@ SAMPLES: dict[str, list[str]] = {
         _pool("add", "f32", "4", "9", "size=2 pad=3_3", "-0.0"),
         _OTHER,
         _GREATEST_SIZE,
+        _GREATEST_SIZE.replace("f32", "f8e5m2"),
         _AFFINE,
         _REVERSED,
         _ARGMAX,
