@@ -150,9 +150,7 @@ class Fastest(Pass):
             tries += self._scheduled([both] if both is not None else [], context)
         if self.past_barriers is not None and passes_barriers:
             self._start_earlier(tries, context)  # so that the best is known to which others are added
-            ways = [self._base(tries), first]
-            if self.final.memory and self.rewrites:  # where memory keeps the fastest base out, it may fit so
-                ways.append((*first, *self.rewrites[-1]))
+            ways = [self._base(tries), first, *((*first, *passes) for passes in self.rewrites[-1:])]
             ways = list(dict.fromkeys(_with_prefetch(way, self.past_barriers) for way in ways))
             passed = [_rewritten(way, module, context) for way in ways]
             tries += self._scheduled([t for t in passed if t is not None], context)
