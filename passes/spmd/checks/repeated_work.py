@@ -21,6 +21,7 @@ from ...op_sharding.choose import without_repetition
 from ...op_sharding.costs import cost, idle_digits, points, received_bytes
 
 _LEAST = 0.01  # part of the multiply-adds of the program that is worth a remark
+_NEAR = 0.01  # part of its time by which no dot is faster or slower in earnest
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +79,14 @@ def _report(c: _Contraction, share: float, diagnostics: Diagnostics) -> None:
     other = c.divided()
     if other is None:
         return
-    later = (cost(c.op, other) - cost(c.op, c.assignment)) / 1e6
+    now, then = cost(c.op, c.assignment) / 1e6, cost(c.op, other) / 1e6
+    told = f"is {abs(then - now):,.3g} us {'slower' if then > now else 'faster'}"
     diagnostics.remark(
         f"{named_with_source(c.instruction)} is computed alike by groups of {product(c.unused)} devices: "
         f"{c.multiply_adds:,} multiply-adds on each, {share:.0%} of the program's, for {_bytes(c, c.assignment)}; "
         f"divided {points(c.op, other):,} for {_bytes(c, other)}", c.instruction.location, category="work",
         cost=c.multiply_adds * (1 - 1 / product(c.unused)),
-        help=f"dividing it is {abs(later):,.3g} us {'slower' if later > 0 else 'faster'} by the times of this machine: "
+        help=f"dividing it {told if abs(then - now) > _NEAR * now else 'takes as long'} by the times of this machine: "
              "--machine describes another, and an annotation of its result divides it anyway")  # fmt: skip
 
 
