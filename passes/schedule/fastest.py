@@ -45,12 +45,13 @@ REWRITES: tuple[tuple[Pass, ...], ...] = (
 @dataclass(frozen=True)
 class Fastest(Pass):
     """Schedules a program by `final`, as it is, after each of the `rewrites` of loops, after computing in `pieces`, and
-    after both, then after the best of these with gathers that start `past_barriers`, and after the best of all and a
-    `rotation` of loops; keeps the fastest result. If it is faster with collectives by `levels` of links, all of these
-    have them. With a pass that divides the `batch`, all of these are tried of the divided program, too. The collectives
-    of the best, and of others that may then be faster, start `earlier`, before the last choice. The result is never
-    slower than by the last of the `rewrites` alone, without `levels` (`simple`). From the moment `until` on (of
-    `time.monotonic`) no further one is scheduled.
+    after both, then with gathers that start `past_barriers`: after the best of these, alone, and after the last of the
+    rewrites. Then after the best of all and a `rotation` of loops; keeps the fastest result. If it is faster with
+    collectives by `levels` of links, all of these have them. With a pass that divides the `batch`, all of these are
+    tried of the divided program, too. The collectives of the best, and of others that may then be faster, start
+    `earlier`, before others are added to it and before the last choice. The result is never slower than by the last of
+    the `rewrites` alone, without `levels` (`simple`). From the moment `until` on (of `time.monotonic`) no further one
+    is scheduled.
 
     Raises the CompileError of `final` if no result fits into memory, of the one that needs least.
     """
