@@ -109,4 +109,4 @@ def pytest_collection_finish() -> None:
     """Lets the collector search the tests themselves no more, and the rest of a large process seldom."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 200)
+    gc.set_threshold(700, 10, 200)
