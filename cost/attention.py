@@ -23,9 +23,9 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.interfaces import memory
 from ..ir.graph.op import Role
 from ..ir.ops.elementwise import function_of
-from ..ir.types.element_type import PRED
+from ..ir.types.element_type import PRED, ElementType
 from .machine import Machine
-from .products import product_of, sizes_of
+from .products import ProductSizes, is_by_vector, product_of, sizes_of
 from .uses import algebra
 from .work import is_contraction
 
@@ -41,6 +41,14 @@ class AttentionKernels:
 
     inside: frozenset[Instruction]
     products: dict[Instruction, float]
+
+    def time(self, machine: Machine, value: Instruction, sizes: ProductSizes, element: ElementType) -> float:
+        """Returns the machine's time of a contraction of these sizes, inside or outside."""
+        if value in self.products:
+            return self.products[value] * machine.attention_work(sizes, element)
+        if is_by_vector(value, sizes):
+            return machine.work(sizes.multiply_adds, element)
+        return machine.product(sizes, element)
 
 
 NO_KERNELS = AttentionKernels(frozenset(), {})

@@ -35,7 +35,7 @@ from .groups import group_digits
 from .layout import laid
 from .machine import SECOND, Machine, Transfer
 from .memory_traffic import reads, touched, touches_nothing
-from .products import is_by_vector, sizes_of
+from .products import sizes_of
 from .work import computes, element_of, is_contraction
 
 
@@ -253,13 +253,8 @@ class Clock:
                 return 0.0
             speed = self.machine.attention_work if known.by_hand and self.machine.attention else self.machine.product
             return known.times * speed(known.sizes, element_of(instruction))
-        element = element_of(instruction)
-        share = self._attention.of(instruction.parent).products.get(instruction)
-        if share is not None:
-            return share * self.machine.attention_work(sizes_of(instruction), element)
-        if is_by_vector(instruction, sizes := sizes_of(instruction)):
-            return self.machine.work(sizes.multiply_adds, element)
-        return self.machine.product(sizes, element)
+        attention = self._attention.of(instruction.parent)
+        return attention.time(self.machine, instruction, sizes_of(instruction), element_of(instruction))
 
     def contractions(self, computation: Computation) -> float:
         """Returns the seconds of a computation's contractions, without those of its callees: a lower bound of its time

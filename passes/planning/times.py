@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from ...cost.attention import KnownAttention
 from ...cost.machine import SECOND, Machine
-from ...cost.products import is_by_vector
 from ...cost.seconds import Clock
 from ...cost.uses import algebra, overwritten
 from ...cost.work import is_contraction
@@ -135,13 +134,8 @@ class Times:
             parts = math.prod(n for n, f in zip(self._divisions.sizes, row) if f == member.factors[number])
             read = 0 if number in left and number in right else 1 if number in left else 2
             sizes[read if number in result else 3] *= factor.size // parts
-        found, element = ProductSizes(*sizes), instruction.operands[0].shape.element
-        share = self._attention.of(instruction.parent).products.get(instruction)
-        if share is not None:
-            return share * self._machine.attention_work(found, element)
-        if is_by_vector(instruction, found):
-            return self._machine.work(found.multiply_adds, element)
-        return self._machine.product(found, element)
+        attention, element = self._attention.of(instruction.parent), instruction.operands[0].shape.element
+        return attention.time(self._machine, instruction, ProductSizes(*sizes), element)
 
 
 def _shown(value: Instruction) -> Instruction:
