@@ -21,6 +21,7 @@ from ..resharding.table import WHOLE, Division
 from .bound import MessagePassing
 from .choice_costs import Assumed, ChoiceCosts, PlanValue
 from .descent import Axis, axes_of, descend, quick
+from .joining import joined
 from .model import Choice, Model
 from .program import solve
 
@@ -66,6 +67,7 @@ def search(costs: ChoiceCosts, limit: float = math.inf, seconds: float = 30.0, k
     loose = [one for one in searches if not one.is_proven()]
     for one in searches:
         one.note("axes combined", quick(one.costs, every, limit))
+        one.note("ends joined", joined(one.costs, one.ranked()[0].choice, limit))
     now = time.monotonic()
     bound = searches[0].bounded(now + _BOUNDING * (begun + seconds - now))
     for one in reversed(searches):  # those that hide less are solved faster
