@@ -8,8 +8,9 @@ rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
@@ -23,29 +24,33 @@ _STRUCTURE = frozenset({Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT}
 
 def touched(
     instruction: Instruction, is_stored: Callable[[Instruction], bool] = lambda _: True,
-    read_before: Collection[Instruction] = (),
+    read_before: Mapping[Instruction, int] = MappingProxyType({}),
 ) -> int:  # fmt: skip
     """Returns the bytes that one execution of an instruction reads and writes, without those of its callees.
 
-    `is_stored` decides whether a value lies in memory; by default all do. Operands that were `read_before` cost
-    nothing.
+    `is_stored` decides whether a value lies in memory; by default all do. Bytes of operands that were `read_before`
+    cost nothing.
     """
     if touches_nothing(instruction.op) or (not instruction.operands and is_allocation(instruction)):
         return 0
     if instruction.op.role is Role.FUSION:
         return _fusion(instruction)
     read, written = _traffic(instruction)
-    read_here = sum([read[n] for n in reads(instruction, is_stored, read_before)])
+    left = reads(instruction, is_stored, read_before)
+    read_here = sum([min(read[n], some) for n, some in left.items()])
     return read_here + (written if is_stored(instruction) else 0)
 
 
 def reads(
-    instruction: Instruction, is_stored: Callable[[Instruction], bool], read_before: Collection[Instruction]
-) -> list[int]:
-    """Returns the numbers of the operands that an instruction reads in memory. An op on elements reads each once."""
+    instruction: Instruction, is_stored: Callable[[Instruction], bool], read_before: Mapping[Instruction, int]
+) -> dict[int, int]:
+    """Returns the numbers of the operands that an instruction reads in memory, with the bytes of each that were not
+    read before. An op on elements reads each once.
+    """
     operands, once = instruction.operands, instruction.op.is_elementwise
-    return [n for n, o in enumerate(operands)
-            if o not in read_before and is_stored(o) and not (once and o in operands[:n])]  # fmt: skip
+    left = {n: o.shape.byte_size - read_before.get(o, 0) for n, o in enumerate(operands)
+            if is_stored(o) and not (once and o in operands[:n])}  # fmt: skip
+    return {n: some for n, some in left.items() if some} if read_before else left
 
 
 @cache

@@ -199,12 +199,14 @@ class Clock:
         """Returns the values of the kernel that makes a value; of its own if none are fused."""
         return (value,) if self._stored is None else self._stored.together(value)
 
-    def reads(self, instruction: Instruction) -> list[int]:
-        """Returns the numbers of the operands that an op reads in memory, unless its nest of loops has them already."""
+    def reads(self, instruction: Instruction) -> dict[int, int]:
+        """Returns the numbers of the operands that an op reads in memory, with the bytes of each that its nest of loops
+        has not read already.
+        """
         return reads(instruction, self.is_stored, self._read_before(instruction))
 
-    def _read_before(self, instruction: Instruction) -> Collection[Instruction]:
-        return () if self._stored is None else self._stored.read_before(instruction)
+    def _read_before(self, instruction: Instruction) -> Mapping[Instruction, int]:
+        return {} if self._stored is None else self._stored.read_before(instruction)
 
     def _is_written(self, value: Instruction) -> bool:
         """Whether a value lies in memory if products write their own results."""

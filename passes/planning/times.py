@@ -109,9 +109,10 @@ class Times:
         total = sum((held(n) for n, leaf in enumerate(relation.leaves[:count]) if self._is_made_for(leaf)), none)
         if count == len(instruction.operands):
             moved = algebra(instruction) is Algebra.MOVE
-            for number in self._clock.reads(instruction):
+            for number, left in self._clock.reads(instruction).items():
                 if number not in kept:
-                    total = total + (np.minimum(held(number), written) if moved else held(number))
+                    share = left / max(instruction.operands[number].shape.byte_size, 1)
+                    total = total + np.minimum(share * held(number), written if moved else math.inf)
         if self._clock.is_stored(instruction):
             others = [n for n in range(count) if n not in kept]
             total = total + (np.minimum(written, sum(map(held, others), none)) if len(others) < count else written)

@@ -169,3 +169,26 @@ def test_a_nest_of_loops_reads_a_value_once() -> None:
     assert alone["s"] == alone["y"] == pytest.approx(size / 1e9)
     assert alone["z"] == pytest.approx(2 * size / 1e9)
     assert clock.parts(module.entry.root).memory == pytest.approx(size / 1e9)
+
+
+def sliced(text: str, parts: str) -> float:
+    """Returns the bytes that a sum of slices of 256 x 512 numbers reads and writes."""
+    module = hloom.parse(f"HloModule m\nENTRY e {{\n  x = f32[256,512] parameter(0)\n{parts}\n  {text} }}")
+    return forecast(module, hloom.parse_machine("memory=1GB;work=f32:1000T")).memory * 1e9
+
+
+def test_overlapping_slices_read_a_value_once() -> None:
+    """Those of a stencil lie in caches; slices that do not overlap read what they take."""
+    places = {"a": "[0:254], [0:512]", "b": "[1:255], [0:512]", "c": "[2:256], [0:512]"}
+    parts = "\n".join(f"  {n} = f32[254,512] slice(x), slice={{{at}}}" for n, at in places.items())
+    both = "  d = f32[254,512] add(a, b)\n  e = f32[254,512] negate(c)"
+    result, whole = 254 * 512 * 4, 256 * 512 * 4
+    assert sliced("ROOT r = f32[254,512] add(d, e)", f"{parts}\n{both}") == pytest.approx(whole + result, rel=1e-6)
+    halves = "\n".join(f"  {n} = f32[256,128] slice(x), slice={{[0:256], [{at}]}}" for n, at in
+                       {"a": "0:128", "b": "256:384"}.items())  # fmt: skip
+    assert sliced("ROOT r = f32[256,128] add(a, b)", halves) == pytest.approx(3 * 256 * 128 * 4, rel=1e-6)
+    rolled = "\n".join(
+        f"  {n}{m} = f32[{size},512] slice(x), slice={{[{at}], [0:512]}}" for n, by in (("a", 1), ("b", 255))
+        for m, size, at in ((0, 256 - by, f"{by}:256"), (1, by, f"0:{by}"))) + "\n" + "\n".join(
+        f"  {n} = f32[256,512] concatenate({n}0, {n}1), dimensions={{0}}" for n in "ab")  # fmt: skip
+    assert sliced("ROOT r = f32[256,512] add(a, b)", rolled) == pytest.approx(2 * whole, rel=1e-6)
