@@ -39,12 +39,14 @@ class LocalForm:
     A form that communicates has `exchanged`: it returns the time of that under an assignment (see `cost.machine`),
     infinity if the form does not support it. Only such forms may divide permutation factors, and reduction factors
     without a monoid. With `by_use` it emits the same for equal uses, whatever instructions compute the operands, if
-    equal ones of these are scalar constants, with equal numbers.
+    equal ones of these are scalar constants, with equal numbers. A form that need not divide its one result as the
+    assignment does `leaves` it in the tiling that this function returns.
     """
 
     emit: Callable[[Any], Instruction]
     exchanged: Exchanged | None = None
     by_use: bool = False
+    leaves: Callable[[OpSharding, Assignment], Tiling] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,11 @@ class OpSharding:
         """Returns the tiling of one value (operands first) under an assignment, without the unreduced digits of
         results.
         """
+        leaves = None if self.form is None or value < len(self.rule.operands) else self.form.leaves
+        return self.by_rule(value, assignment) if leaves is None else leaves(self, assignment)
+
+    def by_rule(self, value: int, assignment: Assignment) -> Tiling:
+        """Returns this tiling wherever a local form leaves the result."""
         factors = self.rule.values()[value]
         if self.device is not None:
             return Tiling(((),) * len(factors), device=self.device)

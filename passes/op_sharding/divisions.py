@@ -80,9 +80,12 @@ class Divisions:
             return _ILLEGAL
         if sharding.exchanged is None or not assignment:
             return 0.0
-        tilings = tuple(sharding.tiling(value, assignment) for value in range(len(whole)))
+        tilings = tuple(sharding.by_rule(value, assignment) for value in range(len(whole)))
         sharding = self._sharding(op, call, tilings, form)
-        return sharding.exchanged(sharding, assignment) / SECOND if sharding.exchanged else 0.0
+        seconds = sharding.exchanged(sharding, assignment) if sharding.exchanged else 0.0
+        for value in range(len(rule.operands), len(whole)):  # where the form leaves it
+            seconds += sharding.plan(sharding.tiling(value, assignment), tilings[value], sharding.shapes[value]).cost
+        return seconds / SECOND
 
     def _sharding(self, op: AnyOp, call: OpCall[Any], tilings: tuple[Tiling, ...], form: Any) -> OpSharding:
         use = self.decider.uses.of(op, call, tilings, None)

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from ...ir.brief import brief
 from ...ir.graph.module import Module
+from ...ir.graph.op import AnyOp
 from ...ir.sharding.tiling import Tiling
 from ...ir.time_limit import check_time
 from ...ir.tools.spmd import Order
@@ -94,13 +95,25 @@ def refine(
     """
     # A value that any device can compute causes no communication.
     disputes = [c for c in graph.conflicts if not c.kept.leaf.receive_only and not c.lost.leaf.receive_only]
-    asked = dict.fromkeys((*(leaf for c in disputes for leaf in _at(c)), *read_in_slices(graph)))
+    disputed, left = (leaf for c in disputes for leaf in _at(c)), _left_elsewhere(module, graph, decider)
+    asked = dict.fromkeys((*disputed, *read_in_slices(graph), *left))
     if not asked:
         return False
     found = _Refiner(graph, Traffic(module, graph, order, decider), _fixed(module, graph), limits, folds).run(asked)
     for leaf, tiling in found.items():
         leaf.dims = tiling.dims
     return bool(found)
+
+
+def _left_elsewhere(module: Module, graph: ValueGraph, decider: Decider) -> Iterator[Leaf]:
+    """Yields the results of ops that may leave them divided in another way than their operands."""
+    def leaves(op: AnyOp) -> bool:
+        form = decider.forms.entries.get(op.opcode)
+        return form is not None and form.leaves is not None
+
+    for computation in module:
+        for instruction in computation.having(leaves):
+            yield from graph.leaves.get(instruction, ())
 
 
 def _fixed(module: Module, graph: ValueGraph) -> set[Leaf]:

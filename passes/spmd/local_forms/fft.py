@@ -1,7 +1,8 @@
 """Local form of fft along divided dimensions: one transform per dimension, with the data transposed in between.
 
 A transform of several dimensions is one of each in turn. During its transform, a divided dimension gives its digits to
-another one by all-to-all. If no other can take them, the transform itself becomes one of two dimensions: with n = s * m
+another one by all-to-all. There they stay: a program that transforms back, or that wants the result so, exchanges once
+and not twice. If no other can take them, the transform itself becomes one of two dimensions: with n = s * m
 and x as a matrix [s, m], transform the columns, multiply element [k, j] by the root of unity w^(k * j) with w^n = 1,
 transform the rows, and read the matrix by columns (Bailey, "FFTs in external or hierarchical memory", 1990).
 """
@@ -39,8 +40,12 @@ class _Step:
     tiling: Tiling
 
 
-def _steps(dims: tuple[int, ...], tiling: Tiling, attributes: FftAttributes) -> Iterator[_Step | None]:
-    """Yields the transforms, undivided dimensions first; None if one is not possible."""
+def _steps(
+    dims: tuple[int, ...], tiling: Tiling, wanted: Tiling, attributes: FftAttributes
+) -> Iterator[_Step | None]:
+    """Yields the transforms, undivided dimensions first; None if one is not possible. The last one leaves its result as
+    `wanted` if it can.
+    """
     kind, count = attributes.fft_type, len(attributes.fft_length)
     last = len(dims) - 1
     lengths = dict(zip(range(len(dims) - count, len(dims)), attributes.fft_length, strict=True))
@@ -52,7 +57,7 @@ def _steps(dims: tuple[int, ...], tiling: Tiling, attributes: FftAttributes) -> 
     for place, dim in enumerate(order):
         whole = {FftType.RFFT: FftType.FFT, FftType.IRFFT: FftType.IFFT}.get(kind, kind)
         own = kind if dim == last else whole
-        moved = _moved(dims, tiling, dim, order[place + 1 :])
+        moved = _moved(dims, tiling, wanted, dim, order[place + 1 :])
         if moved is None:
             if own is not whole or dims[dim] % product(tiling.dims[dim]) ** 2:
                 yield None
@@ -63,39 +68,51 @@ def _steps(dims: tuple[int, ...], tiling: Tiling, attributes: FftAttributes) -> 
         tiling, dims = moved, (*dims[:dim], after, *dims[dim + 1 :])
 
 
-def _moved(dims: tuple[int, ...], tiling: Tiling, dim: int, waiting: list[int]) -> Tiling | None:
-    """Moves a dimension's digits to another one, preferably one that they divide evenly and that is not `waiting`."""
+def _moved(
+    dims: tuple[int, ...], tiling: Tiling, wanted: Tiling, dim: int, waiting: list[int]
+) -> Tiling | None:
+    """Moves a dimension's digits to another one, preferably one that has them in the `wanted` tiling, that they divide
+    evenly, and that is not `waiting`.
+    """
     digits = tiling.dims[dim]
     if not digits:
         return tiling
-    found: list[tuple[bool, bool, int, Tiling]] = []
+    found: list[tuple[bool, bool, bool, int, Tiling]] = []
     for other, size in enumerate(dims):
         together = merge((*tiling.dims[other], *digits))
         if other != dim and size >= product(together):
             target = tiling.with_dim(dim, ()).with_dim(other, together)
-            found.append((size % product(together) != 0, other in waiting, -size, target))
-    return min(found, key=lambda f: f[:3])[3] if found else None
+            found.append((size % product(together) != 0, other in waiting, target.dims != wanted.dims, -size, target))
+    return min(found, key=lambda f: f[:4])[4] if found else None
 
 
 def _exchanged(op: OpSharding, assignment: Assignment) -> float:
     attributes = op.attributes_as(FftAttributes)
     dims, current = op.shapes[0].dims, op.tiling(0, assignment)
-    if not any(current.dims[d] for d in _own(attributes, len(dims))):
-        return 0.0
-    if 0 in (*dims, *op.shapes[1].dims, *attributes.fft_length):
-        return math.inf
     total = 0.0
     widest = max(op.shapes, key=lambda s: s.element.byte_size)
-    for step in _steps(dims, current, attributes):
-        if step is None:
+    for step in _planned(op, assignment):
+        if step is None or 0 in (*op.shapes[0].dims, *op.shapes[1].dims, *attributes.fft_length):
             return math.inf
         total += op.plan(current, step.tiling, widest.with_dims(dims)).cost
         if digits := step.tiling.dims[step.dim]:
             split, rows, columns = _as_matrix(dims, step.tiling, step.dim, product(digits))
             total += 3 * op.plan(rows, columns, widest.with_dims(split)).cost
         dims, current = (*dims[: step.dim], step.after, *dims[step.dim + 1 :]), step.tiling
-    total += op.plan(current, op.tiling(1, assignment), widest.with_dims(dims)).cost
     return total
+
+
+def _planned(op: OpSharding, assignment: Assignment) -> Iterator[_Step | None]:
+    """Yields the transforms under an assignment; none if it divides no dimension that is transformed."""
+    attributes, tiling = op.attributes_as(FftAttributes), op.tiling(0, assignment)
+    if any(tiling.dims[d] for d in _own(attributes, len(tiling.dims))):
+        yield from _steps(op.shapes[0].dims, tiling, op.tilings[1], attributes)
+
+
+def _left(op: OpSharding, assignment: Assignment) -> Tiling:
+    """Returns the tiling after the last transform."""
+    *_, last = (None, *_planned(op, assignment))
+    return op.by_rule(1, assignment) if last is None else last.tiling
 
 
 def _own(attributes: FftAttributes, rank: int) -> range:
@@ -116,7 +133,7 @@ def fft(local: LocalOp) -> Instruction:
     if not any(operand.tiling.dims[d] for d in own):
         return local.emit()
     value, why = operand, f"transposition of {local.why}"
-    for step in _steps(operand.shape.dims, operand.tiling, attributes):
+    for step in _steps(operand.shape.dims, operand.tiling, local.results[0], attributes):
         assert step is not None
         value = local.resharder.reshard(value, step.tiling, why)
         if step.tiling.dims[step.dim]:
@@ -177,4 +194,4 @@ def _roots(emitter: Emitter, like: Instruction, step: _Step, start: Instruction)
     return emitter.add("broadcast", (roots,), BroadcastAttributes((dim, dim + 1)), like.shape)
 
 
-FORMS: Forms = {"fft": LocalForm(fft, _exchanged)}
+FORMS: Forms = {"fft": LocalForm(fft, _exchanged, leaves=_left)}
