@@ -7,6 +7,7 @@ the time is kept for the forecasts, which share it.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +26,8 @@ from ..base import AsRun, PassContext
 from ..op_sharding.divisions import Divisions
 from ..resharding.table import WHOLE
 from .choice_costs import Assumed, ChoiceCosts, PlanValue
-from .classes import KnownClasses
+from .classes import Classes, KnownClasses
+from .clusters import Clusters
 from .descent import Axis, axes_of, quick
 from .judge import Judged, judge
 from .kept import Kept, kept_in
@@ -101,6 +103,12 @@ def _squareness(mesh: Mesh) -> tuple[int, int]:
     return min(size for _, size in mesh.axes), mesh.size
 
 
+def _ends(meshes: Sequence[Mesh]) -> list[int]:
+    """Returns the smallest and the largest size of the axes that divide anything."""
+    sizes = sorted({size for mesh in meshes for _, size in mesh.axes if size > 1})
+    return list(dict.fromkeys((sizes[0], sizes[-1]))) if sizes else []
+
+
 def _name(machine: Machine | str) -> str:
     return machine if isinstance(machine, str) and machine else machine_name(as_machine(machine))
 
@@ -136,7 +144,7 @@ class Sweeping:
         self.left = TimeLeft(self.begun + seconds)
         self.base = PassContext(as_run=as_run)
         self.classes = KnownClasses(prepared(module), self.base.forms)
-        self.known: list[Axis] = []
+        self.known: dict[Clusters, list[Axis]] = {}  # with a factor of each cluster
 
     def run(self, meshes: str, devices: Sequence[int], best: int) -> Sweep:
         """Returns the points of the meshes that are said: `all` of these `devices`, or meshes with `;` between. The
@@ -175,41 +183,62 @@ class Sweeping:
     def _context(self, name: str, count: int) -> PassContext:
         return replace(self.base, machine=self.machines[name].of_devices(count))
 
-    def _costs(self, name: str, mesh: Mesh, kept: Sequence[Kept]) -> ChoiceCosts:
+    def _classes(self, name: str, mesh: Mesh, kept: Sequence[Kept] = ()) -> Classes:
+        return self.classes.of(self.machines[name], mesh.size, self._limit(name), kept)
+
+    def _costs(self, name: str, mesh: Mesh, classes: Classes) -> ChoiceCosts:
         axes = [mesh.digits(AxisRef(axis)) for axis, _ in mesh.axes]
         decider = self._context(name, mesh.size).decider(mesh.size)
-        classes = self.classes.of(self.machines[name], mesh.size, self._limit(name), kept)
         return ChoiceCosts(Model(classes, Divisions(decider, axes), QuickTable), ASSUMED[1])
 
     def _learn(self, meshes: Sequence[Mesh]) -> None:
-        """Finds divisions by integer programs: on meshes of one axis, and on one of two axes for each machine."""
-        sizes = sorted({size for mesh in meshes for _, size in mesh.axes if size > 1})
-        for size in dict.fromkeys((sizes[0], sizes[-1])) if sizes else ():
-            costs = self._costs(next(iter(self.machines)), Mesh.of(data=size), ())
-            for assumed in _LEARNED:
-                under = costs.under(assumed)
-                for limit in (math.inf, max(costs.least, 1.0)):
-                    self._keep(costs, solve(under, seconds=_SECONDS, limit=limit, soft=True, relaxes=True).choice)
-        square = max((mesh for mesh in meshes if len(mesh.axes) > 1), key=_squareness, default=None)
-        for name in self.machines:
-            left = self.begun + self.seconds * _LEARNING - time.monotonic()
-            if square is None or left < _SECONDS:
-                return
-            costs = self._costs(name, square, kept_in(self.module, self.keep, square))
-            share, usual = min(left, _MOST_LEARNING) / 2, Usual(costs)
-            usual.search(share)
-            for found in by_axes(costs, self._limit(name), time.monotonic() + share, relaxes=True)[:2]:
-                self._keep(costs, found.choice)
-            for _, choice in usual.found:
-                self._keep(costs, choice)
+        """Finds divisions by integer programs, for each program that some of the meshes divide: on meshes of one axis,
+        and, for each machine, on one of two axes.
+        """
+        places: dict[Clusters, dict[str, list[Mesh]]] = {}
+        for mesh, name in itertools.product(meshes, self.machines):
+            places.setdefault(self._classes(name, mesh).clusters, {}).setdefault(name, []).append(mesh)
+        deadline = self.begun + self.seconds * _LEARNING
+        for of_machines in places.values():
+            name, own = next(iter(of_machines.items()))
+            classes = self._classes(name, own[0])
+            for size in _ends(own):
+                if classes.clusters not in self.known or time.monotonic() < deadline:
+                    self._learn_axis(self._costs(name, Mesh.of(data=size), classes))
+        for of_machines in places.values():
+            for name, own in of_machines.items():
+                square = max((mesh for mesh in own if len(mesh.axes) > 1), key=_squareness, default=None)
+                left = deadline - time.monotonic()
+                if square is not None and left >= _SECONDS:
+                    self._learn_square(name, square, min(left, _MOST_LEARNING) / 2)
 
-    def _keep(self, costs: ChoiceCosts, choice: Choice | None) -> None:
-        found = axes_of(costs.model, [choice] if choice is not None else ())
-        self.known += [axis for axis in found if axis not in self.known]
+    def _learn_axis(self, costs: ChoiceCosts) -> None:
+        for assumed in _LEARNED:
+            for limit in (math.inf, max(costs.least, 1.0)):
+                found = solve(costs.under(assumed), seconds=_SECONDS, limit=limit, soft=True, relaxes=True)
+                self._keep(costs.model, found.choice)
+
+    def _learn_square(self, name: str, square: Mesh, share: float) -> None:
+        costs = self._costs(name, square, self._classes(name, square, kept_in(self.module, self.keep, square)))
+        usual = Usual(costs)
+        usual.search(share)
+        for found in by_axes(costs, self._limit(name), time.monotonic() + share, relaxes=True)[:2]:
+            self._keep(costs.model, found.choice)
+        for _, choice in usual.found:
+            self._keep(costs.model, choice)
+
+    def _keep(self, model: Model, choice: Choice | None) -> None:
+        known = self.known.setdefault(model.of.clusters, [])
+        for axis in axes_of(model, [choice] if choice is not None else ()):
+            of_clusters = tuple(axis[number] for number in model.of.of)
+            if of_clusters not in known:
+                known.append(of_clusters)
 
     def _point(self, name: str, mesh: Mesh) -> tuple[SweepPoint, Model, Choice]:
-        costs, limit = self._costs(name, mesh, kept_in(self.module, self.keep, mesh)), self._limit(name)
-        choice = quick(costs, self.known, limit)
+        classes, limit = self._classes(name, mesh, kept_in(self.module, self.keep, mesh)), self._limit(name)
+        costs, own = self._costs(name, mesh, classes), [example.number for example in classes.examples]
+        known = dict.fromkeys(tuple(axis[n] for n in own) for axis in self.known.get(classes.clusters, ()))
+        choice = quick(costs, list(known), limit)
         value = costs.value(choice)
         return SweepPoint(name, mesh, value, value.memory <= limit), costs.model, choice
 

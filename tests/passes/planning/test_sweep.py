@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 
 import hloom
 import numpy as np
@@ -13,9 +14,11 @@ from hloom.cost.machine import Cluster
 from hloom.cost.presets import PRESETS
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.passes.planning.moves import QuickTable
+from hloom.passes.planning.prepared import prepared, saving_less
 from hloom.passes.planning.sweep import Sweeping
 from hloom.passes.resharding.table import ReshardTable
 from hloom.runtime.inputs.inputs import inputs_for_module
+from support.scans import LOOPS
 
 SLOW = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e8, points=1e9)  # dividing pays for small programs, too
 STEP = """HloModule step
@@ -120,3 +123,15 @@ def test_quick_times_of_resharding_are_close_to_the_search(machine: str, sizes: 
     assert min(ratios) > 0.3
     assert max(ratios) < 3.5
     assert np.median(ratios) == pytest.approx(1.0)
+
+
+@pytest.mark.usefixtures("_needs_the_solver")
+def test_few_devices_compute_again_what_loops_save_on_many() -> None:
+    """The two programs have different clusters: what is learned of one says nothing of the other."""
+    module, unfused = hloom.parse(LOOPS), replace(SLOW, fused=False)
+    whole, least = (one.peak for one in saving_less(prepared(module), unfused))
+    found = hloom.sweep(module, [unfused], devices=[2, 8], memory=whole // 4, best=9)
+    assert {point.mesh.size for point in found.points} == {2, 8}
+    stacks = {p.mesh.size: p.module.to_text().count(" dynamic-update-slice(") for p in found.points if p.module}
+    assert stacks == {2: 3, 8: 4}
+    assert least < whole
