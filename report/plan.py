@@ -46,7 +46,8 @@ def explanation_text(plan: Plan, changes: Sequence[WhatIf]) -> str:
 
 def _limits(plan: Plan) -> str:
     judged = plan.best.judged
-    text = (f"{plan.limits} limits the plan: computation takes {timed(judged.computing)}, the busiest engine of "
+    verb = "limit" if " and " in plan.limits else "limits"
+    text = (f"{plan.limits} {verb} the plan: computation takes {timed(judged.computing)}, the busiest engine of "
             f"collectives {timed(judged.busy)}")  # fmt: skip
     filled = judged.peak / plan.on.limit  # 0 without a limit
     return f"{text}, and {filled:.0%} of the memory is filled" if filled else text
@@ -70,8 +71,8 @@ def _candidates(plan: Plan) -> str:
         model = timed(value.seconds) if value is not None else ""
         times = "does not fit", "", sized(judged.peak), ""
         if judged.fits:
-            ratio = f"{judged.seconds / plan.seconds:.3f}"
-            times = timed(judged.seconds), timed(judged.exposed), sized(judged.peak), ratio
+            ratio = _share(judged.seconds, plan.seconds)
+            times = timed(judged.seconds), timed(judged.exposed), sized(judged.peak), f"{ratio:.3f}"
         rows.append((candidate.name, mesh, *times, model))
     return columns(rows, [False, False, True, True, True, True, True])
 
@@ -82,10 +83,21 @@ def frontier_text(frontier: Sequence[PlanCandidate]) -> str:
     rows: list[tuple[str, ...]] = [("time", "ratio", "exposed", "peak", "share", "candidate")]
     for one in frontier:
         judged = one.judged
-        rows.append((timed(judged.seconds), f"{judged.seconds / first.seconds:.3f}", timed(judged.exposed),
-                     sized(judged.peak), f"{judged.peak / first.peak:.2f}", one.name))  # fmt: skip
+        rows.append((timed(judged.seconds), f"{_share(judged.seconds, first.seconds):.3f}", timed(judged.exposed),
+                     sized(judged.peak), f"{_share(judged.peak, first.peak):.2f}", one.name))  # fmt: skip
     table = columns(rows, [True, True, True, True, True, False])
     return table if len(frontier) > 1 else f"{table}\nno plan for less memory is found"
+
+
+def _share(part: float, whole: float) -> float:
+    """Returns a ratio; of nothing, as the time of constants, all is the same."""
+    return part / whole if whole else 1.0
+
+
+def _settings(few: FewSettings, file: str) -> str:
+    count = len(few.shardings)
+    text = f"{file}: {count} annotation{'s' if count != 1 else ''}, with a forecast of {timed(few.judged.seconds)}"
+    return text if few.reproduces else f"{text}, not that of the plan"
 
 
 def _regrets(plan: Plan) -> str:
@@ -116,8 +128,7 @@ class PlanReport:
         if self.changes is not None:
             texts.append(explanation_text(self.plan, self.changes))
         if self.strategy is not None:
-            how = "give" if self.strategy.reproduces else "alone do not give"
-            texts.append(f"{strategy_file}: {len(self.strategy.shardings)} annotations, which {how} this forecast")
+            texts.append(_settings(self.strategy, strategy_file))
         return "\n\n".join(texts)
 
     def record(self) -> dict[str, object]:

@@ -50,7 +50,7 @@ def _plot(sweep: Sweep) -> Iterator[str]:
             best[key] = point
     if not best:
         return
-    longest = max(point.value.seconds for point in best.values())
+    longest = max(point.value.seconds for point in best.values()) or 1.0  # ops that the model has no time for
     rows = [("machine", "devices", "mesh", "model", "")]
     for machine, devices in sorted(best):
         point = best[machine, devices]

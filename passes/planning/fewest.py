@@ -73,7 +73,7 @@ def fewest(
         names = list(settings)
         for start in range(0, len(names), size):
             fewer = {k: v for k, v in settings.items() if k not in names[start : start + size]}
-            if not fewer or time.monotonic() > deadline:
+            if (not fewer and size > 1) or time.monotonic() > deadline:  # none at all seldom do: tried last
                 continue
             tried = judged(fewer)
             if tried.seconds <= limit and tried.peak <= max(found.peak, wanted.peak):

@@ -216,7 +216,10 @@ class PlanSearch:
         return [one for mesh in meshes for one in tried if one.mesh == mesh]
 
     def _refuse(self, ranked: Sequence[PlanCandidate]) -> NoReturn:
-        least = min((c for c in ranked if c.judged.peak), key=lambda c: c.judged.peak, default=ranked[0])
+        divided = [c for c in ranked if c.judged.peak]
+        if not divided:
+            fail(f"{self.module.name} cannot be planned: {ranked[0].judged.error}")
+        least = min(divided, key=lambda c: c.judged.peak)
         text = (f"no sharding of {self.module.name} fits into {sized(self.limit)}: the least that is found takes "
                 f"{sized(least.judged.peak)}, '{least.name}'")  # fmt: skip
         raise DoesNotFit(

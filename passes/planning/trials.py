@@ -306,7 +306,8 @@ def others_of(judged: Sequence[tuple[PlanCandidate, Sequence[PlanTrial]]]) -> li
     """Returns the trials after the first of each kind, sorted by the time to expect if they gain as the first has."""
     found: list[tuple[float, int, PlanTrial]] = []
     for first, kind in judged:
-        gain = first.judged.seconds / kind[0].screened.seconds if kind[0].screened.fits else 1.0
+        screened = kind[0].screened
+        gain = first.judged.seconds / screened.seconds if screened.fits and screened.seconds else 1.0
         found += [(trial.screened.seconds * gain, trial.screened.peak, trial) for trial in kind[1:]]
     return [trial for *_, trial in sorted(found, key=lambda one: one[:2])]
 

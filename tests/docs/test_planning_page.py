@@ -28,7 +28,10 @@ def test_commands(tmp_path: Path) -> None:
         if line[0] != "run":
             done = hloom(*line, cwd=tmp_path)
             assert done.code == 0, done.err
-            assert line[0] != "plan" or "annotations, which give this forecast" in done.out
+            if line[0] == "plan":
+                time = re.search(r": ([\d.]+ [um]s) a step", done.out)
+                assert time is not None
+                assert f"annotations, with a forecast of {time[1]}\n" in done.out
         elif have_mpi():
             done = process(*line, cwd=tmp_path)
             assert done.code == 0, done.err

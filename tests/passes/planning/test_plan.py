@@ -27,6 +27,7 @@ from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import solve
 from hloom.passes.planning.usual import ALWAYS, USUAL_STATE, Usual
 from hloom.passes.schedule.does_not_fit import DoesNotFit
+from hloom.report.plan import PlanReport
 from hloom.runtime.inputs.inputs import inputs_for_module
 from support.layered_programs import Model as Layered
 
@@ -117,6 +118,32 @@ ENTRY e {
         without = judged({key: value for key, value in strategy.shardings.items() if key != name})
         is_slower = without.seconds > found.seconds * 1.001
         assert is_slower or without.peak > max(found.peak, strategy.judged.peak), name
+
+
+@pytest.mark.parametrize(
+    "body", ["ROOT c = f32[2] constant({1, 2})", "x = f32[0,4] parameter(0)\n ROOT r = f32[0,4] negate(x)"]
+)
+def test_a_program_that_takes_no_time_has_a_plan_without_annotations(body: str) -> None:
+    found = hloom.plan(hloom.parse(f"HloModule m\nENTRY e {{ {body} }}"), SLOW, devices=4, seconds=1)
+    assert found.seconds == 0.0
+    strategy, frontier = found.strategy(), found.pareto(seconds=1)
+    assert strategy.reproduces
+    assert not strategy.shardings
+    assert "0 annotations, with a forecast of 0 us" in PlanReport("m", "", found, strategy, frontier).text()
+
+
+def test_one_annotation_that_changes_nothing_is_left_out() -> None:
+    """Whole is how propagation has all values without annotations."""
+    found = hloom.plan(hloom.parse(STEP), FAST, devices=4, seconds=2, keep=["*=-,-"])
+    strategy = found.strategy()
+    assert strategy.reproduces
+    assert not strategy.shardings
+
+
+def test_what_no_sharding_can_divide_is_said() -> None:
+    text = "HloModule m\nENTRY e { x = f32[<=16] parameter(0)\n ROOT r = f32[<=16] negate(x) }"
+    with pytest.raises(hloom.CompileError, match="m cannot be planned: parameter x has a dynamic dimension"):
+        hloom.plan(hloom.parse(text), SLOW, devices=4, seconds=1)
 
 
 def test_what_must_stay_stays() -> None:

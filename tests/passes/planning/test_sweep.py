@@ -17,6 +17,7 @@ from hloom.passes.planning.moves import QuickTable
 from hloom.passes.planning.prepared import prepared, saving_less
 from hloom.passes.planning.sweep import Sweeping
 from hloom.passes.resharding.table import ReshardTable
+from hloom.report.sweep import sweep_text
 from hloom.runtime.inputs.inputs import inputs_for_module
 from support.scans import LOOPS
 
@@ -85,6 +86,12 @@ def test_meshes_that_do_not_fit_come_last() -> None:
     found = hloom.sweep(hloom.parse(STEP), [SLOW], devices=[1, 8], memory=6000, best=1)
     assert [p.fits for p in found.points] == [True] * 3 + [False]
     assert found.points[-1].mesh.size == 1
+
+
+@pytest.mark.usefixtures("_needs_the_solver")
+def test_a_program_that_takes_no_time_is_shown() -> None:
+    found = hloom.sweep(hloom.parse("HloModule m\nENTRY e { ROOT c = f32[2] constant({1, 2}) }"), [SLOW], devices=[4])
+    assert "2 meshes" in sweep_text(found)
 
 
 @pytest.mark.usefixtures("_needs_the_solver")
