@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ...ir.diagnostics import fail
 from ...ir.graph.module import Module
-from ...ir.sharding.mesh import Mesh
+from ...ir.sharding.mesh import Mesh, parse_sizes
 from ...ir.tools.spmd import parts
 
 _NAMES = ("data", "model")
@@ -55,12 +55,12 @@ def annotated_mesh(module: Module) -> Mesh | None:
 def _read(text: str) -> Mesh:
     if _SIZES.match(text):
         return _mesh([int(n) for n in text.split("x")])
-    sizes: dict[str, int] = {}
-    for part in text.split(","):
-        name, equals, size = part.partition("=")
-        if not equals or not name.strip().isidentifier() or not size.strip().isdigit():
-            fail(f"'{text}' is no mesh", help="write 8x16, data=8,model=16, or all")
-        sizes[name.strip()] = int(size)
+    try:
+        sizes = parse_sizes(text.replace(" ", ""))
+    except ValueError:
+        sizes = {}
+    if not sizes or not all(map(str.isidentifier, sizes)):
+        fail(f"'{text}' is no mesh", help="write 8x16, data=8,model=16, or all")
     return Mesh.of(**sizes)
 
 

@@ -73,6 +73,8 @@ def test_time_against_memory(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (("--mesh", "8by4"), "'8by4' is no mesh"),
+        (("--mesh", "x=2,x=4"), "'x=2,x=4' is no mesh"),
+        (("--mesh", "x=0,y=4"), "'x=0,y=4' is no mesh"),
         (("--mesh", "8x2", "--devices", "4"), "the mesh has 16 devices, 4 are asked for"),
         (("--keep", "none=x,"), "'none' fits no value"),
         (("--memory", "100B"), "no sharding of mlp fits"),
