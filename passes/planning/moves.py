@@ -52,9 +52,9 @@ class QuickTable(ReshardTable):
 
     def _walk(self, source: Division, size: float) -> dict[State, tuple[float, int]]:
         """Returns the seconds from a source to all states, and the number of collectives, for an array of this many
-        bytes in all.
+        bytes in all. Dimensions that the source leaves whole are alike: states have them in the order of their axes.
         """
-        start = _state(source, self._dims(source))
+        start, own = _state(source, self._dims(source)), max(source, default=WHOLE) + 1
         best, done, count = {start: 0.0}, dict[State, tuple[float, int]](), itertools.count()
         queue = [(0.0, next(count), start, 0)]
         summed = bool(start[1]) and not self.machine.levels
@@ -64,15 +64,18 @@ class QuickTable(ReshardTable):
             if state in done:
                 continue
             done[state] = cost / SECOND, steps
-            for after, kind, axes, share in self._after(state, whole):
+            for after, kind, axes, share in self._after(state, whole, own):
                 total = cost + (self._transfer(kind, axes).time(share * size) if kind is not None else 0.0)
                 if after not in done and total < best.get(after, math.inf):
                     best[after] = total
                     heapq.heappush(queue, (total, next(count), after, steps + (kind is not None)))
         return done
 
-    def _steps_from(self, state: State, whole: frozenset[int]) -> Sequence[Step]:
-        return tuple(self._next(state, whole))
+    def _steps_from(self, state: State, whole: frozenset[int], own: int) -> Sequence[Step]:
+        found: dict[Step, None] = {}
+        for after, kind, axes, share in self._next(state, whole):
+            found[_in_order(after, own), kind, axes, share] = None
+        return tuple(found)
 
     def _next(self, state: State, whole: Collection[int]) -> Iterator[Step]:
         """Yields the steps from a state; axes in `whole` are not gathered."""
@@ -119,6 +122,12 @@ def _state(division: Division, dims: int) -> State:
     axes = range(len(division))
     summed = tuple(a for a in axes if division[a] == PARTIAL)
     return tuple(tuple(a for a in axes if division[a] == dim) for dim in range(dims)), summed
+
+
+def _in_order(state: State, own: int) -> State:
+    """Returns a state with all but its first `own` dimensions in the order in which targets number them."""
+    dims, summed = state
+    return (*dims[:own], *sorted(dims[own:], key=lambda dim: (not dim, min(dim, default=0)))), summed
 
 
 def _grown(dims: tuple[Axes, ...], dim: int, axes: Axes) -> tuple[Axes, ...]:
