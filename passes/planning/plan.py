@@ -172,7 +172,7 @@ class PlanSearch:
         kept = [known.of(self.machine, m.size, self.limit, kept_in(self.module, keep, m)) for m in meshes]
         tried = [MeshPlan(classes, context, mesh, self.limit) for classes, mesh in zip(kept, meshes, strict=True)]
         tried = self._searched(tried, solving)
-        self._judge(tried, context, bool(keep))
+        self._judge(tried, context, any("=" in said for said in keep))
         if not self.candidates:
             fail(f"no sharding of {self.module.name} is found in {self.seconds:g} seconds")
         for one in self._near_best(tried):
