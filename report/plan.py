@@ -56,8 +56,11 @@ def _limits(plan: Plan) -> str:
 def _bound(plan: Plan) -> str:
     if plan.gap is None:
         return "no bound is known"
-    text = f"by the model no plan takes less than {timed(plan.bound)}, and the best proposal {plan.gap:.1%} more"
     value = plan.best.value
+    if value is not None and value.memory > plan.on.limit:
+        return (f"by the model this plan takes {timed(value.seconds)} and {sized(value.memory)}, more than it may, and "
+                f"none that fits takes less than {timed(plan.bound)}; the schedule saves memory")  # fmt: skip
+    text = f"by the model no plan takes less than {timed(plan.bound)}, and the best proposal {plan.gap:.1%} more"
     if value is None or not value.seconds:
         return text
     return f"{text}; the forecast of this plan is {plan.seconds / value.seconds:.2f} of the model's time"

@@ -27,7 +27,7 @@ from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import solve
 from hloom.passes.planning.usual import ALWAYS, USUAL_STATE, Usual
 from hloom.passes.schedule.does_not_fit import DoesNotFit
-from hloom.report.plan import PlanReport
+from hloom.report.plan import PlanReport, plan_text
 from hloom.runtime.inputs.inputs import inputs_for_module
 from support.layered_programs import Model as Layered
 
@@ -177,6 +177,14 @@ def test_the_annotations_of_a_program_are_a_candidate_where_they_are_kept() -> N
     kept, given = (hloom.plan(module, SLOW, keep=[said], seconds=1) for said in ("*", "x=,a"))
     assert "as annotated" in [c.name for c in kept.candidates]
     assert "as annotated" not in [c.name for c in given.candidates]
+
+
+def test_no_bound_is_said_of_a_plan_that_the_model_refuses() -> None:
+    """Its schedule fits where the model does not: the bound is on plans that fit by the model, and may be longer."""
+    found = hloom.plan(hloom.parse(STEP), SLOW, devices=4, seconds=1)
+    assert "by the model no plan takes less than " in plan_text(found, "slow")
+    found.on.limit = 1.0
+    assert "more than it may, and none that fits takes less than " in plan_text(found, "slow")
 
 
 def test_what_must_stay_stays() -> None:
