@@ -37,10 +37,9 @@ class Usual:
 
     @cached_property
     def renewed(self) -> frozenset[int]:
-        """The classes of the state that the step renews; of a program that renews no weights, those of its weights."""
+        """The classes of the state that the step renews."""
         clusters, of = self.costs.model.of.clusters, self.costs.model.of.of
-        found = frozenset(of[clusters.home[leaf][0].number] for leaf in clusters.renewed.values())
-        return found if self._ways_of(found) else frozenset(self._ways_of(self._given)) or found
+        return frozenset(of[clusters.home[leaf][0].number] for leaf in clusters.renewed.values())
 
     @cached_property
     def weights(self) -> frozenset[int]:
@@ -55,28 +54,16 @@ class Usual:
     @cached_property
     def _on_the_way(self) -> dict[int, set[int]]:
         """Maps each weight to the classes of the values that are made of it alone."""
-        return self._ways_of(self.renewed)
-
-    @cached_property
-    def _given(self) -> frozenset[int]:
-        """The classes of parameters."""
-        clusters, of = self.costs.model.of.clusters, self.costs.model.of.of
-        leaves = (leaf for p in clusters.module.entry.parameters for leaf in clusters.graph.leaves[p])
-        return frozenset(of[clusters.home[leaf][0].number] for leaf in leaves if leaf in clusters.home)
-
-    def _ways_of(self, state: frozenset[int]) -> dict[int, set[int]]:
-        """Maps the classes of some state that products read to those of the values that are made of it alone."""
-        made = self._made_of(state)
-        found = ((number, self._read_by_products(number, made)) for number in sorted(state))
+        found = ((number, self._read_by_products(number)) for number in sorted(self.renewed))
         return {number: reached for number, reached in found if reached is not None}
 
-    def _read_by_products(self, number: int, made: Collection[int]) -> set[int] | None:
-        """Returns the classes, of those `made` of state, that are made of one of it; None if no product reads them."""
+    def _read_by_products(self, number: int) -> set[int] | None:
+        """Returns the classes of values that are made of one of the state alone; None if no product reads them."""
         reached, queue, is_read = set[int](), [number], False
         while queue:
             for reader in self._readers[queue.pop()]:
                 is_read |= reader in self._products
-                if reader in made and reader not in reached:
+                if reader in self._of_state and reader not in reached:
                     reached.add(reader)
                     queue.append(reader)
         return reached if is_read else None
@@ -96,17 +83,18 @@ class Usual:
             found[reads.stand.cluster].update(reader.stand.cluster for reader in reads.readers)
         return found
 
-    def _made_of(self, state: frozenset[int]) -> frozenset[int]:
-        """Returns the classes of values that are made, without products, of some state alone (and of counters)."""
+    @cached_property
+    def _of_state(self) -> frozenset[int]:
+        """The classes of values that are made, without products, of the renewed state alone (and of counters)."""
         sources: dict[int, set[int]] = {number: set() for number in range(len(self.costs.model.classes))}
         for reads in self.costs.model.of.reads:
             for reader in reads.readers if reads.size > _COUNTER else ():
                 sources[reader.stand.cluster].add(reads.stand.cluster)
-        found = {n for n, given in sources.items() if given and n not in self._products} | state
+        found = {n for n, given in sources.items() if given and n not in self._products} | self.renewed
         while True:
-            fewer = {n for n in found if n in state or sources[n] <= found}
+            fewer = {n for n in found if n in self.renewed or sources[n] <= found}
             if fewer == found:
-                return frozenset(found - state)
+                return frozenset(found - self.renewed)
             found = fewer
 
     def search(self, seconds: float) -> None:

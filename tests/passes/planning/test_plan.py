@@ -146,31 +146,6 @@ def test_what_no_sharding_can_divide_is_said() -> None:
         hloom.plan(hloom.parse(text), SLOW, devices=4, seconds=1)
 
 
-def test_programs_that_renew_nothing_have_the_usual_candidates() -> None:
-    """Serving reads its weights; a cache that it renews is none."""
-    text = """HloModule serve
-ENTRY e {
-  x = f32[32,16] parameter(0)
-  w = f32[16,64] parameter(1)
-  v = f32[64,16] parameter(2)
-  c = f32[2,32,16] parameter(3)
-  zero = s32[] constant(0)
-  h = f32[32,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  t = f32[32,64] tanh(h)
-  y = f32[32,16] dot(t, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  y1 = f32[1,32,16] reshape(y)
-  n = f32[2,32,16] dynamic-update-slice(c, y1, zero, zero, zero)
-  ROOT r = (f32[32,16], f32[2,32,16]) tuple(y, n)
-}"""
-    alias = text.replace("serve\n", "serve, input_output_alias={ {1}: (3, {}, may-alias) }\n")
-    for module in map(hloom.parse, (text, alias)):
-        found = {c.name.partition(",")[0]: c.module for c in hloom.plan(module, SLOW, devices=4, seconds=3).candidates}
-        assert set(ALWAYS) <= set(found)
-        for name, is_whole in zip(ALWAYS, (True, False)):
-            _, w, v, _ = found[name].entry.parameters
-            assert [p.sharding is not None and p.sharding.is_replicated for p in (w, v)] == [is_whole] * 2  # pyright: ignore
-
-
 def test_the_annotations_of_a_program_are_a_candidate_where_they_are_kept() -> None:
     module = hloom.parse(STEP)
     apply_strategy(module, {"x": "a,", "w": ",a"}, mesh={"a": 4})
