@@ -32,7 +32,8 @@ from hloom.ir.graph.op import Role
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import partition
 from hloom.passes.schedule.fastest import Fastest
-from hloom.passes.schedule.schedule import Limits, ScheduleCollectives
+from hloom.passes.schedule.limits import Limits
+from hloom.passes.schedule.schedule import ScheduleCollectives
 from hloom.passes.schedule.sizes import Bytes
 from hloom.passes.scheduling import SCHEDULE, schedule
 from hloom.report.measured import kendall

@@ -21,7 +21,8 @@ from ...ir.graph.module import Module, clone_module
 from ..base import PassContext
 from ..schedule.does_not_fit import DoesNotFit
 from ..schedule.fastest import REWRITES, Fastest
-from ..schedule.schedule import Limits, ScheduleCollectives
+from ..schedule.limits import Limits
+from ..schedule.schedule import ScheduleCollectives
 from ..schedule.sizes import sized
 from ..stages import divided_states, to_local, to_scheduled
 from .time_left import WITHOUT_END, TimeLeft

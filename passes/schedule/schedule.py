@@ -30,7 +30,8 @@ from .combining import CombinedForm, form_named
 from .does_not_fit import refuse, say_bound
 from .extract import Extract
 from .labels import labels_of
-from .listing import RULES, ListRule, list_orders
+from .limits import Limits
+from .listing import list_orders
 from .memory_order import memory_orders
 from .on_host import moves_to_host, spread_moves
 from .order_forecasts import OrderForecasts
@@ -50,27 +51,9 @@ from .ways_tried import WaysTried
 
 _NO_LIMIT = Bytes()
 _AGAIN, _HOSTED = "values computed again", "values on the host"
+_NOTHING = 1.0  # bytes to aim at for the least memory
 _SHARES = 16  # the budget over what each search has when the budget of all is used up
 _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long a schedule is searched, and what makes one better."""
-
-    growth: float = 1.25  # of the peak, which is no reason to look for another order
-    most: float = 2.0  # of the peak, where neither user nor machine gives a limit
-    worth: float = 0.99  # share of the time that an order must stay below to take more memory than that unasked
-    near: float = 5e-3  # share above its lower bound up to which the plan of a computation is good enough
-    better: float = 1 - 1e-3  # a new order must take less than this share of the time of the old one
-    attempts: int = 4  # at plans within memory
-    full: float = 0.95  # share of the limit from which on no plan for more memory is tried
-    aims: tuple[float, ...] = (1.0, 0.9, 0.0)  # shares of the limit to which values are rematerialized till one fits
-    regathered: tuple[float, ...] = (0.5, 1.0)  # shares of the gathered bytes to gather again where memory is short
-    lists: tuple[ListRule, ...] = RULES
-    labelled: int = 100  # tensors of which layers suggest buckets; of more, limits of size do as well
-    steps: int = 20_000  # segments simulated in all trials of a large computation
-    large: int = 2_000  # instructions of an entry from which on plans that promise little are left out
 
 
 @dataclass(frozen=True)
@@ -167,22 +150,12 @@ class _Choice:
         if old.peak <= limit and is_recorded(self.module, old.seconds, old.peak):
             self.context.diagnostics.remark(f"{self.name}: the program is scheduled for this machine already")
             return False
-        plans, best = Plans(self.planning, old), old
+        plans = Plans(self.planning, old)
         self.tried.note("the order of the text", old)
-        if old.peak > limit or old.seconds * self.limits.better > bound:  # else no plan is so much faster
-            usual = old.peak * self.limits.growth
-            best = self._best(plans, limit) if self.memory or limit <= usual else self._unasked(plans, usual, limit)
-        if self.is_thorough and best.seconds * self.limits.worth > bound and not self._is_late:
-            best = self._listed(best, plans, limit)
-        if self.is_tight and is_hard and self.is_thorough:
-            first = best.module  # frees other values if asked for more than one of which some are computed again
-            for share in self.limits.aims:
-                if best.peak <= limit and share < 1.0:
-                    break
-                if self.is_exhausted and share > self.limits.aims[-1]:
-                    continue  # an aim that was missed leaves what is not above it; the last one frees all that it can
-                again = self._computed_again((best.module, first), limit, share * limit)
-                best = plans.best([best, *again], limit, first)
+        best = self._chosen(plans, bound, limit, is_hard)
+        if best.peak > limit and is_hard and self.is_thorough and best.peak <= limit * self.limits.growth:
+            least = self._chosen(plans, bound, _NOTHING, is_hard)  # what is left of all that can go may fit
+            best = plans.best([best, least], limit, self.module)
         if best.peak > limit and is_hard:
             refuse(best.module, best.peak, limit, machine, self.tried)
         for unused in filter(None, self.listed):
@@ -197,6 +170,25 @@ class _Choice:
             say_bound(self.context.diagnostics, self.name, self.module, best.seconds, limit, machine, self.tried)
         self._record(old, best, bound)
         return is_new
+
+    def _chosen(self, plans: Plans, bound: float, limit: float, is_hard: bool) -> Candidate:
+        """Returns the best program within a limit, or the closest to it that is found."""
+        best = old = plans.old
+        if old.peak > limit or old.seconds * self.limits.better > bound:  # else no plan is so much faster
+            usual = old.peak * self.limits.growth
+            best = self._best(plans, limit) if self.memory or limit <= usual else self._unasked(plans, usual, limit)
+        if self.is_thorough and best.seconds * self.limits.worth > bound and not self._is_late:
+            best = self._listed(best, plans, limit)
+        if self.is_tight and is_hard and self.is_thorough:
+            first = best.module  # frees other values if asked for more than one of which some are computed again
+            for share in self.limits.aims:
+                if best.peak <= limit and share < 1.0:
+                    break
+                if self.is_exhausted and share > self.limits.aims[-1]:
+                    continue  # an aim that was missed leaves what is not above it; the last one frees all that it can
+                again = self._computed_again((best.module, first), limit, share * limit)
+                best = plans.best([best, *again], limit, first)
+        return best
 
     def _unasked(self, plans: Plans, usual: float, limit: float) -> Candidate:
         """Returns the best program without a user's limit: one within the usual memory, unless a larger one is much

@@ -146,3 +146,15 @@ ENTRY e {
   ROOT y = f32[] dot(k, z), lhs_contracting_dims={0}, rhs_contracting_dims={0}""")
     least = least_held(hloom.parse(read), MACHINE)
     assert (least.at.name, least.bytes - least.given) == ("y", 8004)
+
+
+def test_what_fits_into_less_memory_fits_into_more() -> None:
+    """What is left of all that can go may fit where an aim at the limit itself misses it."""
+    local = hloom.partition(hloom.parse(Model(layers=2, batch=16, width=16, hidden=128, loop=False).text())).module
+    context = PassContext(machine=PRESETS["h100"].of_devices(4))
+    with pytest.raises(DoesNotFit) as caught:
+        schedule(clone_module(local), context, memory=1)
+    for limit in (caught.value.peak, round(1.05 * caught.value.peak), round(1.12 * caught.value.peak)):
+        found = clone_module(local)
+        schedule(found, context, memory=limit)
+        assert live_memory(found, OutsideOfAttention.on(context.machine)).peak <= limit

@@ -17,11 +17,12 @@ from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pass
 from hloom.passes.schedule.bound import program_bound
 from hloom.passes.schedule.extract import Extract, extract
+from hloom.passes.schedule.limits import Limits
 from hloom.passes.schedule.listing import RULES, ListRule, ListScheduler
 from hloom.passes.schedule.orders import dependences, depth_first, soon
 from hloom.passes.schedule.planning import Planning
 from hloom.passes.schedule.roles import roles_of
-from hloom.passes.schedule.schedule import Limits, ScheduleCollectives
+from hloom.passes.schedule.schedule import ScheduleCollectives
 from hloom.passes.schedule.search.best import best_schedule
 from hloom.passes.schedule.search.problem import Outcome
 from hloom.passes.schedule.write import Written

@@ -19,13 +19,14 @@ from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pass
 from hloom.passes.schedule.bound import program_bound
 from hloom.passes.schedule.extract import Extract, extract
+from hloom.passes.schedule.limits import Limits
 from hloom.passes.schedule.listing import RULES, ListScheduler
 from hloom.passes.schedule.orders import Emission, Order, depth_first, soon
 from hloom.passes.schedule.planning import Planning, forecast
 from hloom.passes.schedule.plans import Plans
 from hloom.passes.schedule.recorded import recorded_forecast
 from hloom.passes.schedule.roles import roles_of
-from hloom.passes.schedule.schedule import Limits, ScheduleCollectives
+from hloom.passes.schedule.schedule import ScheduleCollectives
 from hloom.passes.schedule.search.arrange import arrange
 from hloom.passes.schedule.search.heuristics import per_tensor, saturated
 from hloom.passes.schedule.search.problem import ActionKind, Outcome
