@@ -21,7 +21,6 @@ from ..resharding.table import WHOLE, Division
 from .bound import MessagePassing
 from .choice_costs import Assumed, ChoiceCosts, PlanValue
 from .descent import Axis, axes_of, descend, quick
-from .joining import joined
 from .model import Choice, Model
 from .program import solve
 
@@ -67,7 +66,6 @@ def search(costs: ChoiceCosts, limit: float = math.inf, seconds: float = 30.0, k
     loose = [one for one in searches if not one.is_proven()]
     for one in searches:
         one.note("axes combined", quick(one.costs, every, limit))
-        one.join_ends()
     now = time.monotonic()
     bound = searches[0].bounded(now + _BOUNDING * (begun + seconds - now))
     for one in reversed(searches):  # those that hide less are solved faster
@@ -112,14 +110,6 @@ class _Search:
 
     def ranked(self) -> list[Proposal]:
         return sorted(self.found, key=lambda p: p.value.price(self.limit))
-
-    def join_ends(self) -> None:
-        """Replaces the best choice if both ends of its reads together make a better one."""
-        best = self.ranked()[0]
-        choice = joined(self.costs, best.choice, self.limit)
-        if choice != best.choice:
-            self.found.remove(best)
-            self.note("ends joined", choice)
 
     def is_proven(self) -> bool:
         """Whether a known choice fits and takes hardly longer than any other one."""
