@@ -23,6 +23,7 @@ from hloom.passes.schedule.least_held import least_held
 from hloom.passes.schedule.memory_order import memory_orders
 from hloom.passes.schedule.schedule import ScheduleCollectives
 from hloom.passes.schedule.sizes import Bytes, sized
+from hloom.passes.scheduling import schedule
 from hloom.report.remarks import FEW, chosen
 from support.fsdp_steps import fsdp_step
 from support.layered_programs import Model
