@@ -9,7 +9,7 @@ from typing import Any
 from ...ir.errors import NotEvaluable
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import movement
+from ...ir.graph.interfaces import movement, pooled_of
 from ...ir.graph.op import AnyOp, OpCall, Role
 from ...ir.ops.structure import ParameterAttributes
 from ...ir.types.element_type import F32, S32, S64, ElementType, precision
@@ -58,7 +58,7 @@ def has_loops(instruction: Instruction) -> bool:
     """Whether an op is of a kind that may have loop kernels."""
     op, moves = instruction.op, movement(instruction.op)
     is_loops = op.role is Role.FUSION or op.is_fusible or moves.sources(instruction.call) is not None
-    return is_loops or moves.updates(instruction.call) is not None
+    return is_loops or moves.updates(instruction.call) is not None or pooled_of(instruction) is not None
 
 
 def loops_of(instruction: Instruction, lowerings: Lowerings) -> Alike:

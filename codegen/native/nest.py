@@ -16,8 +16,9 @@ import numpy as np
 
 from ...ir.brief import brief
 from ...ir.errors import NotEvaluable
+from ...ir.graph.extremes import ArrayFold
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import sources_of, takes_arrays, windows_of
+from ...ir.graph.interfaces import pooled_of, sources_of, takes_arrays, windows_of
 from ...ir.graph.monoid import MONOID_OPS, reduction_monoid
 from ...ir.graph.op import Role
 from ...ir.graph.source import Windows
@@ -146,6 +147,11 @@ class NestLowering:
         if sources is not None:
             sizes = self.space.sizes
             return [(o, through(s, index, i.shape.dims, o.shape.dims, sizes)) for o, s in zip(i.operands, sources)]
+        pooled = pooled_of(i)
+        if pooled is not None:
+            operand, start = i.operands
+            indices = [through(s, index, i.shape.dims, operand.shape.dims, self.space.sizes) for s in pooled.sources]
+            return [*((operand, found) for found in indices), (start, ())]
         if not takes_arrays(i.op, i.call):
             raise NotEvaluable(f"native kernels have no {i.opcode}")
         return [(o, index if o.shape.rank else ()) for o in i.operands]
@@ -232,6 +238,9 @@ class NestLowering:
             return self.windowed(key, windows, mask)
         if sources_of(i) is not None:
             return self.moved(key, mask)
+        pooled = pooled_of(i)
+        if pooled is not None:
+            return self.pooled(key, MONOID_OPS[pooled.monoid], mask)
         kernel, operands = i.op.kernel(i.call, no_computation), [self.value(part, mask) for part in self.parts(key)]
         try:
             return kernel(*operands)
@@ -294,6 +303,18 @@ class NestLowering:
                 found = value.with_node(self.builder.select(inside, value.node, found.node))
         assert found is not None
         return found
+
+    def pooled(self, key: Key, ufunc: ArrayFold, mask: Node | None) -> TracedLanes:
+        """Combines the elements of a window that lie inside of their operand, one by one."""
+        *elements, start = self.parts(key)
+        element = key[0].shape.element
+        found = self.value(start).astype(accumulator(element))
+        for operand, index in elements:
+            inside = self.inside(index, operand.shape.dims)
+            both = self.builder.op(Do.AND, inside, mask) if inside and mask else inside or mask
+            more = UFUNCS[ufunc](found, self.value((operand, index), both).astype(accumulator(element)))
+            found = more if inside is None else found.with_node(self.builder.select(inside, more.node, found.node))
+        return found.astype(element.numpy)
 
     def inside(self, index: Index, dims: tuple[int, ...]) -> Node | None:
         """Returns the mask of indices in bounds; None where all are known to be."""

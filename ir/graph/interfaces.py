@@ -14,7 +14,7 @@ from ..factors.sharding_rule import ShardingRule
 from ..types.products import Products
 from ..types.shape import Shape
 from .op import AnyOp, OpCall, Use
-from .source import Source, Updates, Windows
+from .source import Pooled, Source, Updates, Windows
 from .value_range import Demand, Fact, Visitor, joined
 
 if TYPE_CHECKING:
@@ -101,6 +101,14 @@ class Movement:
     def updates(self, call: Call) -> Updates | None:
         """Returns how one operand is put into another at computed places, for an op that does this."""
         return None
+
+
+class Pools:
+    """An op that may combine a few elements of operand 0 for each of its result, as a pooling layer does."""
+
+    def pooled(self, call: Call) -> Pooled | None:
+        """Returns which elements it combines; None if they are many or the computation is not known."""
+        raise NotImplementedError
 
 
 class Multiplies:
@@ -286,6 +294,12 @@ def memory(op: AnyOp) -> Memory:
 def floats_of(op: AnyOp) -> FloatTypes:
     """Returns how the op treats float types: by default it computes in one of them."""
     return op.interface(FloatTypes) or _COMPUTES
+
+
+def pooled_of(instruction: Instruction) -> Pooled | None:
+    """Returns which elements an instruction combines for each of its result; None for other ops."""
+    own = instruction.op.interface(Pools)
+    return None if own is None else own.pooled(instruction.call)
 
 
 def products_of(instruction: Instruction) -> Products | None:

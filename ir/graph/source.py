@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..factors.sharding_rule import Monoid
 from ..types.shape import Shape
 
 
@@ -63,6 +64,16 @@ class Updates:
     operand: int
     within: tuple[Along, ...]
     starts: tuple[Start, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pooled:
+    """Each element of the result combines, by `monoid`, operand 1 and the elements of operand 0 at all `sources` that
+    lie inside of it.
+    """
+
+    monoid: Monoid
+    sources: tuple[tuple[Along, ...], ...]
 
 
 def lie_side_by_side(sources: Sequence[Source], operands: Sequence[Shape], result: Shape) -> bool:

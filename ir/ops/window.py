@@ -9,6 +9,7 @@ grid hold the identity. Unknown computations reduce the view like `reduce`, with
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -20,8 +21,10 @@ from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Window, WindowDim
 from ..graph.extremes import ArrayFold
+from ..graph.interfaces import Pools
 from ..graph.monoid import MONOID_OPS, exact_identity, reduction_monoid
 from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
+from ..graph.source import Along, Pooled
 from ..types.element_type import from_numpy
 from ..types.shape import Shape, array, tuple_shape
 from .computations import Reduces, accumulator, always, arrays_and_initial_values, check_reducer, rounded
@@ -30,6 +33,8 @@ from .reduce import combiner, skipping, tree
 
 if TYPE_CHECKING:
     from ..graph.computation import Computation
+
+_FEW = 64  # elements of a window that native code combines one by one
 
 
 def dilated(size: int, dilation: int) -> int:
@@ -71,7 +76,7 @@ class ReduceWindowAttributes(Attributes):
 
 
 @register
-class ReduceWindow(Reduces, Op[ReduceWindowAttributes]):
+class ReduceWindow(Pools, Reduces, Op[ReduceWindowAttributes]):
     """Reduces every window of n arrays of equal dimensions. Their n initial values follow as operands and count once
     per window; n > 1 gives a tuple. Positions of a window outside the arrays are skipped.
     """
@@ -127,6 +132,15 @@ class ReduceWindow(Reduces, Op[ReduceWindowAttributes]):
         whole = zip(call.operands[0].dims, operands[0].dims, call.attributes.window.dims, strict=True)
         window = tuple(replace(w, size=m) if is_total(n, w) else w for n, m, w in whole)
         return replace(call.attributes, window=Window(window))
+
+    def pooled(self, call: OpCall[ReduceWindowAttributes]) -> Pooled | None:
+        window, monoid = call.attributes.window.dims, reduction_monoid(call.attributes.to_apply)
+        if monoid is None or math.prod(w.size for w in window) > _FEW or any(w.lhs_dilate > 1 for w in window):
+            return None
+        positions = itertools.product(*(range(w.size) for w in window))
+        return Pooled(monoid, tuple(tuple(Along(d, w.stride, n * w.rhs_dilate - w.low)
+                                          for d, (n, w) in enumerate(zip(position, window, strict=True)))
+                                    for position in positions))  # fmt: skip
 
     def kernel(self, call: OpCall[ReduceWindowAttributes], compile: Compile) -> Kernel:
         window = call.attributes.window.dims

@@ -13,7 +13,7 @@ from ...codegen.native.numpy_run import numpy_kernel
 from ...codegen.native.products.product import is_product
 from ...cost.host import HOST
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.interfaces import movement, takes_arrays
+from ...ir.graph.interfaces import movement, pooled_of, takes_arrays
 from ...ir.graph.monoid import reduction_monoid
 from ...ir.graph.op import Compile, Kernel, NotEvaluable, Role
 from ...ir.ops.reduce import Reduce
@@ -60,7 +60,7 @@ class NativeKernels(NumpyKernels):
             return False
         if isinstance(op, Reduce):
             return not self.by_numpy or reduction_monoid(call.attributes.to_apply) is not None  # else as updates
-        return takes_arrays(op, call)
+        return takes_arrays(op, call) or (pooled_of(instruction) is not None and not self.by_numpy)
 
     def arranged(self, plan: StepPlan) -> StepPlan:
         return plan if self.by_numpy else arranged(plan, self._lowerings)

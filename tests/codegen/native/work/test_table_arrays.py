@@ -21,11 +21,11 @@ ENTRY e { x = f32[32,48] parameter(0)
  low = f32[] constant(-inf)
  a = f32[32,48] multiply(x, y)
  t = f32[48,32] transpose(a), dimensions={1,0}
- w = f32[47,32] reduce-window(t, low), window={size=2x1}, to_apply=max
+ w = f32[40,24] reduce-window(t, low), window={size=9x9}, to_apply=max
  b = f32[32,48] add(a, y)
- c = f32[47,32] negate(w)
+ c = f32[40,24] negate(w)
  u = f32[48,32] transpose(b), dimensions={1,0}
- ROOT r = (f32[47,32], f32[48,32], f32[32,48]) tuple(c, u, x) }"""
+ ROOT r = (f32[40,24], f32[48,32], f32[32,48]) tuple(c, u, x) }"""
 
 
 def _arranged(text: str) -> tuple[list[tuple[int, int]], list[tuple[float, float]]]:
