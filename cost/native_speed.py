@@ -36,6 +36,7 @@ class NativeSpeed:
     uniform: float = 0.0  # an operation on one value for a whole row
     fold: float = 0.0  # the sum of the 16 lanes of a row
     extreme: float = 0.0  # the maximum of the 16 lanes of a row
+    turned: float = 0.0  # an element of 32 bits of squares that are turned in registers
     scattered: float = 0.0  # an element that is moved alone
     narrow: float = 0.0  # one of fewer than 32 bits
     crowded: float = 0.0  # one of more than the first cache holds, for they have the same place there

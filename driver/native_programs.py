@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from .native_cold import with_others, with_updates
 from .native_images import convolutions
+from .native_moves import moves
 from .native_nests import nests
 
 _REDUCERS = """add {{ a = {t}[] parameter(0)
@@ -110,6 +111,7 @@ _STAGES: tuple[tuple[str, str, tuple[int, int], int], ...] = (
     (_TURN, "f32", (16, 256), 20),
     (_TURN, "f32", (64, 1024), 5),
     (_TURN, "f32", (64, 512), 5),
+    (_TURN, "f32", (1024, 512), 2),
     (_TURN, "bf16", (1024, 64), 5),
     (_TURN, "bf16", (64, 96), 20),
     ("n = {s} negate(v)\nr = {s} add(n, v)", "f32", (1024, 512), 6),
@@ -183,10 +185,12 @@ _PASSED = ((48, False), (40, True), (120, True))
 """Parameters that a program returns, as they are or turned."""
 
 _WINDOWS = (
-    ("f32", 16, 2, False), ("f32", 64, 3, False), ("bf16", 16, 3, False), ("bf16", 96, 2, False), ("f32", 24, 2, True),
+    ("f32", 16, 9, False), ("f32", 64, 9, False), ("bf16", 16, 9, False), ("bf16", 96, 9, False), ("f32", 24, 2, True),
     ("f32", 64, 3, True), ("bf16", 16, 3, True), ("bf16", 96, 2, True),
 )  # fmt: skip
-"""Type, side of an array with eight channels and of the windows over it, and whether they select elements."""
+"""Type, side of an array with eight channels and of the windows over it, and whether they select elements. Native code
+has those of few elements, numpy the others.
+"""
 
 _LAYERS = (
     ("f32", 64, 128, 40, "r = {s} tanh(v)"), ("bf16", 128, 64, 60, "r = {s} exponential(v)"),
@@ -233,6 +237,7 @@ def native_programs() -> Iterator[str]:
         for width, trips, stacks in loops:
             yield _loop(width, trips, stacks, kernels, by_python)
     yield from nests()
+    yield from moves()
 
 
 def _text(lines: list[str], element: str = "f32", others: str = "") -> str:

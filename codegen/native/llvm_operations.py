@@ -1,4 +1,4 @@
-"""Prints the operations of the loop IR as LLVM IR."""
+"""Prints loops and the operations of the loop IR as LLVM IR."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ class Text:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.declared: set[str] = set()
+        self.slots: list[str] = []
         self.open: list[tuple[str, str, int, int]] = []
         self._names = 0
         self._labels = 0
@@ -48,6 +49,26 @@ class Text:
     def label(self) -> int:
         self._labels += 1
         return self._labels
+
+    def slot(self, kind: str) -> str:
+        name = f"%s{len(self.slots)}"
+        self.slots.append(f"{name} = alloca {kind}, align 64")
+        return name
+
+    def open_loop(self, count: int, step: int, first: str = "0") -> str:
+        """Opens a loop whose counter goes from `first` in steps below `count`; returns the counter."""
+        slot, label = self.slot("i64"), self.label()
+        self.lines += [f"store i64 {first}, ptr {slot}", f"br label %head{label}", f"head{label}:"]
+        counter = self.new(f"load i64, ptr {slot}")
+        inside = self.new(f"icmp slt i64 {counter}, {count}")
+        self.lines += [f"br i1 {inside}, label %body{label}, label %exit{label}", f"body{label}:"]
+        self.open.append((slot, counter, step, label))
+        return counter
+
+    def close_loop(self) -> None:
+        slot, counter, step, label = self.open.pop()
+        after = self.new(f"add i64 {counter}, {step}")
+        self.lines += [f"store i64 {after}, ptr {slot}", f"br label %head{label}", f"exit{label}:"]
 
     def in_all_lanes(self, scalar: str, kind: str) -> str:
         wide = f"<{LANES} x {kind}>"

@@ -7,14 +7,16 @@ all operations, so that copies overlap in the processor.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from ...cost.host import HOST
-from .llvm_operations import TYPES, Text, operation, splat, vector
+from .llvm_memory import MemoryText, suffix_of
+from .llvm_operations import TYPES, operation, splat, vector
 from .loops import LANES, LOADS, Access, Do, Fold, Kernel, Lane, Nest, Node, Row, Store, Strip
 from .streaming import ALIGNMENT, loaded, next_row, streams
+from .turned import turned_loads
 
-_INDICES = "<" + ", ".join(f"i64 {n}" for n in range(LANES)) + ">"
 HALVES = (8, 4, 2, 1)
 Slots = Mapping[Fold, list[str]]
 
@@ -26,14 +28,12 @@ def llvm_text(kernel: Kernel, name: str = "kernel", large: int = HOST.streamed) 
     return _Printer(kernel, large).print(name)
 
 
-class _Printer(Text):
+class _Printer(MemoryText):
     def __init__(self, kernel: Kernel, large: int) -> None:
-        super().__init__()
-        self.kernel, self.large = kernel, large
-        self.slots: list[str] = []
-        self.counters: list[str] = []  # of the rows
+        super().__init__(kernel)
+        self.large = large
         self.row: dict[Node, str] = {}
-        self.bases: dict[Access, str] = {}
+        self.square: tuple[int, str, dict[Access, str]] | None = None  # the loop, its step in a square, turned arrays
         self.ahead: list[tuple[Access, str]] = []  # what to prefetch in a strip, and where its next row begins
         self.streaming: dict[int, str] = {}  # buffers with streaming stores, and whether their places allow them
 
@@ -55,21 +55,27 @@ class _Printer(Text):
 
     # -- loops
 
-    def slot(self, kind: str) -> str:
-        name = f"%s{len(self.slots)}"
-        self.slots.append(f"{name} = alloca {kind}, align 64")
-        return name
-
     def rows(self, nest: Nest, depth: int) -> None:
-        """Prints the loop over one dimension of rows, or the steps of a row."""
-        if depth < len(nest.rows):
-            counter = self.open_loop(nest.rows[depth], 1)
-            self.counters.append(counter)
+        """Prints the loops over the rows from one dimension on."""
+        if depth == len(nest.rows):
+            self.steps(nest)
+            return
+        size, first = nest.rows[depth], 0
+        loop, accesses = turned_loads(nest)
+        if accesses and depth == loop:
+            per_square = LANES // math.prod(nest.rows[depth + 1 :])
+            first = size - size % per_square
+            self.squares(nest, depth, accesses, per_square, first)
+        if first < size:
+            self.counters.append(self.open_loop(size, 1, str(first)))
             self.rows(nest, depth + 1)
             self.counters.pop()
             self.close_loop()
-            return
+
+    def steps(self, nest: Nest) -> None:
+        """Prints the steps of a row."""
         self.row, self.bases = {}, {}
+        self.turned = self.turned_rows(nest)
         for step in nest.steps:
             if isinstance(step, Row):
                 self.emit(step.nodes, [self.row], None, "0")
@@ -78,20 +84,33 @@ class _Printer(Text):
             else:
                 self.strips(nest, step)
 
-    def open_loop(self, count: int, step: int, first: str = "0") -> str:
-        """Opens a loop whose counter goes from `first` in steps below `count`; returns the counter."""
-        slot, label = self.slot("i64"), self.label()
-        self.lines += [f"store i64 {first}, ptr {slot}", f"br label %head{label}", f"head{label}:"]
-        counter = self.new(f"load i64, ptr {slot}")
-        inside = self.new(f"icmp slt i64 {counter}, {count}")
-        self.lines += [f"br i1 {inside}, label %body{label}, label %exit{label}", f"body{label}:"]
-        self.open.append((slot, counter, step, label))
-        return counter
+    def squares(self, nest: Nest, loop: int, accesses: list[Access], per_square: int, last: int) -> None:
+        """Prints the iterations of a loop below `last`, so many at a time, after turning what their rows read."""
+        first, width = self.open_loop(last, per_square), _padded(nest.columns)
+        self.counters.append(first)
+        self.bases = {}
+        slots = {access: self.turn(access, nest.columns, width) for access in accesses}
+        step = self.open_loop(per_square, 1)
+        self.counters[-1] = self.new(f"add i64 {first}, {step}")
+        self.square = loop, step, slots
+        self.rows(nest, loop + 1)
+        self.square = None
+        self.counters.pop()
+        self.close_loop()
+        self.close_loop()
 
-    def close_loop(self) -> None:
-        slot, counter, step, label = self.open.pop()
-        after = self.new(f"add i64 {counter}, {step}")
-        self.lines += [f"store i64 {after}, ptr {slot}", f"br label %head{label}", f"exit{label}:"]
+    def turned_rows(self, nest: Nest) -> dict[Access, str]:
+        """Returns where the current row reads what was turned."""
+        if self.square is None:
+            return {}
+        loop, row, slots = self.square
+        for size, counter in zip(nest.rows[loop + 1 :], self.counters[loop + 1 :], strict=True):
+            row = self.new(f"add i64 {self.new(f'mul i64 {row}, {size}')}, {counter}")
+        place, found = self.new(f"mul i64 {row}, {_padded(nest.columns)}"), dict[Access, str]()
+        for access, slot in slots.items():
+            kind = TYPES[self.kernel.buffers[access.buffer]]
+            found[access] = self.new(f"getelementptr {kind}, ptr {slot}, i64 {place}")
+        return found
 
     def strips(self, nest: Nest, strip: Strip) -> None:
         for access in _accesses(strip):
@@ -198,6 +217,9 @@ class _Printer(Text):
                     continue
                 if node.do in LOADS:
                     at, own = node.place_and_mask()
+                    if not node.operands and node.data in self.turned:
+                        known[node] = self.kept(node.data, column, copy)
+                        continue
                     both = self.both(self.value(own, known) if own is not None else None, mask)
                     if at is not None and not at.uniform:
                         pointers = self.pointers(node.data, column, copy, at=self.value(at, known))
@@ -224,82 +246,13 @@ class _Printer(Text):
             return places
         return self.new(f"trunc <16 x i64> {places} to {vector(node.lane)}")
 
-    def columns(self, column: str, copy: int) -> str:
-        first = self.in_all_lanes(self.shifted(column, copy), "i64")
-        return self.new(f"add <16 x i64> {first}, {_INDICES}")
-
-    def shifted(self, column: str, copy: int) -> str:
-        return self.new(f"add i64 {column}, {copy * LANES}") if copy else column
-
-    # -- memory
-
-    def base(self, access: Access) -> str:
-        """Returns the address of column 0 in the current row."""
-        if access not in self.bases:
-            place = str(access.offset)
-            for counter, stride in zip(self.counters, access.strides, strict=False):
-                if stride:
-                    step = self.new(f"mul i64 {counter}, {stride}")
-                    place = self.new(f"add i64 {place}, {step}")
-            kind = TYPES[self.kernel.buffers[access.buffer]]
-            self.bases[access] = self.new(f"getelementptr {kind}, ptr %b{access.buffer}, i64 {place}")
-        return self.bases[access]
-
-    def moved(self, access: Access, at: str) -> str:
-        """Returns the address of column 0 plus a uniform offset."""
-        first = self.new(f"extractelement <16 x i64> {at}, i32 0")
-        kind = TYPES[self.kernel.buffers[access.buffer]]
-        return self.new(f"getelementptr {kind}, ptr {self.base(access)}, i64 {first}")
-
     def base_of(self, store: Store) -> str:
         """Returns the address of column 0 of a store."""
         return self.base(store.access) if store.at is None else self.moved(store.access, self.value(store.at, {}))
 
-    def pointers(
-        self, access: Access, column: str, copy: int, base: str | None = None, at: str | None = None
-    ) -> str:
-        """Returns the addresses of the lanes of a strip, offset by `at` elements per lane."""
-        places = self.columns(column, copy)
-        places = self.new(f"mul <16 x i64> {places}, {splat(access.column, Lane.I64)}")
-        places = places if at is None else self.new(f"add <16 x i64> {places}, {at}")
-        kind = TYPES[self.kernel.buffers[access.buffer]]
-        return self.new(f"getelementptr {kind}, ptr {base or self.base(access)}, <16 x i64> {places}")
-
-    def contiguous(self, access: Access, column: str, copy: int, base: str | None = None) -> str:
-        kind = TYPES[self.kernel.buffers[access.buffer]]
-        return self.new(f"getelementptr {kind}, ptr {base or self.base(access)}, i64 {self.shifted(column, copy)}")
-
-    def both(self, mask: str | None, other: str | None) -> str | None:
-        return self.new(f"and <16 x i1> {mask}, {other}") if mask and other else mask or other
-
-    def load(
-        self, access: Access, lane: Lane, column: str, copy: int, mask: str | None, base: str | None = None
-    ) -> str:
-        """Loads elements, at addresses relative to `base` or to the access's own base."""
-        kind, wide, size = TYPES[lane], vector(lane), lane.bits // 8
-        if not access.column and mask is None:
-            return self.in_all_lanes(self.new(f"load {kind}, ptr {base or self.base(access)}, align {size}"), kind)
-        if access.column == 1 and mask is None:
-            return self.new(f"load {wide}, ptr {self.contiguous(access, column, copy, base)}, align {size}")
-        suffix = f"v16{_suffix(lane)}"
-        if access.column == 1:
-            place = self.contiguous(access, column, copy, base)
-            name = f"{wide} @llvm.masked.load.{suffix}.p0"
-            self.declared.add(f"declare {name}(ptr, i32, <16 x i1>, {wide})")
-            return self.new(f"call {name}(ptr {place}, i32 {size}, <16 x i1> {mask}, {wide} zeroinitializer)")
-        return self.gathered(self.pointers(access, column, copy, base), lane, mask)
-
-    def gathered(self, pointers: str, lane: Lane, mask: str | None) -> str:
-        """Gathers one element per lane."""
-        wide, mask = vector(lane), mask or splat(1, Lane.MASK)
-        name = f"{wide} @llvm.masked.gather.v16{_suffix(lane)}.v16p0"
-        self.declared.add(f"declare {name}(<16 x ptr>, i32, <16 x i1>, {wide})")
-        size = lane.bits // 8
-        return self.new(f"call {name}(<16 x ptr> {pointers}, i32 {size}, <16 x i1> {mask}, {wide} zeroinitializer)")
-
     def store(self, store: Store, value: str, column: str, copy: int, mask: str | None) -> None:
         access, lane, base = store.access, store.value.lane, self.base_of(store)
-        wide, size, suffix = vector(lane), lane.bits // 8, f"v16{_suffix(lane)}"
+        wide, size, suffix = vector(lane), lane.bits // 8, f"v16{suffix_of(lane)}"
         if access.column == 1 and mask is None:
             self.lines.append(f"store {wide} {value}, ptr {self.contiguous(access, column, copy, base)}, align {size}")
         elif access.column == 1 and mask == _ONE:  # LLVM 22 would store lanes wider than memory without narrowing them
@@ -360,6 +313,11 @@ class _Printer(Text):
         self.lines.append(f"store {kind} {first}, ptr {self.base_of(store)}, align {store.value.lane.bits // 8}")
 
 
+def _padded(columns: int) -> int:
+    """Returns the length of a row of whole strips."""
+    return columns + -columns % LANES
+
+
 def _first(count: int) -> str:
     """Returns the mask of the first lanes."""
     return "<" + ", ".join(f"i1 {'true' if n < count else 'false'}" for n in range(LANES)) + ">"
@@ -371,7 +329,3 @@ _ONE = _first(1)
 def _accesses(strip: Strip) -> list[Access]:
     loads = [node.data for node in strip.nodes if node.do in LOADS]
     return loads + [store.access for store in strip.stores]
-
-
-def _suffix(lane: Lane) -> str:
-    return lane.text if lane.is_float else TYPES[lane]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from ...cost.host import HOST
 from .index import Affine
 from .loops import LANES, Access
+from .turned import along_memory
 
 Strides = tuple[int, ...]  # per fine loop
 GATHER, SCATTER = 6, 12  # times that strided accesses take of contiguous ones
@@ -67,10 +68,24 @@ class LoopSpace:
         terms = dict(place.terms)
         return tuple(terms.get(axis, 0) for axis in range(len(self.sizes)))
 
-    def reordered(self, first: int | None, last: int) -> LoopSpace:
-        """Returns the space with one merged loop moved to the front, and one to the end."""
-        order = sorted(range(len(self.groups)), key=lambda n: (n == last) - (n == first))
+    def reordered(self, first: int | None, last: int, uses: Uses) -> LoopSpace:
+        """Returns the space with one merged loop moved to the front, and one to the end. Before the latter come those
+        along which a load that strides along it moves along memory, so that its elements may be turned (see `turned`).
+        """
+        inner = [*self._along_memory(first, last, uses), last]
+        order = sorted(range(len(self.groups)), key=lambda n: inner.index(n) + 1 if n in inner else -(n == first))
         return replace(self, groups=tuple(self.groups[n] for n in order))
+
+    def _along_memory(self, first: int | None, last: int, uses: Uses) -> list[int]:
+        for strides in sorted(uses.loaded):
+            if strides[self.groups[last][-1]] in (0, 1):
+                continue
+            own = {n: abs(strides[group[-1]]) for n, group in enumerate(self.groups) if n not in (first, last)}
+            order = sorted((n for n, stride in own.items() if stride), key=own.__getitem__, reverse=True)
+            run = along_memory([self.merged[n] for n in order], [strides[self.groups[n][-1]] for n in order])
+            if run:
+                return [order[n] for n in reversed(run)]
+        return []
 
     def loop_of(self, axis: int) -> int:
         return next(n for n, group in enumerate(self.groups) if axis in group)
@@ -87,10 +102,10 @@ def merge(sizes: tuple[int, ...], uses: Uses, block: int | None = None) -> LoopS
             groups.append(range(axis, axis + 1))
     space = LoopSpace(sizes, tuple(groups))
     if uses.reduced:
-        return space
+        return space.reordered(None, len(groups) - 1, uses)
     if block is not None:
-        return space.reordered(space.loop_of(block), space.loop_of(block + 1))
-    return space.reordered(None, _columns(space, uses))
+        return space.reordered(space.loop_of(block), space.loop_of(block + 1), uses)
+    return space.reordered(None, _columns(space, uses), uses)
 
 
 def wanted_block(space: LoopSpace, uses: Uses) -> tuple[int, int] | None:
@@ -101,7 +116,9 @@ def wanted_block(space: LoopSpace, uses: Uses) -> tuple[int, int] | None:
         return None
     if all(abs(strides[axis]) <= 1 for strides in uses.strides):
         return None
-    inner = next((n for n in range(LANES, HOST.strided_columns + 1, LANES) if space.sizes[axis] % n == 0), None)
+    is_turned = all(abs(strides[axis]) <= 1 for strides in uses.stored)
+    blocks = range(LANES, HOST.strided_columns + 1, LANES)
+    inner = next((n for n in (reversed(blocks) if is_turned else blocks) if space.sizes[axis] % n == 0), None)
     return None if inner is None or inner == space.sizes[axis] else (axis, inner)
 
 

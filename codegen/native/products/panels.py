@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....cost.host import HOST
+from ..turned import turned
 from .assembly import Assembly
 from .vectors import Vectors, fetch
 
@@ -38,24 +39,9 @@ def packed(v: Vectors) -> str:
             there = f.choice(f.value(f"icmp slt i64 {at}, %columns"), mask, "zeroinitializer", v.mask)
             rows.append(v.load(f, f.cell("%b", (at, "%column"), (p, str(v.size))), there))
         target = f.cell("%panel", (p, "%wide"), (j, str(v.size)))
-        for t, row in enumerate(_transposed(f, v, rows)):
+        for t, row in enumerate(turned(f.value, v.kind, rows)):
             v.store(f, row, f.step(target, str(t), "%wide"))
     with f.when(f.nor(are_rows, are_columns)), f.loop("%k") as p, f.loop("%columns") as j:
         x = f.value(f"load {v.real}, ptr {f.cell('%b', (p, '%inner'), (j, '%column'))}, align {v.size}")
         f.line(f"store {v.real} {x}, ptr {f.cell('%panel', (p, '%wide'), (j, str(v.size)))}, align {v.size}")
     return f.text()
-
-
-def _transposed(f: Assembly, v: Vectors, rows: list[str]) -> list[str]:
-    """Transposes a square of vectors: pairs of rows exchange blocks of columns, of half the size each time."""
-    half = v.lanes // 2
-    while half:
-        low = [e if not e & half else v.lanes + e - half for e in range(v.lanes)]
-        high = [e + half if not e & half else v.lanes + e for e in range(v.lanes)]
-        for i in (i for i in range(v.lanes) if not i & half):
-            pair = f"{v.kind} {rows[i]}, {v.kind} {rows[i + half]}"
-            for n, chosen in ((i, low), (i + half, high)):
-                indices = ", ".join(f"i32 {e}" for e in chosen)
-                rows[n] = f.value(f"shufflevector {pair}, <{v.lanes} x i32> <{indices}>")
-        half //= 2
-    return rows

@@ -26,6 +26,7 @@ from ..products.product import is_product, product_plan
 from ..products.stages import CopyStage, Method, Multiply, Repeat, Stage
 from ..products.tiles import WIDEST, heights
 from ..step import StridedLayout
+from ..turned import turned_loads
 
 _FREE = frozenset((Do.CONSTANT, Do.BITCAST, Do.INDEX, Do.FOLDED))
 _DIVISIONS = frozenset((Do.DIV, Do.SQRT))
@@ -111,8 +112,12 @@ def _strip(nest: Nest, step: Strip, waits: bool) -> KernelWork:
     rows, strips = math.prod(nest.rows), -(-nest.columns // LANES)
     lanes = [node for node in step.nodes if not node.uniform and node.do not in _FREE]
     found = KernelWork(uniform=rows * sum(n.uniform and n.do not in _FREE for n in step.nodes))
-    inside = KernelWork()
+    inside, (_, turned) = KernelWork(), turned_loads(nest)
     for node in lanes:
+        if node.data in turned and not node.operands:
+            found["turned"] += rows * strips * LANES * _width(node)
+            inside["move"] += _width(node)
+            continue
         name, times = _operation(node, nest.columns)
         if name in ("uniform", *_ALONE):
             found[name] += times * rows

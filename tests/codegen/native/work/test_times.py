@@ -111,7 +111,7 @@ def test_python_whose_code_other_python_displaces() -> None:
     """Windows that numpy computes come once in a run; updates by Python come all the time."""
     text = next(t for t in native_programs() if "reduce-window" in t)
     assert "displaced" not in _counts(text)
-    assert 25 < _counts(with_updates(text))["displaced"] < 45  # microseconds of the windows, and little of the updates
+    assert 85 < _counts(with_updates(text))["displaced"] < 120  # microseconds of the windows, and little of the updates
 
 
 def test_rows_with_a_sum_are_a_fold_each_and_move_their_strips() -> None:
@@ -198,18 +198,32 @@ def test_accesses_that_share_a_place_of_the_first_cache_are_crowded() -> None:
     """Rows of 4096 bytes begin at one place, which holds twelve of the 64 that a row of the result reads."""
     text = """ENTRY e { x = f32[64,WIDTH] parameter(0)
  t = f32[WIDTH,64] transpose(x), dimensions={1,0}
- ROOT r = f32[WIDTH,64] negate(t) }"""
-    aligned, padded = (_counts(text.replace("WIDTH", str(width))) for width in (1024, 1040))
-    assert aligned["scattered"] == aligned["crowded"] == 64 * 1024
-    assert padded["scattered"] == 64 * 1040
+ s = f32[HALF,64] slice(t), slice={[0:WIDTH:2],[0:64]}
+ ROOT r = f32[HALF,64] negate(s) }"""
+    aligned, padded = (_counts(text.replace("WIDTH", str(2 * half)).replace("HALF", str(half))) for half in (512, 520))
+    assert aligned["scattered"] == aligned["crowded"] == 64 * 512
+    assert padded["scattered"] == 64 * 520
     assert "crowded" not in padded
 
 
+def test_turned_elements_count_by_strips_and_are_not_crowded() -> None:
+    text = """ENTRY e { x = TYPE[40,1024] parameter(0)
+ t = TYPE[1024,40] transpose(x), dimensions={1,0}
+ ROOT r = TYPE[1024,40] negate(t) }"""
+    word, half = (_counts(text.replace("TYPE", element)) for element in ("f32", "s16"))
+    assert word["turned"] == 2 * half["turned"] == 48 * 1024
+    assert "crowded" not in word
+    assert "scattered" not in word
+
+
 def test_elements_of_half_a_word_that_move_alone_count_apart() -> None:
-    """Processors gather words, and take narrower elements one by one: here as a transposition reads them."""
-    text = """ENTRY e { x = TYPE[48,80] parameter(0)
- t = TYPE[80,48] transpose(x), dimensions={1,0}
- ROOT r = TYPE[80,48] negate(t) }"""
+    """Processors gather words, and take narrower elements one by one: here every other one of a
+    transposed array.
+    """
+    text = """ENTRY e { x = TYPE[48,160] parameter(0)
+ t = TYPE[160,48] transpose(x), dimensions={1,0}
+ s = TYPE[80,48] slice(t), slice={[0:160:2],[0:48]}
+ ROOT r = TYPE[80,48] negate(s) }"""
     word, half = (_counts(text.replace("TYPE", element)) for element in ("f32", "bf16"))
     assert word["scattered"] == half["narrow"] == 80 * 48
     assert "narrow" not in word
@@ -230,11 +244,11 @@ def test_windows_that_numpy_computes_count_their_positions() -> None:
     text = """max { a = f32[] parameter(0)
  b = f32[] parameter(1)
  ROOT r = f32[] maximum(a, b) }
-ENTRY e { x = f32[9,9,8] parameter(0)
+ENTRY e { x = f32[25,25,8] parameter(0)
  low = f32[] constant(-inf)
- ROOT r = f32[4,4,8] reduce-window(x, low), window={size=3x3x1 stride=2x2x1}, to_apply=max }"""
+ ROOT r = f32[9,9,8] reduce-window(x, low), window={size=9x9x1 stride=2x2x1}, to_apply=max }"""
     found = _counts(text)
-    assert (found["call"], found["window"], found["windowed"]) == (1, 6, 3 * 4 * 9 * 8 + 3 * 4 * 4 * 8)
+    assert (found["call"], found["window"], found["windowed"]) == (1, 18, 9 * 9 * 25 * 8 + 9 * 9 * 9 * 8)
 
 
 def test_python_is_cold_after_kernels_that_touch_more_than_the_cache() -> None:
