@@ -8,7 +8,7 @@ from ..ir.diagnostics import Diagnostics, Location
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
 from ..ir.ops.calls.behaviour import CustomCallAttributes
-from ..ir.ops.calls.custom_call import is_foreign
+from ..ir.ops.calls.custom_call import is_unknown
 
 TRIED = ("cpu",)
 """The platforms on which programs of Hloom have run inside of JAX."""
@@ -39,7 +39,7 @@ def _obstacles(instruction: Instruction) -> Iterator[tuple[str, str | None]]:
     attributes = instruction.attributes
     if not isinstance(attributes, CustomCallAttributes):
         return
-    if is_foreign(attributes):
+    if is_unknown(instruction):
         target = attributes.custom_call_target
         yield (f'{instruction.name} is a custom-call of "{target}", of which Hloom knows nothing',
                f'hloom.custom_call("{target}") says what it computes and how it is divided')

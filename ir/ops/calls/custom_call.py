@@ -54,11 +54,6 @@ def custom_calls(instructions: Iterable[Instruction]) -> list[Instruction]:
     return [i for i in instructions if isinstance(i.attributes, CustomCallAttributes)]
 
 
-def is_foreign(attributes: CustomCallAttributes) -> bool:
-    """Whether nothing is known of the target."""
-    return behaviour(attributes) is _FOREIGN
-
-
 def is_unknown(instruction: Instruction) -> bool:
     """Whether an instruction is a custom-call of a target of which nothing is known."""
     return behaviour_of(instruction) is _FOREIGN
