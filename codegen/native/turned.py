@@ -16,13 +16,16 @@ from .loops import LANES, Access, Do, Nest, Strip
 
 def turned_loads(nest: Nest) -> tuple[int, list[Access]]:
     """Returns the accesses whose unmasked loads read turned squares, and the loop of which a square takes several
-    iterations: with all iterations of the loops within it they are the 16 rows of a square.
+    iterations: with all iterations of the loops within it they are the 16 rows of a square. What the nest itself writes
+    is not read ahead.
     """
     if nest.columns > HOST.strided_columns:
         return 0, []
+    written = {store.access.buffer for step in nest.steps for store in step.stores}
     nodes = [node for step in nest.steps if isinstance(step, Strip) for node in step.nodes]
-    accesses = dict.fromkeys(node.data for node in nodes if node.do is Do.LOAD and not node.operands)
-    found = {a: run for a in accesses if a.column not in (0, 1) and (run := along_memory(nest.rows, a.strides[:-1]))}
+    loaded = dict.fromkeys(node.data for node in nodes if node.do is Do.LOAD and not node.operands)
+    accesses = [a for a in loaded if a.column not in (0, 1) and a.buffer not in written]
+    found = {a: run for a in accesses if (run := along_memory(nest.rows, a.strides[:-1]))}
     loop = next((run[-1] for run in found.values()), 0)
     return loop, [access for access, run in found.items() if run[-1] == loop]
 
