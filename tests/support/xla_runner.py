@@ -26,7 +26,7 @@ import pytest
 
 Array = np.ndarray[Any, Any]
 # XLA's older emitters of element-wise code compile five times as fast. They do not know all ops and types.
-_QUICK = [("xla_cpu_use_fusion_emitters", False)]
+_QUICK, _EXACT = ([("xla_cpu_use_fusion_emitters", new)] for new in (False, True))
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,7 @@ def compile_text(
         options.env_option_overrides = _QUICK
         with contextlib.suppress(jax.errors.JaxRuntimeError):  # without them, it may be no error
             return Executable(compile_and_load(stablehlo, xla.DeviceList(devices), options), devices, module)
-        options.env_option_overrides = []
-    if without:
-        options.env_option_overrides = [("xla_disable_hlo_passes", without)]
+    options.env_option_overrides = [*_EXACT, *([("xla_disable_hlo_passes", without)] if without else [])]
     loaded = compile_and_load(stablehlo, xla.DeviceList(devices), options)
     return Executable(loaded, devices, module)
 
