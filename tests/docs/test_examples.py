@@ -11,6 +11,7 @@ from support.command_line import ROOT
 from support.nursery import cold
 
 _LONG = ("models.md: Pipelines",)
+_ELSEWHERE = ("planning.md: Ten minutes",)  # test_planning_page
 _BLOCK = re.compile(r"^## ([^\n]*)\n|^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 _IMPORTED = re.compile(r"^(?:from|import) (\w+)", re.MULTILINE)
@@ -36,7 +37,8 @@ def _all() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("place", "example"), [
-    pytest.param(*found, id=found[0], marks=[pytest.mark.slow] if found[0] in _LONG else []) for found in examples()
+    pytest.param(*found, id=found[0], marks=[pytest.mark.slow] if found[0] in _LONG else [])
+    for found in examples() if found[0] not in _ELSEWHERE
 ])  # fmt: skip
 def test_example(place: str, example: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if "jax" in example or "stablehlo" in example:

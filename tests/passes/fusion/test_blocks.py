@@ -14,6 +14,7 @@ from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.cleanup.dce import DeadCodeElimination
 from hloom.passes.fusion.fuse import FusionPass
+from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.native.kernels import NativeKernels
 
 Array = np.ndarray[Any, Any]
@@ -86,10 +87,19 @@ def agree(
     module: Module, given: list[Array], native: bool, tolerance: float = 3e-6, made: Module | None = None
 ) -> Array:
     """Runs a program as it is and in blocks, and returns the result: numbers agree, and which are not finite."""
-    kernels = NativeKernels(by_numpy=not native)
+    return agreeing(*both(module, made or fused(module)[0], native), given, tolerance)
+
+
+def both(module: Module, made: Module, native: bool) -> tuple[UnpartitionedProgram, UnpartitionedProgram]:
+    """A program as it is and as `made` of it, to run on any inputs."""
+    return UnpartitionedProgram(module), UnpartitionedProgram(made, NativeKernels(by_numpy=not native))
+
+
+def agreeing(
+    plain: UnpartitionedProgram, made: UnpartitionedProgram, given: list[Array], tolerance: float = 3e-6
+) -> Array:
     with np.errstate(all="ignore"):
-        wanted = np.asarray(hloom.evaluate(module, given)[0])
-        found = np.asarray(hloom.evaluate(made or fused(module)[0], given, kernels=kernels)[0])
+        wanted, found = (np.asarray(program.run(given)[0]) for program in (plain, made))
     np.testing.assert_allclose(found, wanted, rtol=tolerance * 10, atol=tolerance, equal_nan=True)
     return found
 
@@ -130,12 +140,12 @@ def test_numbers_that_are_not_finite(fill: str, native: bool) -> None:
     or neither.
     """
     module = hloom.parse(attention(40, 40, "causal", fill))
-    result, _ = fused(module)
+    programs = both(module, fused(module)[0], native)
     for where, bad in itertools.product(range(3), [np.nan, np.inf, -np.inf, 3e38, -1e30]):
         given = inputs(module)
         given[where][1, 37, 2, 3] = bad
         given[where][0, 5, 1, : 1 if bad == 3e38 else None] = bad
-        agree(module, given, native, made=result)
+        agreeing(*programs, given)
 
 
 @pytest.mark.parametrize("native", [False, NATIVE])

@@ -27,7 +27,6 @@ ENTRY e { x = f32[256,64] parameter(0), sharding={devices=[4,1]<=[4]}  i = s32[6
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    gc.collect()
     gc.disable()
     yield
     tracemalloc.stop()
