@@ -85,8 +85,7 @@ def sharded_program(rng: random.Random, programs: Sequence[str]) -> str:
 
 def swept_program(rng: random.Random, programs: Sequence[str]) -> str:
     """A program that is most often still valid: edited, with shardings, sometimes damaged. Large programs are rare."""
-    texts, weights = _printed(tuple(programs))
-    text = rng.choices(texts, cum_weights=weights)[0]
+    text = _printed(rng.choices(programs, cum_weights=_weights(tuple(programs)))[0])
     for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3))):
         text = rng.choice(EDITS)(rng, text)
     match rng.randrange(10):
@@ -104,11 +103,15 @@ def swept_program(rng: random.Random, programs: Sequence[str]) -> str:
 
 
 @cache
-def _printed(programs: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """Programs as we print them, and their weights, added up: the more instructions, the less."""
-    modules = [parse(text) for text in programs]
-    weights = (1 / math.sqrt(sum(map(len, module))) for module in modules)
-    return tuple(plain(module.to_text()) for module in modules), tuple(itertools.accumulate(weights))
+def _weights(programs: tuple[str, ...]) -> tuple[float, ...]:
+    """The weights of programs, added up: the more instructions, the less."""
+    return tuple(itertools.accumulate(1 / math.sqrt(max(1, text.count(" = "))) for text in programs))
+
+
+@cache
+def _printed(text: str) -> str:
+    """A program as we print it."""
+    return plain(parse(text).to_text())
 
 
 def with_shardings(rng: random.Random, text: str) -> str:
