@@ -10,6 +10,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 _MANY = 20_000  # objects: fewer are searched in a millisecond or two
+_frozen: list[int] = []  # their first number that was not 0
 
 
 @contextmanager
@@ -18,7 +19,7 @@ def paused_collector() -> Generator[None]:
 
     Many objects made inside move to the oldest generation, so that the next allocations do not search all of them for
     garbage. Freezing and thawing moves them, which would also thaw objects that the process has frozen itself: then
-    they are searched once instead. Few objects stay where they are, since looking for frozen objects counts them all.
+    they are searched once instead. Few objects stay where they are.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -27,9 +28,16 @@ def paused_collector() -> Generator[None]:
     finally:
         if was_on:
             if gc.get_count()[0] >= _MANY:
-                if gc.get_freeze_count():
+                if _has_frozen():
                     gc.collect(1)
                 else:
                     gc.freeze()
                     gc.unfreeze()
             gc.enable()
+
+
+def _has_frozen() -> bool:
+    """Returns whether the process has frozen objects, or had some. Counting walks through all of them."""
+    if not _frozen and (count := gc.get_freeze_count()):
+        _frozen.append(count)
+    return bool(_frozen)
