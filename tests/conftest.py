@@ -106,7 +106,9 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_finish() -> None:
-    """Lets the collector search the tests themselves no more, and the rest of a large process seldom."""
+    """Lets the collector search the tests themselves no more, and the rest of a large process seldom: what it has kept
+    once it keeps.
+    """
+    gc.callbacks.append(lambda phase, info: gc.freeze() if (phase, info["generation"]) == ("stop", 2) else None)
     gc.collect()
-    gc.freeze()
     gc.set_threshold(700, 10, 200)
