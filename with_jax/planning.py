@@ -14,6 +14,7 @@ from ..ir.diagnostics import fail
 from ..ir.graph.instruction import Instruction
 from ..ir.sharding.sharding import Sharding
 from ..ir.tools.spmd import parts
+from ..passes.api import propagate
 from ..passes.planning.plan import Plan, PlanSearch
 from . import PURPOSE
 
@@ -68,11 +69,14 @@ def plan(
     module = read_lowered(lower(traced), function)
     found = PlanSearch(module, machine, memory, seconds).run(mesh, devices, keep)
     leaves, structure = jax.tree.flatten(args)
-    parameters = found.module.entry.parameters
+    planned = found.module.entry
+    if any(value.annotation is None for value in (*planned.parameters, planned.root)):  # by hand, or as the user has it
+        planned = propagate(found.module, found.mesh.size).entry
+    parameters = planned.parameters
     if len(leaves) != len(parameters):
         fail(f"the program has {len(parameters)} arguments, {len(leaves)} are given",
              help="jit the function with keep_unused=True")
-    results = _specs(jax, [found.module.entry.root])
+    results = _specs(jax, [planned.root])
     return JaxPlan(
         found, jax.tree.unflatten(structure, _specs(jax, parameters)),
         jax.tree.unflatten(jax.tree.structure(traced.out_info), results),

@@ -164,7 +164,7 @@ class KnownClasses:
     """The classes of a prepared program, found once for all meshes and machines on which they are the same."""
 
     def __init__(self, module: Module, forms: LocalForms) -> None:
-        self._module, self._forms = module, forms
+        self.module, self._forms = module, forms
         self._levels: dict[Machine, list[SavingLess]] = {}
         self._clusters: dict[Module, Clusters] = {}
         self._known: dict[object, Classes] = {}
@@ -174,7 +174,7 @@ class KnownClasses:
         saves as much for later loops as is best there; with parameters that must stay as they are.
         """
         if machine not in self._levels:
-            self._levels[machine] = list(saving_less(self._module, machine))
+            self._levels[machine] = list(saving_less(self.module, machine))
         module = fastest_within(self._levels[machine], limit * devices)
         if module not in self._clusters:
             self._clusters[module] = Clusters(module, self._forms)
@@ -190,7 +190,7 @@ class KnownClasses:
     def freed(self, classes: Classes) -> int:
         """Returns the bytes of the undivided program that these classes' program takes less at its peak."""
         peaks = {one.module: one.peak for levels in self._levels.values() for one in levels}
-        return peaks[self._module] - peaks[classes.clusters.module]
+        return peaks[self.module] - peaks[classes.clusters.module]
 
 
 def _flags(clusters: Clusters) -> tuple[set[Instruction], set[Instruction]]:

@@ -1,9 +1,9 @@
 """Plans the sharding of a program: the integer program proposes, the forecast of the scheduled program decides.
 
 Of several meshes a glance at each finds the promising ones. Candidates are the proposals on these, and always: all
-weights whole (data parallel), all weights divided (fully sharded), and the program as its own annotations have it. So a
-plan is never worse than these, as far as the forecast tells. All but the last are of the program that saves as much for
-later loops as is best (`prepared`).
+weights whole (data parallel) and all weights divided (fully sharded), both by the model and as people write them
+(`by_hand`), and the program as its own annotations have it. So a plan is never worse than these, as far as the forecast
+tells. All of the model are of the program that saves as much for later loops as is best (`prepared`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from ...cost.machine import Machine
 from ...cost.presets import as_machine
+from ...cost.seconds import Clock
 from ...ir.brief import brief
 from ...ir.checked_call import checked
 from ...ir.diagnostics import Diagnostic, Severity, fail
@@ -27,6 +28,7 @@ from ..base import AsRun, PassContext
 from ..schedule.does_not_fit import DoesNotFit
 from ..schedule.sizes import sized
 from .batch_parts import in_parts
+from .by_hand import batch_of, by_hand, judged_by_hand
 from .classes import KnownClasses
 from .few_choices import best_of_few, has_few_choices
 from .fewest import FewSettings, fewest
@@ -173,13 +175,12 @@ class PlanSearch:
         tried = [MeshPlan(classes, context, mesh, self.limit) for classes, mesh in zip(kept, meshes, strict=True)]
         tried = self._searched(tried, solving)
         self._judge(tried, context, any("=" in said for said in keep))
-        if not self.candidates:
-            fail(f"no sharding of {self.module.name} is found in {self.seconds:g} seconds")
-        for one in self._near_best(tried):
+        for one in self._near_best(tried) if self.candidates else ():
             if has_few_choices(one):
                 self.candidates += best_of_few(one, self.candidates, context, self.memory, self.left)
             else:
                 self.candidates += near(one, self.candidates, context, self.memory, self.left, self.short)
+        self.candidates += self._by_hand(tried[0].mesh, known, context, keep)  # last: no search begins at them
         self.candidates += in_parts(self.candidates, context, self.memory, self.left)
         ranked = sorted(self.candidates, key=lambda c: c.rank)
         if not ranked[0].judged.fits:
@@ -214,6 +215,15 @@ class PlanSearch:
         most = ranked[0].judged.seconds * (1 + _WORTH)
         meshes = dict.fromkeys(c.mesh for c in ranked if c.rank == ranked[0].rank or c.judged.seconds <= most)
         return [one for mesh in meshes for one in tried if one.mesh == mesh]
+
+    def _by_hand(
+        self, mesh: Mesh, known: KnownClasses, context: PassContext, keep: Sequence[str]
+    ) -> Iterator[PlanCandidate]:
+        """Yields the usual shardings as annotations of parameters alone."""
+        best = min((candidate.judged.seconds for candidate in self.candidates), default=math.inf)
+        batch = batch_of(known.module, Clock(self.machine, 1))
+        programs = by_hand(self.module, batch, mesh, kept_in(self.module, keep, mesh))
+        return judged_by_hand(programs, mesh, context, self.memory, best, self.left)
 
     def _refuse(self, ranked: Sequence[PlanCandidate]) -> NoReturn:
         divided = [c for c in ranked if c.judged.peak]

@@ -25,7 +25,7 @@ from ...ir.brief import brief
 from ...ir.diagnostics import fail
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
-from ...ir.graph.module import Stage
+from ...ir.graph.module import Module, Stage
 from ...ir.graph.op import Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import GetTupleElementAttributes
@@ -75,12 +75,9 @@ class SplitBatch(Rewrite):
 
     def _found(self, program: RewriteProgram, clock: Clock) -> BatchCuts | str:
         """Returns the division with the most products that wait for no other part, or why there is none."""
-        entry = program.module.entry
-        loops = {i for c in computations_run(program.module) for i in editable_loops(program.module, c)}
-        whole, why = products(clock, entry), "no product reads an input that can be divided"
-        for inputs in _inputs(program):
-            tried = [cut_along(entry, p, dim, loops) for p in inputs for dim, n in enumerate(p.shape.dims) if n > 1]
-            for found in sorted(tried, key=lambda d: d.independent(clock), reverse=True):
+        whole, why = products(clock, program.module.entry), "no product reads an input that can be divided"
+        for tried in batch_cuts(program.module, clock):
+            for found in tried:
                 seconds, rows, (batch, cut) = found.independent(clock)[0], found.rows(), found.batch
                 if seconds < self.least * whole or (self.least and not whole):
                     break
@@ -90,16 +87,19 @@ class SplitBatch(Rewrite):
         return why
 
 
-def _inputs(program: RewriteProgram) -> Iterator[list[Instruction]]:
-    """Yields the inputs that may hold the batch: those without a new value among the results, then the others. Of those
-    of one shape, as weights of equal layers, the first and the last count.
+def batch_cuts(module: Module, clock: Clock) -> Iterator[list[BatchCuts]]:
+    """Yields the divisions along dimensions of inputs, those with the most products that wait for no other part first:
+    of inputs without a new value among the results, then of the others. Of those of one shape, as weights of equal
+    layers, the first and the last count.
     """
-    entry = program.module.entry
-    updated = new_values(program.module) if entry.root.op.role is Role.TUPLE else {}
+    entry, loops = module.entry, {i for c in computations_run(module) for i in editable_loops(module, c)}
+    updated = new_values(module) if entry.root.op.role is Role.TUPLE else {}
     arrays = [p for p in entry.parameters if p.shape.is_array and p.users]
     for group in ([p for p in arrays if p not in updated], [p for p in arrays if p in updated]):
         first, last = ({p.shape.dims: p for p in order} for order in (reversed(group), group))
-        yield list(dict.fromkeys((*first.values(), *last.values())))
+        inputs = dict.fromkeys((*first.values(), *last.values()))
+        tried = [cut_along(entry, p, dim, loops) for p in inputs for dim, n in enumerate(p.shape.dims) if n > 1]
+        yield sorted(tried, key=lambda found: found.independent(clock), reverse=True)
 
 
 @brief

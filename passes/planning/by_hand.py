@@ -1,0 +1,100 @@
+"""Divides a program as people write it by hand: annotations of its parameters alone, and propagation decides the rest.
+
+The batch is divided by all axes of the mesh, and all other parameters are whole (data parallel) or divided by all axes
+(fully sharded). The batch is what `split-batch` would compute in parts: so steps that renew no state have these
+shardings, too. The model knows neither what propagation makes of them nor which kernels that saves. They are judged to
+the end where they may win, but no search begins at them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from ...cost.seconds import Clock
+from ...ir.graph.module import Module, clone_module
+from ...ir.sharding.mesh import Mesh
+from ..annotating.strip import strip_annotations
+from ..base import PassContext
+from ..resharding.table import WHOLE, Division
+from ..schedule.batch_cuts import products
+from ..schedule.split_batch import batch_cuts
+from .judge import Effort, judge
+from .kept import Kept
+from .on_mesh import QUICK_SCHEDULE, PlanCandidate
+from .time_left import TimeLeft
+from .usual import ALWAYS
+from .written import sharding_of
+
+BY_HAND = ", by hand"  # ends the names of candidates with annotations of parameters alone
+_BATCH = 0.6  # share of the products from which on inputs without a new value hold the batch
+_LEAST = 6.0  # seconds for the rewrites of a program, whatever time is left
+
+
+def batch_of(module: Module, clock: Clock) -> dict[int, int]:
+    """Returns the parameters of a prepared program that hold its batch, by their numbers, each with its dimension:
+    those along which most of the products are computed in pieces.
+    """
+    numbers, most = {p: n for n, p in enumerate(module.entry.parameters)}, 0.0
+    found, whole = dict[int, int](), products(clock, module.entry)
+    for cuts in batch_cuts(module, clock):
+        share = cuts[0].independent(clock)[0] if cuts else 0.0
+        if share > most:
+            most, found = share, {numbers[i]: c.dim for i, c in cuts[0].cuts.items() if i in numbers and c.blocks == 1}
+        if most >= _BATCH * whole:
+            break
+    return found
+
+
+def by_hand(
+    module: Module, batch: Mapping[int, int], mesh: Mesh, kept: Sequence[Kept] = ()
+) -> Iterator[tuple[str, Module]]:
+    """Yields the names of the usual shardings, and copies of a GLOBAL module with their annotations of parameters,
+    those that are `kept` as they must be.
+    """
+    fixed = {one.parameter: one.division for one in kept}
+    for name, divides in zip(ALWAYS, (False, True), strict=True):
+        own = clone_module(module)
+        strip_annotations(own)
+        for number, parameter in enumerate(own.entry.parameters):
+            if parameter.shape.is_array:
+                dims = parameter.shape.dims
+                order = sorted(range(len(dims)), key=dims.__getitem__, reverse=True) if divides else []
+                order = [batch[number]] if number in batch else order
+                division = fixed.get(number) or _divided(dims, order, mesh)
+                parameter.sharding = sharding_of(division, len(dims), mesh)
+        own.num_partitions, own.meshes = mesh.size, {mesh.symbol: mesh}
+        yield name + BY_HAND, own
+
+
+def _divided(dims: Sequence[int], order: Sequence[int], mesh: Mesh) -> Division:
+    """Returns the division of the first of these dimensions that all axes divide evenly; else by the axes that divide
+    one of them most.
+    """
+    axes, best, most = range(len(mesh.axes)), (WHOLE,) * len(mesh.axes), 1
+    for dim in order:
+        for count in reversed(axes):
+            for chosen in itertools.combinations(axes, count + 1):
+                parts = math.prod(mesh.axes[a][1] for a in chosen)
+                if parts > most and not dims[dim] % parts:
+                    best, most = tuple(dim if a in chosen else WHOLE for a in axes), parts
+    return best
+
+
+def judged_by_hand(
+    programs: Iterable[tuple[str, Module]], mesh: Mesh, context: PassContext, limit: int, best: float, left: TimeLeft
+) -> Iterator[PlanCandidate]:
+    """Yields programs on a mesh with the forecasts of quick schedules in `limit` bytes (0: those of the machine); and
+    unless they compute longer than the `best` seconds, of whole ones in the time that is `left`, or in a few seconds.
+    """
+    for name, module in programs:
+        judged, label = judge(module, context, mesh.size, limit, Effort.QUICK), name + QUICK_SCHEDULE
+        may_fit = judged.given <= (limit or context.machine.capacity)
+        if judged.computing < best if judged.fits else may_fit:
+            until = max(left.until, time.monotonic() + _LEAST)
+            found = judge(module, context, mesh.size, limit, left=TimeLeft(until))
+            label, judged = (name, found) if found.rank <= judged.rank else (label, judged)
+        best = min(best, judged.seconds)
+        yield PlanCandidate(label, mesh, module, judged)

@@ -1,0 +1,115 @@
+"""Shardings as people write them: a plan is no slower than any of them, for programs that renew no state, too."""
+
+from __future__ import annotations
+
+import hloom
+import pytest
+from hloom.cost.links import parse_links
+from hloom.cost.machine import Cluster
+from hloom.cost.seconds import Clock
+from hloom.passes.planning.by_hand import batch_of, by_hand
+from hloom.passes.planning.kept import Kept
+from hloom.passes.planning.meshes import meshes_of
+from hloom.passes.planning.prepared import prepared
+from hloom.passes.resharding.table import WHOLE
+
+from .test_plan import FAST, SLOW, STEP
+
+LAUNCH = 5e-6  # seconds that each op takes at least
+KERNELS = Cluster(links=parse_links("5us/10GB"), memory_bytes=1e9, points=1e12, launch_seconds=LAUNCH)
+DECODE = """HloModule decode
+max { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT m = f32[] maximum(a, b) }
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+ENTRY e {
+  table = f32[64,32] parameter(0)
+  w = f32[32,32] parameter(1)
+  out = f32[32,64] parameter(2)
+  cache = f32[8,16,32] parameter(3)
+  word = s32[8] parameter(4)
+  at = s32[] parameter(5)
+  zero = s32[] constant(0)
+  zeros = s32[8] broadcast(zero), dimensions={}
+  size = s32[] constant(64)
+  sizes = s32[8] broadcast(size), dimensions={}
+  back = s32[8] add(word, sizes)
+  low = pred[8] compare(word, zeros), direction=LT
+  place = s32[8] select(low, back, word)
+  x = f32[8,32] gather(table, place), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},
+    index_vector_dim=1, slice_sizes={1,32}
+  k = f32[8,32] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  k1 = f32[8,1,32] reshape(k)
+  new = f32[8,16,32] dynamic-update-slice(cache, k1, zero, at, zero)
+  s = f32[8,16] dot(x, new), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={1},
+    rhs_contracting_dims={2}
+  least = f32[] constant(-inf)
+  most = f32[8] reduce(s, least), dimensions={1}, to_apply=max
+  mosts = f32[8,16] broadcast(most), dimensions={0}
+  d = f32[8,16] subtract(s, mosts)
+  p = f32[8,16] exponential(d)
+  y = f32[8,32] dot(p, new), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={1},
+    rhs_contracting_dims={1}
+  r = f32[8,32] add(x, y)
+  o = f32[8,64] dot(r, out), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT t = (f32[8,64], f32[8,16,32]) tuple(o, new)
+}"""
+LOOP = """HloModule loop
+body { s = (s32[], f32[16,8]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  m = s32[] add(n, one)
+  x = f32[16,8] get-tuple-element(s), index=1
+  y = f32[16,8] tanh(x)
+  ROOT t = (s32[], f32[16,8]) tuple(m, y) }
+condition { s = (s32[], f32[16,8]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  four = s32[] constant(4)
+  ROOT c = pred[] compare(n, four), direction=LT }
+ENTRY e {
+  x = f32[16,8] parameter(0)
+  zero = s32[] constant(0)
+  s = (s32[], f32[16,8]) tuple(zero, x)
+  w = (s32[], f32[16,8]) while(s), condition=condition, body=body
+  ROOT y = f32[16,8] get-tuple-element(w), index=1
+}"""
+
+
+@pytest.fixture(autouse=True)
+def _needs_the_solver() -> None:
+    pytest.importorskip("highspy")
+
+
+def test_the_batch_is_found_in_caches_and_inputs_alike() -> None:
+    for text, batch in ((DECODE, {"cache": 0, "word": 0}), (STEP, {"x": 0}), (LOOP, {})):
+        module = prepared(hloom.parse(text))
+        found = batch_of(module, Clock(SLOW, 1))
+        assert {module.entry.parameters[number].name: dim for number, dim in found.items()} == batch
+
+
+def test_all_axes_divide_the_batch_and_those_parameters_that_they_can() -> None:
+    module, (mesh,) = hloom.parse(DECODE), meshes_of("2x4", None, hloom.parse(DECODE))
+    table = Kept(0, (WHOLE, 1), "table=,model")
+    found = dict(by_hand(module, {3: 0, 4: 0}, mesh, [table]))
+    texts = {n: [str(p.sharding).partition(", ")[2] for p in m.entry.parameters] for n, m in found.items()}
+    batch = ["[{'data','model'}, {}, {}]}", "[{'data','model'}]}"]
+    assert [t[:5] for t in texts.values()] == [
+        ["[{}, {'model'}]}", "[{}, {}]}", "[{}, {}]}", *batch],
+        ["[{}, {'model'}]}", "[{'data','model'}, {}]}", "[{}, {'data','model'}]}", *batch],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "machine", "size"),
+    [(DECODE, KERNELS, "2x2"), (DECODE, KERNELS, "4"), (DECODE, FAST, "2x2"), (STEP, KERNELS, "2x2"),
+     (LOOP, KERNELS, "4")],
+    ids=["decode", "decode on one axis", "decode on fast devices", "step", "loop"],
+)  # fmt: skip
+def test_a_plan_is_no_slower_than_shardings_by_hand(text: str, machine: Cluster, size: str) -> None:
+    module = hloom.parse(text)
+    (mesh,) = meshes_of(size, None, module)
+    found = hloom.plan(module, machine, mesh=size, seconds=2)
+    for _, program in by_hand(module, batch_of(prepared(module), Clock(machine, 1)), mesh):
+        assert found.seconds <= hloom.forecast(program, machine).seconds * (1 + 1e-9)
