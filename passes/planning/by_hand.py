@@ -30,6 +30,7 @@ from .written import sharding_of
 
 BY_HAND = ", by hand"  # ends the names of candidates with annotations of parameters alone
 _BATCH = 0.6  # share of the products from which on inputs without a new value hold the batch
+_MOMENT = 2.0  # seconds of a quick forecast, up to which a whole one takes place without time, too
 _LEAST = 6.0  # seconds for the rewrites of a program, whatever time is left
 
 
@@ -87,13 +88,16 @@ def judged_by_hand(
     programs: Iterable[tuple[str, Module]], mesh: Mesh, context: PassContext, limit: int, best: float, left: TimeLeft
 ) -> Iterator[PlanCandidate]:
     """Yields programs on a mesh with the forecasts of quick schedules in `limit` bytes (0: those of the machine); and
-    unless they compute longer than the `best` seconds, of whole ones in the time that is `left`, or in a few seconds.
+    unless they compute longer than the `best` seconds, of whole ones in the time that is `left`; those that take but a
+    moment by quick schedules have a few seconds in any case.
     """
     for name, module in programs:
+        begun = time.monotonic()
         judged, label = judge(module, context, mesh.size, limit, Effort.QUICK), name + QUICK_SCHEDULE
         may_fit = judged.given <= (limit or context.machine.capacity)
-        if judged.computing < best if judged.fits else may_fit:
-            until = max(left.until, time.monotonic() + _LEAST)
+        now = time.monotonic()
+        until = max(left.until, now + _LEAST if now - begun < _MOMENT else 0.0)
+        if now < until and (judged.computing < best if judged.fits else may_fit):
             found = judge(module, context, mesh.size, limit, left=TimeLeft(until))
             label, judged = (name, found) if found.rank <= judged.rank else (label, judged)
         best = min(best, judged.seconds)
