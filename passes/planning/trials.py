@@ -267,8 +267,9 @@ class PlanTrials:
             return True
         is_worth = self.left.longest < _MOMENT or trial.screened.seconds * (1 - _GAINED) < self._best
         few = len(self.made) < _FEW and is_worth  # the best plan is shown beside another one
-        if not trial.screened.fits:
-            return few and self.left.allows() and not any(c.judged.fits for c in self.made)
+        if not trial.screened.fits:  # which of them the whole search makes fit is known to nobody
+            may_fit = trial.screened.given <= (self.limit or self.context.machine.capacity)
+            return may_fit and self.left.allows() and not any(c.judged.fits for c in self.made)
         return self.left.allows() and (few or trial.screened.computing < min(c.judged.seconds for c in self.made))
 
     def _is_hopeful(self, trial: PlanTrial) -> bool:

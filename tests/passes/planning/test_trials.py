@@ -154,6 +154,18 @@ def test_where_nothing_fits_proposals_for_less_memory_are_screened() -> None:
     assert times[0] >= 1.0
 
 
+def test_where_no_screening_fits_all_kinds_are_judged_until_one_fits() -> None:
+    """Only the whole search tells what fits, however long quick forecasts take."""
+    told = dict.fromkeys((100, 130, 170), (math.inf, math.inf)) | {200: (math.inf, 200.0), 250: (math.inf, 250.0)}
+    on = cast(Any, Told(told=told))
+    proposals = [(on, ("a search", {0: n}, on.value({0: n}))) for n in told]
+    trials = PlanTrials(PassContext(), 0, TimeLeft(time.monotonic() + 1000, longest=2.0, is_first=False))
+    trials.run(proposals)
+    choices = [candidate.choice for candidate in trials.made if candidate.inside is Inside.EVERY]
+    assert choices == [{0: 100}, {0: 130}, {0: 170}, {0: 200}]
+    assert trials.made[-1].judged.fits
+
+
 def test_the_best_of_the_first_kinds_are_judged_with_few_annotations_inside() -> None:
     """Such a program says how values that products make are divided, and has no reads of its own."""
     pytest.importorskip("highspy")
