@@ -8,6 +8,7 @@ from ..cost.machine import DEFAULT, Machine
 from ..cost.presets import as_machine
 from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
+from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module, clone_module
 from ..passes.base import PassContext
 from ..passes.schedule.bound import program_bound
@@ -67,9 +68,10 @@ def forecast_in_order(local: Module, machine: Machine, whole: Module, batch_of: 
     """Returns the forecast of a per-device program in its order, with the times of native code and the memory of XLA
     where the machine runs it by these. `whole` and `batch_of` are those of `forecast_of`. Raises CompileError.
     """
-    as_run = native_clock(local, machine)
-    local, clock = (local, None) if as_run is None else as_run
-    found = forecast_of(local, machine, whole, batch_of, clock, memory_by_xla(local, machine))
+    with paused_collector():
+        as_run = native_clock(local, machine)
+        local, clock = (local, None) if as_run is None else as_run
+        found = forecast_of(local, machine, whole, batch_of, clock, memory_by_xla(local, machine))
     if clock is None or not machine.native.unmeasured:
         return found
     return replace(found, unmeasured=machine.native.not_measured(program_work(local)))

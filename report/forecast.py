@@ -29,7 +29,6 @@ from ..cost.timeline import COMPUTE, TOGETHER, Timeline
 from ..cost.work import computes, element_of, may_compute, multiply_adds
 from ..ir.brief import brief
 from ..ir.diagnostics import fail
-from ..ir.gc_pause import paused_collector
 from ..ir.graph.host_memory import is_host_move
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
@@ -114,7 +113,6 @@ def memory_by_xla(local: Module, machine: Machine) -> LiveMemory | None:
     return xla_memory(local) if machine.compiles_by_xla else None
 
 
-@paused_collector()
 def forecast_of(
     local: Module, machine: Machine, whole: Module, batch_of: str = "", clock: Clock | None = None,
     memory: LiveMemory | None = None,
