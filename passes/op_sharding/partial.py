@@ -23,17 +23,19 @@ from ...ir.ops.structure import element_index
 from ...ir.sharding.tiling import Tiling
 
 Tilings = Callable[[Instruction], Sequence[Tiling]]
+Made = Callable[[Instruction], Sequence[Tiling] | None]
 RuleOf = Callable[[AnyOp, OpCall[Any]], ShardingRule]
 _LOOK_AHEAD = 12  # users followed down and operands followed up
 
 
 class PartialResults:
     """Tells which results of one computation stay partial. `tilings` gives those of a value, the same for the same
-    objects of shape and sharding, which the computation keeps; `rule_of` gives an op's own rule for a call.
+    objects of shape and sharding, which the computation keeps; `made` those that a value has by now, None if it is not
+    emitted yet; `rule_of` gives an op's own rule for a call.
     """
 
-    def __init__(self, tilings: Tilings, rule_of: RuleOf) -> None:
-        self._tilings, self._rule_of = tilings, rule_of
+    def __init__(self, tilings: Tilings, made: Made, rule_of: RuleOf) -> None:
+        self._tilings, self._made, self._rule_of = tilings, made, rule_of
         self._known: dict[Hashable, bool] = {}  # whether equal uses of ops add, by identities
 
     def may_stay(self, value: Instruction) -> bool:
@@ -62,11 +64,14 @@ class PartialResults:
         return any(user.operands[n] is value for n in places) and self._sums(user)
 
     def _is_partial(self, value: Instruction, depth: int) -> bool:
-        """Whether a value appears to be a sum of parts: a divided contraction, or additive ops on one."""
+        """Whether a value is a sum of parts, or appears to become one: a divided contraction, or additive ops on one.
+        """
         if not depth or len(value.users) != 1 or not value.shape.is_array or value.op.is_control or not value.operands:
             return False
         if any(not o.shape.is_array for o in value.operands):
             return False
+        if (made := self._made(value)) is not None:
+            return any(t.unreduced for t in made)
         for group in additive(value):
             if any(self._is_partial(value.operands[n], depth - 1) for n in group):
                 return True

@@ -147,7 +147,7 @@ class Partitioner:
         )
         self.values = Values(self._like)
         self.stamps = Stamps(self.values)
-        self.partial = PartialResults(self.tilings, state.rule_of)
+        self.partial = PartialResults(self.tilings, self.values.tilings, state.rule_of)
         self._tilings: dict[tuple[int, int], list[Tiling]] = {}  # by identities, which the source keeps
 
     @property

@@ -63,6 +63,11 @@ class Values(dict[Instruction, list[LocalValue]]):
         super().__setitem__(instruction, leaves)
         return leaves
 
+    def tilings(self, instruction: Instruction) -> list[Tiling] | None:
+        """Returns how the leaves of a value lie by now, None if it has not been emitted."""
+        is_made = instruction in self or instruction in self._stamps
+        return [leaf.tiling for leaf in self[instruction]] if is_made else None
+
     def repeated(self, instruction: Instruction, stamp: Stamp) -> Instruction:
         """Returns the instruction, in no computation yet, of an op whose stamp `repeats`, and notes its value."""
         tiles, like = self._tiles, stamp.value.instruction
