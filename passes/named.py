@@ -26,6 +26,7 @@ from .cleanup.index_vectors import IndexVectors
 from .cleanup.inline import CallInliner
 from .cleanup.library_calls import LibraryCalls
 from .cleanup.loop_invariants import LoopInvariants
+from .cleanup.narrow_broadcasts import NarrowBroadcasts
 from .cleanup.reshaped_sums import ReshapedSums
 from .cleanup.single_replica import SingleReplica
 from .cleanup.sink_broadcasts import SinkBroadcasts
@@ -66,7 +67,7 @@ PASSES: dict[str, type[Pass]] = {
     p.name: p
     for p in (
         LibraryCalls, Synchronous, SingleReplica, ShardyRegions, CallInliner, UniformPrecision, IndexVectors,
-        IndexBatching, ReshapedSums, SliceOfPad, SinkBroadcasts, DeadLoopState, DeadCodeElimination,
+        IndexBatching, NarrowBroadcasts, ReshapedSums, SliceOfPad, SinkBroadcasts, DeadLoopState, DeadCodeElimination,
         CommonSubexpressions, EqualComputations, DeviceOrders, Propagate, SortPrefix, SpmdPartition, OneDevice,
         LoopInvariants, CombineCollectives, FusionPass, AllReduceToReduceScatter, ShardedOptimizer,
         ReassociateAllReduces, CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters,

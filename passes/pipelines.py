@@ -18,6 +18,7 @@ from .cleanup.index_vectors import IndexVectors
 from .cleanup.inline import CallInliner
 from .cleanup.library_calls import LibraryCalls
 from .cleanup.loop_invariants import LoopInvariants
+from .cleanup.narrow_broadcasts import NarrowBroadcasts
 from .cleanup.reshaped_sums import ReshapedSums
 from .cleanup.single_replica import SingleReplica
 from .cleanup.sink_broadcasts import SinkBroadcasts
@@ -43,6 +44,7 @@ PROPAGATE: tuple[Pass, ...] = (
     UniformPrecision(),  # local forms are made of ops of one type
     IndexVectors(),  # local forms compute with scalars
     IndexBatching(),  # rows that look into themselves alone
+    NarrowBroadcasts(),  # along a divided dimension they would be exchanged, or be whole everywhere
     ReshapedSums(),  # a merged dimension cannot be divided as its minor parts are
     SliceOfPad(),  # what a pad moves along a divided dimension, a slice of it would move back
     DeadCodeElimination(),  # what nobody needs should not vote on shardings

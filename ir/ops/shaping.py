@@ -18,6 +18,7 @@ import numpy as np
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule, replicated_rule
 from ..graph.attributes import Attributes, Dims
+from ..graph.instruction import Instruction
 from ..graph.interfaces import Additive, Alternatives, Dynamic, Memory, Movement, Ranges, TextForm
 from ..graph.op import A, Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, ShapeError, register
 from ..graph.source import Along, RowMajor, Source
@@ -98,6 +99,11 @@ class Broadcast(MoveOp[BroadcastAttributes], TextForm):
             return np.broadcast_to(x.reshape(placed), target)
 
         return function
+
+
+def broadcast_dimensions(value: Instruction) -> Dims | None:
+    """Returns where a broadcast has the dimensions of its operand; None for other values."""
+    return value.attributes.dimensions if isinstance(value.attributes, BroadcastAttributes) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import numpy as np
 from ..factors.reach import Reach, Read
 from ..factors.sharding_rule import FactorKind, RuleBuilder, ShardingRule
 from ..graph.attributes import Attributes, Dims, PadDim, PaddingConfig, SliceDim, SliceDims
+from ..graph.instruction import Instruction
 from ..graph.interfaces import Alternatives, Memory, Movement, Ranges
 from ..graph.monoid import choice_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
@@ -106,6 +107,11 @@ class Slice(MoveOp[SliceAttributes], Alternatives):
     def kernel(self, call: OpCall[SliceAttributes], compile: Compile) -> Kernel:
         index = tuple(slice(s.start, s.limit, s.stride) for s in call.attributes.slice)
         return itemgetter(index) if index else np.asarray
+
+
+def sliced(value: Instruction) -> SliceDims | None:
+    """Returns the part of its operand that a slice keeps; None for other values."""
+    return value.attributes.slice if isinstance(value.attributes, SliceAttributes) else None
 
 
 def _is_whole(call: OpCall[SliceAttributes], dim: int) -> bool:

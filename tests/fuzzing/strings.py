@@ -28,7 +28,7 @@ STRINGS: dict[str, tuple[str, ...]] = {
     "pipeline": (
         "propagate,spmd-partition,cse,dce", "synchronous,call-inliner,propagate", "spmd-partition{windowed=100}",
         "sort-prefix", "slice-of-pad,index-batching,shardy-regions,propagate", "propagate{priority=false}",
-        "reshaped-sums,propagate",
+        "reshaped-sums,propagate", "narrow-broadcasts,propagate",
     ),
     "links": ("1us/100GB", "1us/100GB;8:5us/25GB", "0.5ns/1B;y:5ms/25TB", "1s/1KB;2:1us/3MB;4:0us/1GB"),
     "mesh": ("x=2,y=4", "x=8", "data=2", "x=2,y=2,z=2", "y=1"),
