@@ -66,9 +66,12 @@ def _findings(op: OpSharding, assignment: Assignment) -> Iterator[_Finding]:
     yield from found
     if not assignment and not found and any(_gathered_dims(op, n) for n in range(count, len(op.shapes))):
         size = op.call.shape.byte_size
+        dims = [factors for value in op.rule.values()[count:] for factors in value]
+        may_divide = any(factors and all(map(op.divisible, factors)) for factors in dims)
         yield _Finding(
             f"computes its whole result on every device ({size} bytes), of which each keeps a tile", "replication",
-            "shard another dimension of it, or annotate it as replicated if this is meant", size)
+            ("shard another dimension of it, or" if may_divide else "no dimension of it can be divided:")
+            + " annotate it as replicated if this is meant", size)
 
 
 def _gathered(op: OpSharding, assignment: Assignment, number: int) -> _Finding | None:

@@ -46,6 +46,13 @@ def test_everything_everywhere() -> None:
     assert "each receives 192 bytes, its own tile has 64" in found.message
 
 
+def test_random_numbers_have_no_dimension_to_divide() -> None:
+    (found,) = told("HloModule m\nENTRY e {\n  one = f32[] constant(1)\n"
+                    "  ROOT r = f32[8,6] rng(one, one), distribution=rng_normal, sharding={devices=[4,1]<=[4]}\n}\n")
+    assert found.message == "rng r computes its whole result on every device (192 bytes), of which each keeps a tile"
+    assert found.help == "no dimension of it can be divided: annotate it as replicated if this is meant"
+
+
 def test_digits_that_move_elsewhere_are_no_fallback() -> None:
     """The batch has as many matrices as devices: an all-to-all, and every device holds as much as before."""
     text = cholesky("8,64,64", "'x'=8", "[{}, {'x'}, {}]")
