@@ -103,10 +103,14 @@ def test_all_axes_divide_the_batch_and_those_parameters_that_they_can() -> None:
 
 @pytest.mark.parametrize(
     ("text", "machine", "size"),
-    [(DECODE, KERNELS, "2x2"), (DECODE, KERNELS, "4"), (DECODE, FAST, "2x2"), (STEP, KERNELS, "2x2"),
-     (LOOP, KERNELS, "4")],
-    ids=["decode", "decode on one axis", "decode on fast devices", "step", "loop"],
-)  # fmt: skip
+    [
+        pytest.param(DECODE, KERNELS, "2x2", id="decode"),
+        pytest.param(DECODE, KERNELS, "4", id="decode on one axis", marks=pytest.mark.slow),
+        pytest.param(DECODE, FAST, "2x2", id="decode on fast devices", marks=pytest.mark.slow),
+        pytest.param(STEP, KERNELS, "2x2", id="step"),
+        pytest.param(LOOP, KERNELS, "4", id="loop"),
+    ],
+)
 def test_a_plan_is_no_slower_than_shardings_by_hand(text: str, machine: Cluster, size: str) -> None:
     module = hloom.parse(text)
     (mesh,) = meshes_of(size, None, module)
