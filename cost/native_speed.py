@@ -110,5 +110,5 @@ UNKNOWN = NativeSpeed()
 NATIVE = tuple(field.name for field in fields(NativeSpeed) if field.name != "unmeasured")
 """The names of all kinds of work."""
 WAITING = ("near", "far")
-COMPUTING = frozenset(NATIVE[: NATIVE.index("near")]).difference(("scattered", "narrow", "crowded"))
-"""What kernels do while bytes come. Elements that are moved alone are not read ahead."""
+COMPUTING = frozenset(NATIVE[: NATIVE.index("near")]).difference(("turned", "scattered", "narrow", "crowded"))
+"""What kernels do while bytes come. Elements that are moved alone or turned are not read ahead."""

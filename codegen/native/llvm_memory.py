@@ -17,7 +17,7 @@ class MemoryText(Text):
         self.kernel = kernel
         self.counters: list[str] = []  # of the rows
         self.bases: dict[Access, str] = {}
-        self.turned: dict[Access, str] = {}  # where the current row reads the elements of turned loads
+        self.turned: dict[Access, str] = {}  # where the current row has the elements of turned accesses
 
     def base(self, access: Access) -> str:
         """Returns the address of column 0 in the current row."""
@@ -93,33 +93,43 @@ class MemoryText(Text):
         size = lane.bits // 8
         return self.new(f"call {name}(<16 x ptr> {pointers}, i32 {size}, <16 x i1> {mask}, {wide} zeroinitializer)")
 
-    def turn(self, access: Access, columns: int, width: int) -> str:
-        """Reads 16 rows along memory and returns the array that has them row by row, `width` elements each, which are
-        zero after the last column.
+    def turned_array(self, access: Access, width: int) -> str:
+        """Returns an array for 16 rows of `width` elements."""
+        return self.slot(f"[{LANES * width} x {TYPES[self.kernel.buffers[access.buffer]]}]")
+
+    def turn(self, access: Access, columns: int, slot: str, writes: bool) -> None:
+        """Reads 16 rows along memory to an array that has them row by row, with zeros after the last column, or
+        `writes` them from there.
         """
-        lane, whole = self.kernel.buffers[access.buffer], columns - columns % LANES
+        whole = columns - columns % LANES
         self.base(access)  # before the loop, since what comes after it uses the address, too
-        slot = self.slot(f"[{LANES * width} x {TYPES[lane]}]")
         if whole:
             column = self.open_loop(whole, LANES)
-            self.turn_square(access, column, LANES, slot, width)
+            self.turn_square(access, column, LANES, slot, padded(columns), writes)
             self.close_loop()
         if whole < columns:
-            self.turn_square(access, str(whole), columns - whole, slot, width)
-        return slot
+            self.turn_square(access, str(whole), columns - whole, slot, padded(columns), writes)
 
-    def turn_square(self, access: Access, column: str, count: int, slot: str, width: int) -> None:
+    def turn_square(self, access: Access, column: str, count: int, slot: str, width: int, writes: bool) -> None:
         """Turns some columns, at most 16."""
         lane, base = self.kernel.buffers[access.buffer], self.base(access)
         kind, wide, align = TYPES[lane], vector(lane), lane.bits // 8
-        rows = ["zeroinitializer"] * LANES
+        lines, rows = list[str](), list[str]()
         for n in range(count):
             place = self.new(f"mul i64 {self.shifted(column, n)}, {access.column}")
-            address = self.new(f"getelementptr {kind}, ptr {base}, i64 {place}")
-            rows[n] = self.new(f"load {wide}, ptr {address}, align {align}")
-        for n, row in enumerate(turned(self.new, wide, rows)):
-            address = self.new(f"getelementptr {kind}, ptr {slot}, i64 {self.shifted(column, n * width)}")
-            self.lines.append(f"store {wide} {row}, ptr {address}, align {align}")
+            lines.append(self.new(f"getelementptr {kind}, ptr {base}, i64 {place}"))
+        for n in range(LANES):
+            rows.append(self.new(f"getelementptr {kind}, ptr {slot}, i64 {self.shifted(column, n * width)}"))
+        sources, targets = (rows, lines) if writes else (lines, rows)
+        loaded = [self.new(f"load {wide}, ptr {source}, align {align}") for source in sources]
+        loaded += ["zeroinitializer"] * (LANES - len(loaded))
+        for target, value in zip(targets, turned(self.new, wide, loaded), strict=False):
+            self.lines.append(f"store {wide} {value}, ptr {target}, align {align}")
+
+
+def padded(columns: int) -> int:
+    """Returns the length of a row of whole strips."""
+    return columns + -columns % LANES
 
 
 def suffix_of(lane: Lane) -> str:

@@ -11,11 +11,11 @@ import math
 from collections.abc import Mapping
 
 from ...cost.host import HOST
-from .llvm_memory import MemoryText, suffix_of
+from .llvm_memory import MemoryText, padded, suffix_of
 from .llvm_operations import TYPES, operation, splat, vector
 from .loops import LANES, LOADS, Access, Do, Fold, Kernel, Lane, Nest, Node, Row, Store, Strip
 from .streaming import ALIGNMENT, loaded, next_row, streams
-from .turned import turned_loads
+from .turned import Turned, turned_in
 
 HALVES = (8, 4, 2, 1)
 Slots = Mapping[Fold, list[str]]
@@ -61,11 +61,11 @@ class _Printer(MemoryText):
             self.steps(nest)
             return
         size, first = nest.rows[depth], 0
-        loop, accesses = turned_loads(nest)
-        if accesses and depth == loop:
+        squares = turned_in(nest)
+        if squares and depth == squares.loop:
             per_square = LANES // math.prod(nest.rows[depth + 1 :])
             first = size - size % per_square
-            self.squares(nest, depth, accesses, per_square, first)
+            self.squares(nest, squares, per_square, first)
         if first < size:
             self.counters.append(self.open_loop(size, 1, str(first)))
             self.rows(nest, depth + 1)
@@ -84,29 +84,37 @@ class _Printer(MemoryText):
             else:
                 self.strips(nest, step)
 
-    def squares(self, nest: Nest, loop: int, accesses: list[Access], per_square: int, last: int) -> None:
-        """Prints the iterations of a loop below `last`, so many at a time, after turning what their rows read."""
-        first, width = self.open_loop(last, per_square), _padded(nest.columns)
+    def squares(self, nest: Nest, squares: Turned, per_square: int, last: int) -> None:
+        """Prints the iterations of a loop below `last`, so many at a time, after turning what their rows read and
+        before turning what they write.
+        """
+        first = self.open_loop(last, per_square)
         self.counters.append(first)
         self.bases = {}
-        slots = {access: self.turn(access, nest.columns, width) for access in accesses}
+        width, both = padded(nest.columns), (*squares.loads, *squares.stores)
+        slots = {access: self.turned_array(access, width) for access in both}
+        for access in squares.loads:
+            self.turn(access, nest.columns, slots[access], writes=False)
         step = self.open_loop(per_square, 1)
         self.counters[-1] = self.new(f"add i64 {first}, {step}")
-        self.square = loop, step, slots
-        self.rows(nest, loop + 1)
-        self.square = None
-        self.counters.pop()
+        self.square = squares.loop, step, slots
+        self.rows(nest, squares.loop + 1)
+        self.square, self.turned = None, {}
         self.close_loop()
+        self.counters[-1], self.bases = first, {}
+        for access in squares.stores:
+            self.turn(access, nest.columns, slots[access], writes=True)
+        self.counters.pop()
         self.close_loop()
 
     def turned_rows(self, nest: Nest) -> dict[Access, str]:
-        """Returns where the current row reads what was turned."""
+        """Returns where the current row has its elements of turned squares."""
         if self.square is None:
             return {}
         loop, row, slots = self.square
         for size, counter in zip(nest.rows[loop + 1 :], self.counters[loop + 1 :], strict=True):
             row = self.new(f"add i64 {self.new(f'mul i64 {row}, {size}')}, {counter}")
-        place, found = self.new(f"mul i64 {row}, {_padded(nest.columns)}"), dict[Access, str]()
+        place, found = self.new(f"mul i64 {row}, {padded(nest.columns)}"), dict[Access, str]()
         for access, slot in slots.items():
             kind = TYPES[self.kernel.buffers[access.buffer]]
             found[access] = self.new(f"getelementptr {kind}, ptr {slot}, i64 {place}")
@@ -156,7 +164,9 @@ class _Printer(MemoryText):
                 if store.do:
                     old = self.load(store.access, store.value.lane, column, copy, mask)
                     value = self.combined(nest, store, value, old)
-                if mask is None and streams(self.kernel, nest, strip, store, self.large):
+                if store.access in self.turned and store.at is None and store.do is None:
+                    self.keep(store, value, column, copy)
+                elif mask is None and streams(self.kernel, nest, strip, store, self.large):
                     self.store_streaming(store, value, column, copy)
                 else:
                     self.store(store, value, column, copy, mask)
@@ -270,6 +280,12 @@ class _Printer(MemoryText):
             places, mask = self.pointers(access, column, copy, base), mask or splat(1, Lane.MASK)
             self.lines.append(f"call {name}({wide} {value}, <16 x ptr> {places}, i32 {size}, <16 x i1> {mask})")
 
+    def keep(self, store: Store, value: str, column: str, copy: int) -> None:
+        """Stores a strip where it is turned after the square."""
+        lane = store.value.lane
+        place = self.contiguous(store.access, column, copy, self.turned[store.access])
+        self.lines.append(f"store {vector(lane)} {value}, ptr {place}, align {lane.bits // 8}")
+
     def store_streaming(self, store: Store, value: str, column: str, copy: int) -> None:
         """Emits a streaming store of a whole strip, or a usual one where the address of the buffer forbids this."""
         label, buffer = self.label(), store.access.buffer
@@ -311,11 +327,6 @@ class _Printer(MemoryText):
             value = self.combined(nest, store, value, old)
         first = self.new(f"extractelement {vector(store.value.lane)} {value}, i32 0")
         self.lines.append(f"store {kind} {first}, ptr {self.base_of(store)}, align {store.value.lane.bits // 8}")
-
-
-def _padded(columns: int) -> int:
-    """Returns the length of a row of whole strips."""
-    return columns + -columns % LANES
 
 
 def _first(count: int) -> str:

@@ -70,14 +70,15 @@ class LoopSpace:
 
     def reordered(self, first: int | None, last: int, uses: Uses) -> LoopSpace:
         """Returns the space with one merged loop moved to the front, and one to the end. Before the latter come those
-        along which a load that strides along it moves along memory, so that its elements may be turned (see `turned`).
+        along which an access that strides along it moves along memory, so that its elements may be turned (see
+        `turned`).
         """
         inner = [*self._along_memory(first, last, uses), last]
         order = sorted(range(len(self.groups)), key=lambda n: inner.index(n) + 1 if n in inner else -(n == first))
         return replace(self, groups=tuple(self.groups[n] for n in order))
 
     def _along_memory(self, first: int | None, last: int, uses: Uses) -> list[int]:
-        for strides in sorted(uses.loaded):
+        for strides in (*sorted(uses.loaded), *sorted(uses.stored)):
             if strides[self.groups[last][-1]] in (0, 1):
                 continue
             own = {n: abs(strides[group[-1]]) for n, group in enumerate(self.groups) if n not in (first, last)}

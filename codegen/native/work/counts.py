@@ -26,7 +26,7 @@ from ..products.product import is_product, product_plan
 from ..products.stages import CopyStage, Method, Multiply, Repeat, Stage
 from ..products.tiles import WIDEST, heights
 from ..step import StridedLayout
-from ..turned import turned_loads
+from ..turned import turned_in
 
 _FREE = frozenset((Do.CONSTANT, Do.BITCAST, Do.INDEX, Do.FOLDED))
 _DIVISIONS = frozenset((Do.DIV, Do.SQRT))
@@ -112,9 +112,9 @@ def _strip(nest: Nest, step: Strip, waits: bool) -> KernelWork:
     rows, strips = math.prod(nest.rows), -(-nest.columns // LANES)
     lanes = [node for node in step.nodes if not node.uniform and node.do not in _FREE]
     found = KernelWork(uniform=rows * sum(n.uniform and n.do not in _FREE for n in step.nodes))
-    inside, (_, turned) = KernelWork(), turned_loads(nest)
+    inside, turned = KernelWork(), turned_in(nest)
     for node in lanes:
-        if node.data in turned and not node.operands:
+        if node.data in turned.loads and not node.operands:
             found["turned"] += rows * strips * LANES * _width(node)
             inside["move"] += _width(node)
             continue
@@ -131,7 +131,10 @@ def _strip(nest: Nest, step: Strip, waits: bool) -> KernelWork:
         found["extreme" if fold.do in _EXTREMES else "fold"] += rows
     for store in step.stores:
         wide = _width(store.value)
-        if store.access.column == 1:
+        if store.access in turned.stores and store.do is None:
+            found["turned"] += rows * strips * LANES * wide
+            inside["move"] += wide
+        elif store.access.column == 1:
             inside["move"] += wide * (2 if store.do else 1)
         else:
             found[_alone(store.value.lane)] += rows * nest.columns

@@ -9,17 +9,17 @@ import ml_dtypes
 import numpy as np
 import pytest
 from hloom.codegen.native.lower import lower
-from hloom.codegen.native.turned import turned_loads
+from hloom.codegen.native.turned import turned_in
 from hloom.runtime.native.kernels import NativeKernels
 from support.loop_kernels import needs_llvm
 
 pytestmark = needs_llvm
 
 
-def turned_in(module: hloom.Module) -> int:
-    """The number of accesses that a fusion's nests turn."""
-    nests = lower(module.entry.root.called()[0]).kernel.nests
-    return sum(len(turned_loads(nest)[1]) for nest in nests)
+def turned(module: hloom.Module) -> tuple[int, int]:
+    """The number of loads and stores that a fusion's nests turn."""
+    found = [turned_in(nest) for nest in lower(module.entry.root.called()[0]).kernel.nests]
+    return sum(len(t.loads) for t in found), sum(len(t.stores) for t in found)
 
 
 def fused(shapes: list[str], body: str, result: str) -> hloom.Module:
@@ -51,7 +51,7 @@ def test_a_transposition_turns_squares(element: str, rows: int, columns: int) ->
   ROOT r = {element}[{rows},{columns}] {"xor" if element == "pred" else "add"}(t, x1)""",
         f"{element}[{rows},{columns}]",
     )
-    assert turned_in(module) == 1
+    assert turned(module) == (1, 0)
     rng = np.random.default_rng(rows)
     dtype = module.entry.root.shape.element.numpy
     x = (rng.standard_normal((columns, rows)) * 9).astype(np.int8).astype(dtype)
@@ -64,7 +64,7 @@ def test_lanes_after_the_last_column_divide_by_no_zero() -> None:
   u = s32[48,20] transpose(x1), dimensions={1,0}
   ROOT r = s32[48,20] divide(t, u)"""
     module = fused(["s32[20,48]", "s32[20,48]"], body, "s32[48,20]")
-    assert turned_in(module) == 2
+    assert turned(module) == (2, 0)
     x = np.arange(960, dtype=np.int32).reshape(20, 48)
     outputs(module, [x * 7 - 900, x % 11 + 1])
 
@@ -78,7 +78,7 @@ fused { x0 = f32[48,40] parameter(0)  zero = f32[] constant(0)
 ENTRY e { x0 = f32[48,40] parameter(0)
   ROOT f = f32[40] fusion(x0), kind=kInput, calls=fused }"""
     module = hloom.parse(text)
-    assert turned_in(module) == 1
+    assert turned(module) == (1, 0)
     x = np.random.default_rng(0).integers(-99, 99, (48, 40)).astype(np.float32)  # sums are exact in any order
     (found,) = outputs(module, [x])
     assert found.tolist() == x.sum(0).tolist()
@@ -87,7 +87,7 @@ ENTRY e { x0 = f32[48,40] parameter(0)
 def test_the_dimension_along_memory_becomes_the_innermost_row() -> None:
     body = "ROOT t = f32[64,48,32] transpose(x0), dimensions={2,1,0}"
     module = fused(["f32[32,48,64]"], body, "f32[64,48,32]")
-    assert turned_in(module) == 1
+    assert turned(module) == (1, 0)
     outputs(module, [np.random.default_rng(0).standard_normal((32, 48, 64), np.float32)])
 
 
@@ -106,8 +106,22 @@ ENTRY e {{ x0 = bf16[3,40,{queries},{groups}] parameter(0)
   ROOT f = f32[3,{groups},{queries}] fusion(x0), kind=kInput, calls=fused }}""")
     (nest,) = lower(module.entry.root.called()[0]).kernel.nests
     assert nest.rows == (3, queries, groups)
-    assert turned_in(module) == 1
+    assert turned(module) == (1, 0)
     x = np.random.default_rng(0).standard_normal((3, 40, queries, groups)).astype(ml_dtypes.bfloat16)
+    outputs(module, [x])
+
+
+@pytest.mark.parametrize(("columns", "rows", "short"), [(24, 40, 4), (17, 21, 2), (64, 18, 4), (16, 16, 8), (20, 7, 3)])
+def test_stores_to_short_rows_are_turned(columns: int, rows: int, short: int) -> None:
+    """Columns are the longest dimension, along which elements are read, and those of several rows lie together in the
+    result: 16 of them are written at once, where the short dimension is a power of two.
+    """
+    shape = f"f32[3,{columns},{rows},{short}]"
+    body = f"""w = f32[3,{short},{rows},{columns}] convert(x0)
+  ROOT t = {shape} transpose(w), dimensions={{0,3,2,1}}"""
+    module = fused([f"bf16[3,{short},{rows},{columns}]"], body, shape)
+    assert turned(module) == ((0, 1) if 16 % short == 0 else (0, 0))
+    x = np.random.default_rng(0).standard_normal((3, short, rows, columns)).astype(ml_dtypes.bfloat16)
     outputs(module, [x])
 
 
@@ -116,5 +130,5 @@ def test_a_padded_transposition_reads_nothing_outside() -> None:
     body = """t = f32[32,24] transpose(x0), dimensions={1,0}  z = f32[] constant(7)
   ROOT p = f32[32,29] pad(t, z), padding=0_0x2_3"""
     module = fused(["f32[24,32]"], body, "f32[32,29]")
-    assert turned_in(module) == 0
+    assert turned(module) == (0, 0)
     outputs(module, [np.random.default_rng(0).standard_normal((24, 32), np.float32)])
