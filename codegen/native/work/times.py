@@ -67,9 +67,13 @@ class NativeCounts:
         return list(self._run(module.entry, 1))
 
     def seconds(self, speed: NativeSpeed, instruction: Instruction) -> float | None:
-        """Returns the time of an op, or of starting a loop; None for ops that take none or are collectives."""
+        """Returns the time of an op, or of starting a loop; none for a view, None for other ops that are not counted,
+        such as collectives.
+        """
         found = self.of.get(instruction)
-        return None if found is None else speed.seconds(found)
+        if found is None:
+            return None if self._view(instruction) is None else 0.0
+        return speed.seconds(found)
 
     def _add_cold(self) -> None:
         """Adds the work of Python whose code and objects are no longer in the second cache, for kernels have touched

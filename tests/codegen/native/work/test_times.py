@@ -206,6 +206,22 @@ def test_accesses_that_share_a_place_of_the_first_cache_are_crowded() -> None:
     assert "crowded" not in padded
 
 
+def test_views_take_no_time() -> None:
+    """A transposition and a slice that others read where they lie are no kernels, and move nothing."""
+    speed = NativeSpeed(move=1e-9, turned=1e-9, run=1e-5, table=2e-6)
+    as_run = native_clock(hloom.parse("""HloModule m
+ENTRY e { x = f32[64,96] parameter(0)
+ t = f32[96,64] transpose(x), dimensions={1,0}
+ s = f32[48,64] slice(t), slice={[0:96:2],[0:64]}
+ b = f32[48,64] opt-barrier(s)
+ ROOT n = f32[48,64] negate(b) }"""), Cluster(native_speed=speed))  # fmt: skip
+    assert as_run is not None
+    module, clock = as_run
+    taken = {i.opcode: clock.parts(i).total for i in module.entry}
+    assert taken["transpose"] == taken["slice"] == 0.0
+    assert taken[module.entry.root.opcode] > 0.0
+
+
 def test_turned_elements_count_by_strips_and_are_not_crowded() -> None:
     text = """ENTRY e { x = TYPE[40,1024] parameter(0)
  t = TYPE[1024,40] transpose(x), dimensions={1,0}
