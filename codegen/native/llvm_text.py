@@ -15,7 +15,7 @@ from .llvm_memory import MemoryText, padded, suffix_of
 from .llvm_operations import TYPES, operation, splat, vector
 from .loops import LANES, LOADS, Access, Do, Fold, Kernel, Lane, Nest, Node, Row, Store, Strip
 from .streaming import ALIGNMENT, loaded, next_row, streams
-from .turned import Turned, turned_in
+from .turned import TurnedSquares, turned_in
 
 HALVES = (8, 4, 2, 1)
 Slots = Mapping[Fold, list[str]]
@@ -84,7 +84,7 @@ class _Printer(MemoryText):
             else:
                 self.strips(nest, step)
 
-    def squares(self, nest: Nest, squares: Turned, per_square: int, last: int) -> None:
+    def squares(self, nest: Nest, squares: TurnedSquares, per_square: int, last: int) -> None:
         """Prints the iterations of a loop below `last`, so many at a time, after turning what their rows read and
         before turning what they write.
         """

@@ -17,7 +17,7 @@ from .loops import LANES, LOADS, Access, Do, Nest, Strip
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class TurnedSquares:
     """The accesses of a nest by turned squares, and the loop of which a square takes several iterations: with all
     iterations of the loops within it they are the 16 rows of a square.
     """
@@ -30,12 +30,12 @@ class Turned:
         return bool(self.loads or self.stores)
 
 
-def turned_in(nest: Nest) -> Turned:
+def turned_in(nest: Nest) -> TurnedSquares:
     """Returns the accesses by turned squares: of unmasked loads and plain stores. A square is read before its rows and
     written after them, so no array is both read and written.
     """
     if nest.columns > HOST.strided_columns:
-        return Turned()
+        return TurnedSquares()
     strips = [step for step in nest.steps if isinstance(step, Strip)]
     loads = [node for strip in strips for node in strip.nodes if node.do in LOADS]
     stores = [store for step in nest.steps for store in step.stores]
@@ -46,7 +46,7 @@ def turned_in(nest: Nest) -> Turned:
             if a.column not in (0, 1) and not (a.buffer in read and a.buffer in written)}  # fmt: skip
     loop = next((run[-1] for run in runs.values() if run), 0)
     found = [access for access, run in runs.items() if run and run[-1] == loop]
-    return Turned(loop, tuple(a for a in found if a in free), tuple(a for a in found if a in plain))
+    return TurnedSquares(loop, tuple(a for a in found if a in free), tuple(a for a in found if a in plain))
 
 
 def along_memory(rows: Sequence[int], strides: Sequence[int]) -> list[int]:
