@@ -95,18 +95,16 @@ def _price(costs: ChoiceCosts, parts: Sequence[Floats], held: Floats, limit: flo
 
 def descend(costs: ChoiceCosts, choice: Choice, limit: float = math.inf) -> Choice:
     """Returns a choice that is at least as good, by changes of one class at a time."""
-    return Descent(costs, choice, limit).run()
+    return _Descent(costs, choice, limit).run()
 
 
 def alternatives(costs: ChoiceCosts, choice: Choice, numbers: Iterable[int]) -> Iterator[Floats]:
     """Yields for each of these classes the price of a choice with each of its rows, whatever memory it takes."""
-    descent = Descent(costs, choice, math.inf)
+    descent = _Descent(costs, choice, math.inf)
     yield from map(descent.prices, numbers)
 
 
-class Descent:
-    """A choice that changes class by class, with the sums that its price depends on."""
-
+class _Descent:
     def __init__(self, costs: ChoiceCosts, choice: Choice, limit: float) -> None:
         self.costs, self.limit, self.choice = costs, limit, dict(choice)
         self.classes = costs.model.classes
@@ -119,39 +117,19 @@ class Descent:
         self.held: Floats = np.array([sum(float(of[choice[n]]) for n, of in m.items()) for m in costs.moments])
         self.filled = max(float(self.held.sum()), 1.0)
 
-    @property
-    def price(self) -> float:
-        """The price of the present choice."""
-        held = np.array([self.held.max(initial=0.0)])
-        return float(_price(self.costs, [np.array([part]) for part in self.parts], held, self.limit)[0])
-
-    @property
-    def state(self) -> tuple[list[Floats], Floats, Choice]:
-        """The present choice and its sums, to come back to."""
-        return self.parts, self.held, dict(self.choice)
-
-    @state.setter
-    def state(self, state: tuple[list[Floats], Floats, Choice]) -> None:
-        self.parts, self.held, self.choice = state
-
-    def run(self, first: Iterable[int] | None = None, held: int = -1) -> Choice:
-        """Gives each class its best row, the `first` ones and those that they move, or all; one may be `held`."""
-        queue = deque(range(len(self.classes)) if first is None else first)
-        waiting = set(queue)
+    def run(self) -> Choice:
+        queue, waiting = deque(range(len(self.classes))), set(range(len(self.classes)))
         for _ in range(_ROUNDS * len(self.classes)):
             if not queue:
                 break
             number = queue.popleft()
             waiting.discard(number)
-            if number != held and self._visit(number):
-                fresh = [other for other in self.around(number) if other not in waiting]
-                queue += fresh
-                waiting.update(fresh)
+            if self._visit(number):
+                for reads in self.touching[number]:
+                    for other in sorted({*reads.classes} - waiting - {number}):
+                        queue.append(other)
+                        waiting.add(other)
         return self.choice
-
-    def around(self, number: int) -> list[int]:
-        """Returns the classes that share reads with one."""
-        return sorted({other for reads in self.touching[number] for other in reads.classes} - {number})
 
     def prices(self, number: int) -> Floats:
         """Returns the price of the choice with each row of a class."""
@@ -166,16 +144,9 @@ class Descent:
         row = int(np.argmin(found))
         if not found[row] < found[self.choice[number]] * (1 - _SAME):
             return False
-        self._set(number, row, sums, moments)
-        return True
-
-    def set(self, number: int, row: int) -> None:
-        """Gives a class a row."""
-        self._set(number, row, self._sums(number), self._moments(number))
-
-    def _set(self, number: int, row: int, sums: Sequence[Floats], moments: Floats) -> None:
         self.parts, self.held = [part[row] for part in sums], moments[:, row]
         self.choice[number] = row
+        return True
 
     def _priced(self, sums: Sequence[Floats], moments: Floats) -> Floats:
         return _price(self.costs, sums, moments.max(0, initial=0.0), self.limit)

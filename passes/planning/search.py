@@ -21,7 +21,6 @@ from ..resharding.table import WHOLE, Division
 from .bound import MessagePassing
 from .choice_costs import Assumed, ChoiceCosts, PlanValue
 from .descent import Axis, axes_of, descend, quick
-from .joining import joined
 from .model import Choice, Model
 from .program import solve
 
@@ -81,20 +80,11 @@ def search(costs: ChoiceCosts, limit: float = math.inf, seconds: float = 30.0, k
         if solved.choice is not None:
             lists[0].append(Proposal("all axes jointly", solved.choice, searches[0].costs.value(solved.choice)))
             lists[0].sort(key=lambda p: p.value.price(limit))
-    turns = [found[n] for n in range(max(map(len, lists))) for found in lists if n < len(found)]
-    turns += _joined(searches[0].costs, lists[0][0].choice, limit)
+    turns = (found[n] for n in range(max(map(len, lists))) for found in lists if n < len(found))
     once: dict[object, Proposal] = {}
     for proposal in turns:
         once.setdefault(tuple(sorted(proposal.choice.items())), proposal)
     return Found(tuple(once.values()), bound)
-
-
-def _joined(costs: ChoiceCosts, choice: Choice, limit: float) -> list[Proposal]:
-    """Changes both ends of a choice's reads together. The result is a proposal in addition to the choice, since what
-    costs less by the model may schedule slower.
-    """
-    found = joined(costs, choice, limit)
-    return [Proposal("ends joined", found, costs.value(found))] if found != choice else []
 
 
 def glance(costs: ChoiceCosts, limit: float = math.inf) -> Proposal:
