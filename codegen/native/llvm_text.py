@@ -43,7 +43,7 @@ class _Printer(MemoryText):
             self.lines.append(f"%b{number} = load ptr, ptr {place}")
         head, self.lines = self.lines, []
         for nest in self.kernel.nests:
-            self.rows(nest, 0)
+            self.rows(nest, 0, turned_in(nest))
         if self.streaming:
             self.lines.append("fence seq_cst")  # streaming stores are not ordered by themselves
         body, self.lines = self.lines, []
@@ -55,20 +55,19 @@ class _Printer(MemoryText):
 
     # -- loops
 
-    def rows(self, nest: Nest, depth: int) -> None:
+    def rows(self, nest: Nest, depth: int, squares: TurnedSquares) -> None:
         """Prints the loops over the rows from one dimension on."""
         if depth == len(nest.rows):
             self.steps(nest)
             return
         size, first = nest.rows[depth], 0
-        squares = turned_in(nest)
         if squares and depth == squares.loop:
             per_square = LANES // math.prod(nest.rows[depth + 1 :])
             first = size - size % per_square
             self.squares(nest, squares, per_square, first)
         if first < size:
             self.counters.append(self.open_loop(size, 1, str(first)))
-            self.rows(nest, depth + 1)
+            self.rows(nest, depth + 1, squares)
             self.counters.pop()
             self.close_loop()
 
@@ -98,7 +97,7 @@ class _Printer(MemoryText):
         step = self.open_loop(per_square, 1)
         self.counters[-1] = self.new(f"add i64 {first}, {step}")
         self.square = squares.loop, step, slots
-        self.rows(nest, squares.loop + 1)
+        self.rows(nest, squares.loop + 1, squares)
         self.square, self.turned = None, {}
         self.close_loop()
         self.counters[-1], self.bases = first, {}

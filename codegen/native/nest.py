@@ -295,7 +295,7 @@ class NestLowering:
         found: TracedLanes | None = None
         for operand, index in reversed(parts):
             inside = self.inside(index, operand.shape.dims)
-            both = self.builder.op(Do.AND, inside, mask) if inside and mask else inside or mask
+            both = self.both(inside, mask)
             value = self.value((operand, index), both if operand.shape.rank else None)
             if found is None or inside is None:
                 found = value
@@ -311,10 +311,13 @@ class NestLowering:
         found = self.value(start).astype(accumulator(element))
         for operand, index in elements:
             inside = self.inside(index, operand.shape.dims)
-            both = self.builder.op(Do.AND, inside, mask) if inside and mask else inside or mask
+            both = self.both(inside, mask)
             more = UFUNCS[ufunc](found, self.value((operand, index), both).astype(accumulator(element)))
             found = more if inside is None else found.with_node(self.builder.select(inside, more.node, found.node))
         return found.astype(element.numpy)
+
+    def both(self, mask: Node | None, other: Node | None) -> Node | None:
+        return self.builder.op(Do.AND, mask, other) if mask and other else mask or other
 
     def inside(self, index: Index, dims: tuple[int, ...]) -> Node | None:
         """Returns the mask of indices in bounds; None where all are known to be."""

@@ -40,8 +40,8 @@ def turned_in(nest: Nest) -> TurnedSquares:
     loads = [node for strip in strips for node in strip.nodes if node.do in LOADS]
     stores = [store for step in nest.steps for store in step.stores]
     read, written = {node.data.buffer for node in loads}, {store.access.buffer for store in stores}
-    plain = [s.access for strip in strips for s in strip.stores if s.do is None and s.at is None]
-    free = [node.data for node in loads if node.do is Do.LOAD and not node.operands]
+    plain = {s.access: None for strip in strips for s in strip.stores if s.do is None and s.at is None}
+    free: dict[Access, None] = {node.data: None for node in loads if node.do is Do.LOAD and not node.operands}
     runs = {a: along_memory(nest.rows, a.strides[:-1]) for a in (*free, *plain)
             if a.column not in (0, 1) and not (a.buffer in read and a.buffer in written)}  # fmt: skip
     loop = next((run[-1] for run in runs.values() if run), 0)
