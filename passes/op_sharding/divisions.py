@@ -32,8 +32,7 @@ class Divisions:
     def __init__(self, decider: Decider, axes: Sequence[Digits]) -> None:
         self.decider, self.axes, self.sizes = decider, tuple(axes), tuple(map(product, axes))
         self._alike = _alike(decider, self.axes)
-        self._known: dict[tuple[AnyOp, int, Division], float] = {}
-        self._calls: dict[int, OpCall[Any]] = {}  # keeps the calls whose ids are keys
+        self._known: dict[tuple[AnyOp, OpCall[Any], Division], float] = {}
 
     def every(self, op: AnyOp, call: OpCall[Any]) -> Iterator[tuple[Division, float]]:
         """Yields the legal divisions of a call, each with the seconds in which its local form exchanges data."""
@@ -53,10 +52,9 @@ class Divisions:
         A legal one divides factors evenly, only such as tiles can be computed by, and every value of the op can express
         it.
         """
-        key = op, id(call), self.canonical(division)
+        key = op, call, self.canonical(division)
         found = self._known.get(key)
         if found is None:
-            self._calls[id(call)] = call
             found = self._known[key] = self._exchanged(op, call, key[2])
         return found
 
@@ -84,7 +82,9 @@ class Divisions:
         sharding = self._sharding(op, call, tilings, form)
         seconds = sharding.exchanged(sharding, assignment) if sharding.exchanged else 0.0
         for value in range(len(rule.operands), len(whole)):  # where the form leaves it
-            seconds += sharding.plan(sharding.tiling(value, assignment), tilings[value], sharding.shapes[value]).cost
+            left = sharding.tiling(value, assignment)
+            if left != tilings[value]:
+                seconds += sharding.plan(left, tilings[value], sharding.shapes[value]).cost
         return seconds / SECOND
 
     def _sharding(self, op: AnyOp, call: OpCall[Any], tilings: tuple[Tiling, ...], form: Any) -> OpSharding:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..resharding.table import Division
+from .clusters import Stand
 from .model import Choice, Model
 from .read_costs import Places, ReadCosts
 from .times import Floats, Rows
@@ -68,16 +69,16 @@ class ChoiceCosts:
     _tables: dict[tuple[Any, ...], Floats] = field(init=False, default_factory=dict[Any, Any])
     _busies: dict[tuple[Any, ...], Floats] = field(init=False, default_factory=dict[Any, Any])
     _reads: dict[int, ReadCosts | None] = field(init=False, default_factory=dict[Any, Any])
-    _stands: dict[int, list[tuple[int, dict[Division, Division]]]] = field(init=False, default_factory=dict[Any, Any])
+    _stands: dict[Stand, dict[Division, Division]] = field(init=False, default_factory=dict[Any, Any])
 
     def __post_init__(self) -> None:
-        self.moments, times = [], self.model.times
-        tiles = [times.tiles(of_class.example, of_class.rows) for of_class in self.model.classes]
+        self.moments = []
         for held in self.model.of.moments:
             found: dict[int, Floats] = {}
             for value in held:
                 number = value.stand.cluster
-                found[number] = found.get(number, 0.0) + value.size * tiles[number].share(value.stand.factors)
+                share = self.model.classes[number].tiles.share(value.stand.factors)
+                found[number] = found.get(number, 0.0) + value.size * share
             self.moments.append(found)
 
     def under(self, assumed: Assumed) -> ChoiceCosts:
@@ -201,13 +202,14 @@ class ChoiceCosts:
 
     def shown(self, number: int) -> list[tuple[int, dict[Division, Division]]]:
         """Returns the classes of some reads, the source first, each with how its divisions divide the value."""
-        found = self._stands.get(number)
+        reads = self.model.of.reads[number]
+        return [(one.cluster, self._shown(one)) for one in (reads.stand, *(reader.stand for reader in reads.readers))]
+
+    def _shown(self, stand: Stand) -> dict[Division, Division]:
+        found = self._stands.get(stand)
         if found is None:
-            reads, classes = self.model.of.reads[number], self.model.classes
-            found = self._stands[number] = [
-                (stand.cluster, {d: stand.division(d) for d in classes[stand.cluster].divisions})
-                for stand in (reads.stand, *(reader.stand for reader in reads.readers))
-            ]
+            divisions = self.model.classes[stand.cluster].divisions
+            found = self._stands[stand] = {division: stand.division(division) for division in divisions}
         return found
 
     @property

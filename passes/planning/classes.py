@@ -29,6 +29,7 @@ from .kept import Kept
 from .legal import freedom_of
 from .moments import busiest
 from .prepared import SavingLess, fastest_within, saving_less
+from .times import Times
 
 _ROUNDS = 2  # of looking at neighbours, before clusters count as equal
 
@@ -82,12 +83,19 @@ class Classes:
         self.reads = self._reads(found)
         self.moments = busiest(clusters, self.kept, OutsideOfAttention.on(machine))
         self.clock = Clock(machine, 1)
+        self._times: dict[Machine, Times] = {}
         self.crossings: list[list[Crossing]] = [list(crossings(example, self.clock)) for example in self.examples]
         self.freedoms = [freedom_of(example, clusters.forms) for example in self.examples]
 
     def stand(self, leaf: Leaf) -> Stand:
         """Returns how a value stands in its class."""
         return self._in_class(self.clusters.stand(leaf))
+
+    def times(self, machine: Machine) -> Times:
+        """Returns the times of the clusters on a machine."""
+        if machine not in self._times:
+            self._times[machine] = Times(machine, self.clock)
+        return self._times[machine]
 
     def kept(self, leaf: Leaf) -> Stand:
         """Returns how the copy of a value that lives on stands in its class: that of a partial sum as its first reader

@@ -8,43 +8,47 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ...ir.brief import brief
+from ...ir.graph.op import AnyOp, OpCall
 from ..op_sharding.assignment import is_independent
 from ..op_sharding.divisions import Divisions
 from ..op_sharding.forms import LocalForms
 from ..resharding.table import WHOLE, Division
-from .clusters import ClusterMember, OpCluster
+from .clusters import OpCluster
 from .times import Floats, Rows
 
 
 @brief
 @dataclass(frozen=True, slots=True)
 class Freedom:
-    """The factors of a cluster that no axis may divide (`barred`), and the ops (`asked`) whose compound factors or
-    local forms tell for each division whether it is legal, and what it exchanges.
+    """The factors of a cluster that no axis may divide (`barred`), and the calls (`asked`) whose compound factors or
+    local forms tell for each division whether it is legal, and what it exchanges: each with its op, the cluster's
+    factor of each of its own, and how often all equal ones run.
     """
 
     barred: frozenset[int]
-    asked: tuple[ClusterMember, ...]
+    asked: Mapping[tuple[AnyOp, OpCall[Any], tuple[int, ...]], int]
 
 
 def freedom_of(cluster: OpCluster, forms: LocalForms) -> Freedom:
     """Returns the freedom of a cluster on any mesh."""
-    barred, asked = set[int](), list[ClusterMember]()
+    barred, asked = set[int](), Counter[tuple[AnyOp, OpCall[Any], tuple[int, ...]]]()
     for member in cluster.members:
         relation = member.relation
         assert relation.call is not None
         form = forms.of(relation.instruction.opcode, relation.call.attributes)
         if relation.rule.compound or (form is not None and form.exchanged is not None):
-            asked.append(member)
+            asked[relation.instruction.op, relation.call, member.factors] += member.runs
         else:
             barred |= {own for f, own in enumerate(member.factors) if not is_independent(relation.rule, f)}
-    return Freedom(frozenset(barred), tuple(asked))
+    return Freedom(frozenset(barred), asked)
 
 
 def legal_rows(cluster: OpCluster, freedom: Freedom, divisions: Divisions) -> tuple[Rows, Floats]:
@@ -52,30 +56,31 @@ def legal_rows(cluster: OpCluster, freedom: Freedom, divisions: Divisions) -> tu
     free = [(f, size) for f, size in enumerate(cluster.sizes) if size > 1 and f not in freedom.barred]
     options = [[WHOLE, *(f for f, size in free if size % parts == 0)] for parts in divisions.sizes]
     if freedom.asked:
-        options = [list(_alone(freedom, divisions, axis, places)) for axis, places in enumerate(options)]
+        options = [_alone(freedom, divisions, axis, places) for axis, places in enumerate(options)]
     every = [row for row in itertools.product(*options) if _is_even(cluster, divisions.sizes, row)]
-    seconds = np.zeros(len(every))
-    if freedom.asked:
-        seconds = np.array([_exchanged(freedom, divisions, row) for row in every])
     rows = np.array(every, np.int64).reshape(len(every), len(divisions.sizes))
+    seconds = _exchanged(freedom, divisions, rows)
     return rows[seconds < np.inf], seconds[seconds < np.inf]
 
 
-def _alone(freedom: Freedom, divisions: Divisions, axis: int, places: Sequence[int]) -> Iterator[int]:
-    """Yields the places that an axis may have if the others are idle."""
-    idle = [WHOLE] * len(divisions.sizes)
-    return (f for f in places if _exchanged(freedom, divisions, (*idle[:axis], f, *idle[axis + 1 :])) < math.inf)
+def _alone(freedom: Freedom, divisions: Divisions, axis: int, places: Sequence[int]) -> list[int]:
+    """Returns the places that an axis may have if the others are idle."""
+    rows = np.full((len(places), len(divisions.sizes)), WHOLE)
+    rows[:, axis] = places
+    return [place for place, seconds in zip(places, _exchanged(freedom, divisions, rows)) if seconds < math.inf]
 
 
-def _exchanged(freedom: Freedom, divisions: Divisions, row: Division) -> float:
-    """Returns the seconds in which local forms exchange data; infinity for a division that is not legal."""
-    total = 0.0
-    for member in freedom.asked:
-        relation = member.relation
-        assert relation.call is not None
-        back = {own: f for f, own in enumerate(member.factors)}
-        division = tuple(back.get(f, WHOLE) for f in row)
-        total += member.runs * divisions.exchanged(relation.instruction.op, relation.call, division)
+def _exchanged(freedom: Freedom, divisions: Divisions, rows: Rows) -> Floats:
+    """Returns the seconds in which local forms exchange data, of each division; infinity for those that are not
+    legal.
+    """
+    total = np.zeros(len(rows))
+    for (op, call, factors), runs in freedom.asked.items():
+        own = np.full(max((*factors, int(rows.max()))) + 2, WHOLE)  # the last one is that of idle axes
+        own[list(factors)] = range(len(factors))
+        found: list[Division] = [tuple(row) for row in own[rows].tolist()]
+        seconds = {one: divisions.exchanged(op, call, one) for one in dict.fromkeys(found)}
+        total += runs * np.array([seconds[one] for one in found])
     return total
 
 

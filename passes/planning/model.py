@@ -15,7 +15,7 @@ from .classes import Classes
 from .clusters import OpCluster
 from .crossings import Crossing
 from .legal import Freedom, legal_rows
-from .times import Floats, Rows, Times
+from .times import ClusterTiles, Floats, Rows
 
 _BYTES = 1e8  # of a collective by which engines are compared
 
@@ -23,12 +23,13 @@ _BYTES = 1e8  # of a collective by which engines are compared
 @brief
 @dataclass(eq=False, slots=True)
 class PlanClass:
-    """The divisions (`rows`) of a class, each with the seconds of computing and of exchanging of all its clusters, of
-    which `example` is one. `row_of` has the row of each division.
+    """The divisions (`rows`) of a class, each with its tiles and the seconds of computing and of exchanging of all its
+    clusters, of which `example` is one. `row_of` has the row of each division.
     """
 
     example: OpCluster
     rows: Rows
+    tiles: ClusterTiles
     computing: Floats
     exchanging: Floats
     divisions: list[Division] = field(init=False)
@@ -55,7 +56,7 @@ class Model:
         self.machine = divisions.decider.machine
         self.table = table(divisions.axes, self.machine)
         self.engine, self.busiest = self._busiest()
-        self.times = Times(divisions, self.machine, of.clock)
+        self.times = of.times(self.machine)
         every = zip(of.examples, of.counts, of.crossings, of.freedoms, strict=True)
         self.classes = [self._costed(*one) for one in every]
 
@@ -84,4 +85,6 @@ class Model:
             rows, exchanging = np.array([given], np.int64), np.zeros(1)
         else:
             rows, exchanging = legal_rows(example, freedom, self.divisions)
-        return PlanClass(example, rows, self.times.computing(example, crossings, rows) * count, exchanging * count)
+        tiles = ClusterTiles.of(example, self.divisions.sizes, rows)
+        computing = self.times.computing(example, crossings, tiles)
+        return PlanClass(example, rows, tiles, computing * count, exchanging * count)

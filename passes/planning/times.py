@@ -8,7 +8,7 @@ divided. Where a kernel ends at a sum over a divided factor, it moves more (`cro
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,61 +25,68 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import PassesOn, memory
 from ...ir.types.products import ProductSizes
 from ..op_sharding.anywhere import is_structure
-from ..op_sharding.divisions import Divisions
 from ..propagation.values import Leaf
 from .clusters import ClusterMember, OpCluster, factors_of
 from .crossings import Crossing
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]  # divisions: one row each, one column per axis
+Parts = tuple[int, ...]  # of each factor of a cluster
 
 
 @brief
 @dataclass(eq=False, slots=True)
 class ClusterTiles:
-    """The parts of values that a device holds under the divisions (`rows`) of a cluster with so many factors (`count`),
-    by axes of these `sizes`.
+    """The parts of values that a device holds under some divisions of a cluster: `parts` has a row for each, with the
+    number of parts of each factor.
     """
 
-    count: int
-    sizes: Floats
-    rows: Rows
+    parts: Rows
     _known: dict[frozenset[int], Floats] = field(init=False, default_factory=dict[frozenset[int], Floats])
+
+    @classmethod
+    def of(cls, cluster: OpCluster, sizes: Sequence[int], rows: Rows) -> ClusterTiles:
+        """Returns the tiles of a cluster under divisions by axes of these sizes."""
+        divides = rows[:, :, None] == np.arange(len(cluster.sizes))
+        return cls(np.where(divides, np.array(sizes, np.int64)[:, None], 1).prod(axis=1))
 
     def share(self, factors: frozenset[int]) -> Floats:
         """Returns the part of a value that a device holds, of each division, given the factors of its dimensions."""
         found = self._known.get(factors)
         if found is None:
-            has = np.array([factor in factors for factor in range(self.count + 1)])  # the last one is that of idle axes
-            divisor = np.where(has[self.rows], self.sizes, 1.0).prod(axis=1)
-            found = self._known[factors] = np.asarray(1.0 / divisor, np.float64)
+            found = self._known[factors] = 1.0 / self.parts[:, sorted(factors)].prod(axis=1)
         return found
 
 
 class Times:
-    """Times the clusters of one program on axes of these sizes, given the clock of the undivided program. Times are
-    seconds of all runs.
+    """Times the clusters of one program on a machine, given the clock of the undivided program. Times are seconds of
+    all runs. Meshes of a machine divide clusters into many equal tiles, so each is timed once.
     """
 
-    def __init__(self, divisions: Divisions, machine: Machine, clock: Clock) -> None:
-        self._divisions, self._machine, self._clock = divisions, machine, clock
-        self._sizes = np.array(divisions.sizes, np.float64)
+    def __init__(self, machine: Machine, clock: Clock) -> None:
+        self._machine, self._clock = machine, clock
         self._attention = KnownAttention(machine)
+        self._known: dict[int, dict[Parts, float]] = {}  # of each cluster
 
-    def computing(self, cluster: OpCluster, crossings: Iterable[Crossing], rows: Rows) -> Floats:
-        """Returns the time of computation, of each division, given the values that cross the cluster's sums."""
-        total, tiles = np.zeros(len(rows)), self.tiles(cluster, rows)
+    def computing(self, cluster: OpCluster, crossings: Iterable[Crossing], tiles: ClusterTiles) -> Floats:
+        """Returns the time of computation on each of these tiles, given the values that cross the cluster's sums."""
+        known = self._known.setdefault(cluster.number, {})
+        parts: list[Parts] = [tuple(tile) for tile in tiles.parts.tolist()]
+        new = [tile for tile in dict.fromkeys(parts) if tile not in known]
+        if new:
+            some = ClusterTiles(np.array(new, np.int64).reshape(len(new), -1))
+            known.update(zip(new, self._computing(cluster, crossings, some).tolist()))
+        return np.array([known[tile] for tile in parts])
+
+    def _computing(self, cluster: OpCluster, crossings: Iterable[Crossing], tiles: ClusterTiles) -> Floats:
+        total = np.zeros(len(tiles.parts))
         for member in cluster.members:
             if not self._is_idle(member.relation.instruction):
                 total += member.runs * self._member(member, tiles)
         for crossing in crossings:
-            is_split = np.isin(rows, list(crossing.summed)).any(axis=1)
+            is_split = (tiles.parts[:, sorted(crossing.summed)] > 1).any(axis=1)
             total += is_split * self._memory(crossing.size * tiles.share(crossing.factors)) / SECOND
         return total
-
-    def tiles(self, cluster: OpCluster, rows: Rows) -> ClusterTiles:
-        """Returns the tiles of a cluster's values, of each division."""
-        return ClusterTiles(len(cluster.sizes), self._sizes, rows)
 
     def _is_idle(self, instruction: Instruction) -> bool:
         is_idle = is_structure(instruction) or memory(instruction.op).is_view or instruction.op.interface(PassesOn)
@@ -93,13 +100,13 @@ class Times:
         instruction = member.relation.instruction
         times = self._memory(self._touched(member, tiles))
         if is_contraction(instruction):
-            times = np.maximum(times, np.array([self._product(member, row) for row in map(tuple, tiles.rows.tolist())]))
+            times = np.maximum(times, np.array([self._product(member, row) for row in tiles.parts.tolist()]))
         launch = self._machine.launch if is_contraction(instruction) else self._clock.launched(instruction)
         return np.asarray((times + launch * (times > 0)) / SECOND, np.float64)
 
     def _touched(self, member: ClusterMember, tiles: ClusterTiles) -> Floats:
         """Returns the bytes that a device reads and writes, of each division."""
-        relation, instruction, none = member.relation, member.relation.instruction, np.zeros(len(tiles.rows))
+        relation, instruction, none = member.relation, member.relation.instruction, np.zeros(len(tiles.parts))
         count, kept = len(relation.rule.operands), overwritten(instruction)
 
         def held(number: int) -> Floats:
@@ -126,15 +133,14 @@ class Times:
         made = leaf.instruction
         return leaf.made_of_scalars and self._clock.is_stored(made) and self._clock.parts(made).compute > 0
 
-    def _product(self, member: ClusterMember, row: tuple[int, ...]) -> float:
+    def _product(self, member: ClusterMember, parts: Parts) -> float:
         """Returns the machine's time of a contraction on a tile."""
         rule, instruction = member.relation.rule, member.relation.instruction
         left, right, result = ({f for dim in value for f in dim} for value in (*rule.operands[:2], rule.results[0]))
         sizes = [1, 1, 1, 1]
         for number, factor in enumerate(rule.factors):
-            parts = math.prod(n for n, f in zip(self._divisions.sizes, row) if f == member.factors[number])
             read = 0 if number in left and number in right else 1 if number in left else 2
-            sizes[read if number in result else 3] *= factor.size // parts
+            sizes[read if number in result else 3] *= factor.size // parts[member.factors[number]]
         attention, element = self._attention.of(instruction.parent), instruction.operands[0].shape.element
         return attention.time(self._machine, instruction, ProductSizes(*sizes), element)
 

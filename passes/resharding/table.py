@@ -31,6 +31,7 @@ Division = tuple[int, ...]
 Pairs = tuple[list[tuple[Division, Division]], npt.NDArray[np.int64]]
 
 _KEPT = 256  # lists of pairs
+_PAIRS = 1 << 14  # of divisions
 _GRID = 4  # bits between the sizes that are searched
 
 
@@ -117,6 +118,7 @@ class ReshardTable:
         return found
 
 
+@lru_cache(_PAIRS)
 def _renumbered(source: Division, target: Division) -> tuple[Division, Division]:
     """Numbers the dimensions in the order in which the axes divide them."""
     numbers = {place: n for n, place in enumerate(dict.fromkeys(p for p in (*source, *target) if p >= 0))}
