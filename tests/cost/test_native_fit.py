@@ -8,7 +8,7 @@ from hloom.cost.machine import Cluster
 from hloom.cost.machine_file import MachineFile, read_machine
 from hloom.cost.machine_text import machine_text
 from hloom.cost.native_fit import fit_native
-from hloom.cost.native_speed import NATIVE, NativeSpeed
+from hloom.cost.native_speed import HIDING, NATIVE, NativeSpeed
 
 WANTED = NativeSpeed(operation=1.5e-10, move=3e-10, tile_multiply=2e-11, near=4e-10, run=1e-5)
 
@@ -34,12 +34,13 @@ def test_times_of_a_speed_give_the_speed() -> None:
     )
 
 
-def test_half_of_the_computing_hides_bytes() -> None:
-    """Bytes that come within half of an op's computing take no time, others what is left; Python hides none."""
+def test_a_share_of_the_computing_hides_bytes() -> None:
+    """Bytes that come within this share of an op's computing take no time, others what is left; Python hides none."""
     computing, near = WANTED.seconds({"move": 1e6}), WANTED.seconds({"near": 1e6})
-    assert near > computing / 2 > 0
-    assert WANTED.seconds({"move": 1e6, "near": 1e6}) == pytest.approx(computing / 2 + near)
-    assert WANTED.seconds({"move": 1e6, "near": 1e6 * computing / 2 / near}) == pytest.approx(computing)
+    hidden = HIDING * computing
+    assert near > hidden > 0
+    assert WANTED.seconds({"move": 1e6, "near": 1e6}) == pytest.approx(computing - hidden + near)
+    assert WANTED.seconds({"move": 1e6, "near": 1e6 * hidden / near}) == pytest.approx(computing)
     assert WANTED.seconds({"run": 1e3, "near": 1e6}) == pytest.approx(WANTED.seconds({"run": 1e3}) + near)
 
 
