@@ -9,7 +9,6 @@ import numpy as np
 
 from ...ir.brief import brief
 from ..op_sharding.divisions import Divisions
-from ..propagation.values import Leaf
 from ..resharding.table import Division, ReshardTable
 from .classes import Classes
 from .clusters import OpCluster
@@ -73,11 +72,6 @@ class Model:
     @property
     def has_one_engine(self) -> bool:
         return len(self.busiest) == len(self.divisions.axes)
-
-    def division_of(self, leaf: Leaf, choice: Choice) -> Division:
-        """Returns the division in which a value is made; it may be partial."""
-        stand = self.of.stand(leaf)
-        return stand.division(self.classes[stand.cluster].division(choice[stand.cluster]))
 
     def _costed(self, example: OpCluster, count: int, crossings: Sequence[Crossing], freedom: Freedom) -> PlanClass:
         given = self.of.fixed.get(example.leaf) if example.leaf is not None else None
