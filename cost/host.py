@@ -6,6 +6,7 @@ They are measured on one core of an AMD EPYC (Zen 4) and only have to order choi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -44,6 +45,7 @@ class Host:
     strided_columns: int = 64  # columns whose cache lines a strided access keeps until the next row
     panel_rows: int = 512  # rows of a panel of the right matrix that stays in the second cache
     left_rows: int = 1020  # rows of the left matrix that stay in the third cache
+    copied_rows: int = 240  # the same of copies of its rows, in the second cache
     numpy_block: int = 1 << 18  # values that numpy computes together: fewer cost calls, more leave the cache
     combined_block: int = 1 << 18  # combined at a time by an all-reduce, so that intermediate results stay in the cache
     direct_reduction: int = 1 << 15  # larger reductions are divided among the ranks of a group
@@ -60,6 +62,15 @@ class Host:
     scheduling: float = 0.7e-3  # seconds to schedule an instruction of the text
     scheduled_share: float = 0.3  # share of the exposed communication that a schedule is expected to save
     products: ProductCosts = ProductCosts()
+
+    def excess(self, lines: int, stride: int) -> float:
+        """Returns the cache lines at a stride in bytes for which the first cache has no place, relative to its places
+        for them; 0 if all fit.
+        """
+        if abs(stride) < self.cache_line:
+            return 0.0
+        places = self.cache_ways * (self.cache_way // max(math.gcd(stride, self.cache_way), self.cache_line))
+        return max(lines / places - 1, 0.0)
 
 
 HOST = Host()

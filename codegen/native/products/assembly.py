@@ -60,7 +60,7 @@ class Assembly:
         return self.step(self.step(base, *row), *column)
 
     @contextmanager
-    def loop(self, size: str, start: str = "0", by: int = 1) -> Generator[str]:
+    def loop(self, size: str, start: str = "0", by: int | str = 1) -> Generator[str]:
         """Writes a loop; the body gets the index."""
         n = next(self._numbers)
         before = self._block

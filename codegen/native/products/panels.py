@@ -17,6 +17,14 @@ def panel_size(columns: int, inner: int) -> int:
     return width * -(-min(inner, HOST.panel_rows) // LANES) * LANES
 
 
+def rows_size(rows: int, inner: int) -> int:
+    """Returns the largest number of scratch elements that a block of rows takes, with a vector more for each: rows at
+    a distance of a power of two would share few places in the caches.
+    """
+    rows, inner = min(rows, HOST.copied_rows), min(inner, HOST.panel_rows)
+    return -(-rows // LANES) * LANES * (-(-inner // LANES) + 1) * LANES
+
+
 def packed(v: Vectors) -> str:
     """Copies k rows of some columns into a panel of rows of `%wide` bytes. Lanes after the last column are undefined.
     """

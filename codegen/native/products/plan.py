@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import product
 
 from ....cost.host import HOST
-from .panels import panel_size
+from .panels import WIDEST, panel_size, rows_size
 from .stages import OPERANDS, SCRATCH, CopyStage, Matrix, Method, Multiply, Place, ProductPlan, Repeat, Stage
 from .terms import Term, TermRole, merged
 
@@ -92,7 +92,8 @@ def _by_tiles(
         return None
     loops = _outside(terms, chosen)
     copied = COSTS.panel_rows if column.right == 1 else COSTS.panel_columns if inner.right == 1 else COSTS.panel_single
-    cost = _tiles(row.size, column.size, inner.size, copied) * math.prod(t.size for t in loops)
+    turned = COSTS.panel_columns * row.size * inner.size * _is_turned(row, column, inner)
+    cost = (_tiles(row.size, column.size, inner.size, copied) + turned) * math.prod(t.size for t in loops)
     return Multiply(Method.TILES, *places, row, column, inner, loops, _matrices(row, column, inner), cost)
 
 
@@ -122,6 +123,7 @@ def _outside(terms: Sequence[Term], chosen: Sequence[Term | None]) -> tuple[Term
 GOOD = 1.2  # a plan within this factor of the best imaginable one is taken
 LINE = 16  # elements: scratch arrays begin at multiples
 MOST = 1 << 26  # elements of scratch, if there is another way
+_WORD = 4  # bytes of most numbers
 
 
 def plan(terms: Sequence[Term], scratch: int = 0, by_blas: bool = True) -> ProductPlan:
@@ -185,7 +187,19 @@ def _copying(terms: Sequence[Term], copied: Sequence[int], scratch: int, by_blas
     if best.method is Method.TILES:
         best = replace(best, panel=scratch)
         scratch += panel_size(best.column.size, best.inner.size)
+        if _is_turned(best.row, best.column, best.inner):
+            best = replace(best, rows=scratch)
+            scratch += rows_size(best.row.size, best.inner.size)
     return ProductPlan((*before, best, *after), scratch, cost + best.cost)
+
+
+def _is_turned(row: Term, column: Term, inner: Term) -> bool:
+    """Whether tiles copy the rows of a left matrix that lies by columns: more of its cache lines than the first cache
+    has places for are read for each panel of the right one.
+    """
+    is_large = row.size > LANES and column.size > WIDEST
+    lines = min(inner.size, HOST.panel_rows)
+    return is_large and row.left == 1 != inner.left and HOST.excess(lines, _WORD * inner.left) > 0
 
 
 def _copy_cost(terms: Iterable[Term], size: int) -> float:

@@ -84,8 +84,8 @@ def _gemm(stage: Multiply, library: Blas, arithmetic: Arithmetic) -> list[int]:
 
 def _tiles(stage: Multiply, library: Blas, arithmetic: Arithmetic) -> list[int]:
     row, column, inner, size = stage.row, stage.column, stage.inner, arithmetic.bits // 8
-    strides = (row.left, inner.left, inner.right, column.right, row.out, stage.panel)
-    words = [row.size, column.size, inner.size, *(s * size for s in strides)]
+    strides = (row.left, inner.left, inner.right, column.right, row.out, stage.panel, stage.rows or 0)
+    words = [row.size, column.size, inner.size, *(s * size for s in strides), int(stage.rows is not None)]
     return [*words, library.asking, *_gemm(stage, library, arithmetic)]
 
 

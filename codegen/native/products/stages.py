@@ -54,8 +54,8 @@ class Method(Enum):
 class Multiply:
     """One matrix product per iteration of the loops. Loops over an inner term add to the result.
 
-    `row`, `column` and `inner` have the strides, `matrices` their BLAS form, if there is one. Tiles copy to scratch,
-    from element `panel` on.
+    `row`, `column` and `inner` have the strides, `matrices` their BLAS form, if there is one. Tiles copy parts of the
+    right matrix to scratch, from element `panel` on, and of the left one, from element `rows` on if it is not None.
     """
 
     method: Method
@@ -70,6 +70,7 @@ class Multiply:
     matrices: tuple[Matrix, Matrix, Matrix] | None
     cost: float
     panel: int = 0
+    rows: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

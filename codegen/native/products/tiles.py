@@ -4,8 +4,8 @@ A tile is some rows times some vectors of columns. Its sums run over a block of 
 vectors of a row of the right matrix once, and multiplies them by one element of each row of the left. The right matrix
 is packed first, the columns of a tile at a time, so that they are contiguous; the left may have any strides. The next
 rows of the left are prefetched while a tile is computed, which gains most where matrices come from memory (Goto, van de
-Geijn 2008, "Anatomy of high-performance matrix multiplication"; the left matrix needs no packing here, because a
-processor reads single elements of six rows as fast).
+Geijn 2008, "Anatomy of high-performance matrix multiplication"; the left matrix is packed only where it lies by columns
+whose cache lines crowd each other out, because a processor reads single elements of six rows as fast).
 
 Sums of a block start at zero and are then added to the result. So an element's bits depend neither on the tile nor on
 the processor, only on the length of the sum.
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from ....cost.host import HOST
 from .arithmetic import Arithmetic
 from .assembly import Assembly
-from .panels import packed
+from .panels import LANES, packed
 from .vectors import Vectors, fetch, least
 
 STEP = 16  # of the inner index, between which rows ahead are fetched
-WORDS = 9  # of a product
+WORDS = 11  # of a product
 FEW = 24  # rows, for which it does not pay to copy the right matrix
 
 
@@ -55,8 +55,8 @@ def tile_of(features: str) -> Tile:
 def tiles_text(shape: Tile, arithmetic: Arithmetic, name: str, arguments: str) -> str:
     """Returns the text of the function `name`, which multiplies matrices.
 
-    Words: m, n, k, the strides of left by row and inner, of right by inner and column, of out by row, and where in
-    scratch the panel lies, all strides and offsets in bytes.
+    Words: m, n, k, the strides of left by row and inner, of right by inner and column, of out by row, where in scratch
+    the panel and rows of the left matrix lie, and whether these are copied; all strides and offsets in bytes.
     """
     v = Vectors(arithmetic, shape.lanes * 32 // arithmetic.bits)
     parts = [v.declarations(), packed(v)]
@@ -141,14 +141,22 @@ def _panel(v: Vectors, shape: Tile, vectors: int) -> str:
 def _blocks(v: Vectors, shape: Tile, name: str, arguments: str) -> str:
     """Writes the loops over blocks of rows and of the inner index, and over the panels of columns in them."""
     f = Assembly(f"define internal void @{name}({arguments})")
-    m, n, k, row, inner, b_inner, b_column, out, offset = (f.word("%words", i) for i in range(WORDS))
+    m, n, k, a_row, a_inner, b_inner, b_column, out, offset, rows, turns = (f.word("%words", i) for i in range(WORDS))
     columns = shape.columns(v.arithmetic.bits)
     are_rows, is_low = f.value(f"icmp eq i64 {b_column}, {v.size}"), f.value(f"icmp slt i64 {m}, {FEW}")
-    may_stay, panel = f.both(are_rows, is_low), f.at("%scratch", offset)
-    with f.loop(m, by=HOST.left_rows) as i, f.loop(k, by=HOST.panel_rows) as p:
-        height = least(f, f.integer("sub", m, i), str(HOST.left_rows))
+    may_stay, panel, rows = f.both(are_rows, is_low), f.at("%scratch", offset), f.at("%scratch", rows)
+    is_copied = f.value(f"icmp ne i64 {turns}, 0")
+    most = f.choice(is_copied, str(HOST.copied_rows), str(HOST.left_rows))
+    with f.loop(m, by=most) as i, f.loop(k, by=HOST.panel_rows) as p:
+        height = least(f, f.integer("sub", m, i), most)
         length = least(f, f.integer("sub", k, p), str(HOST.panel_rows))
-        left, right = f.cell("%a", (i, row), (p, inner)), f.step("%b", p, b_inner)
+        left, right = f.cell("%a", (i, a_row), (p, a_inner)), f.step("%b", p, b_inner)
+        long = f.integer("mul", f.integer("and", f.integer("add", length, 2 * LANES - 1), -LANES), v.size)
+        with f.when(is_copied):
+            copied = f"ptr {left}, i64 {a_row}, i64 {a_inner}, i64 {height}, i64 {length}"
+            f.line(f"call void @packed({copied}, ptr {rows}, i64 {long})")
+        left, row = f.choice(is_copied, rows, left, "ptr"), f.choice(is_copied, long, a_row)
+        inner = f.choice(is_copied, str(v.size), a_inner)
         add = f.value(f"or i1 %add, {f.value(f'icmp sgt i64 {p}, 0')}")
         with f.loop(n, by=columns) as j:
             width = least(f, f.integer("sub", n, j), str(columns))

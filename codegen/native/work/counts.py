@@ -122,7 +122,7 @@ def _strip(nest: Nest, step: Strip, waits: bool) -> KernelWork:
         if name in ("uniform", *_ALONE):
             found[name] += times * rows
             if name in _ALONE:
-                excess = _excess(nest.columns, node.data.column * node.lane.bits // 8)
+                excess = HOST.excess(nest.columns, node.data.column * node.lane.bits // 8)
                 found["crowded"] += times * rows * min(excess / _READ_AHEAD, 1)
         else:
             inside[name] += times
@@ -138,7 +138,7 @@ def _strip(nest: Nest, step: Strip, waits: bool) -> KernelWork:
             inside["move"] += wide * (2 if store.do else 1)
         else:
             found[_alone(store.value.lane)] += rows * nest.columns
-            excess = _excess(nest.columns, store.access.column * store.value.lane.bits // 8)
+            excess = HOST.excess(nest.columns, store.access.column * store.value.lane.bits // 8)
             found["crowded"] += rows * nest.columns * (excess > 0)
         if store.do:
             inside["operation"] += wide
@@ -172,21 +172,11 @@ def _alone(lane: Lane) -> str:
     return "scattered" if lane.bits >= 8 * _WORD else "narrow"
 
 
-def _excess(lines: int, stride: int) -> float:
-    """Returns the cache lines at a stride in bytes for which the first cache has no place, relative to its places for
-    them; 0 if all fit.
-    """
-    if abs(stride) < HOST.cache_line:
-        return 0.0
-    places = HOST.cache_ways * (HOST.cache_way // max(math.gcd(stride, HOST.cache_way), HOST.cache_line))
-    return max(lines / places - 1, 0.0)
-
-
 def _lost(lines: int, stride: int, loops: Sequence[int]) -> float:
     """Returns the share of cache lines at a stride in words that have left the first cache when a loop reads them
     again: one with stride 0 among `loops`.
     """
-    return min(_excess(lines, stride * _WORD), 1.0) if 0 in loops else 0.0
+    return min(HOST.excess(lines, stride * _WORD), 1.0) if 0 in loops else 0.0
 
 
 def _width(node: Node) -> float:
@@ -265,8 +255,11 @@ def _multiply(stage: Multiply) -> Mapping[str, float]:
         lines = columns // LANES
         crowded = 2 * rows * lines * _lost(rows, stage.row.out, [term.out for term in stage.loops])  # read and written
         crowded += inner * lines * _lost(inner, stage.inner.right, [term.right for term in stage.loops])
-        return {"tile": 1, "tile_multiply": _tile_sums(rows, lines) * LANES * inner, panel: inner * columns,
-                "tile_element": rows * (inner + columns), "crowded": crowded}  # fmt: skip
+        found = {"tile": 1, "tile_multiply": _tile_sums(rows, lines) * LANES * inner, panel: inner * columns,
+                 "tile_element": rows * (inner + columns), "crowded": crowded}  # fmt: skip
+        if stage.rows is not None:
+            found["panel_turned"] = found.get("panel_turned", 0) + rows * inner
+        return found
     if stage.method is Method.BLAS:
         if 1 in (rows, columns):
             return {"vector": 1, "vector_multiply": rows * columns * inner}

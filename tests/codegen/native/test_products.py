@@ -124,6 +124,32 @@ def test_tiles_give_the_same_bits_on_processors_with_other_vectors(dtype: Any, m
     assert Method.TILES in methods
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32])
+@pytest.mark.parametrize(
+    ("m", "n", "k", "lead"), [(250, 130, 1030, 512), (17, 65, 60, 1024), (512, 70, 100, 512), (700, 66, 600, 1024)]
+)
+def test_rows_are_copied_where_columns_crowd_each_other_out(
+    m: int, n: int, k: int, lead: int, dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A left matrix that lies by columns at a distance of a power of two gives the bits of one that lies by rows."""
+    random = np.random.default_rng(m)
+    x = (8 * random.standard_normal((k, lead))).astype(dtype)[:, :m].T
+    y = (8 * random.standard_normal((k, n))).astype(dtype)
+
+    def given(x: Array) -> tuple[ProductPlan, Array]:
+        x0, x1 = (s // x.itemsize for s in x.strides)
+        found = plan((Term(m, x0, 0, n), Term(n, 0, 1, 1), Term(k, x1, n, 0)), by_blas=False)
+        z = np.empty((m, n), dtype)
+        run(found, x, y, z)
+        return found, z
+
+    (by_columns, z), (by_rows, wanted) = given(x), given(np.ascontiguousarray(x))
+    assert [[s.rows is None for s in multiplies(p)] for p in (by_columns, by_rows)] == [[False], [True]]
+    assert z.tobytes() == wanted.tobytes()
+    monkeypatch.setenv("HLOOM_CPU", "-avx512f")
+    assert given(x)[1].tobytes() == wanted.tobytes()
+
+
 def test_a_broadcast_batch_becomes_rows() -> None:
     batch, row, column, inner = Term(8, 64 * 32, 0, 64 * 16), Term(64, 32, 0, 16), Term(16, 0, 1, 1), Term(32, 1, 16, 0)
     (only,) = plan((batch, row, column, inner)).stages
