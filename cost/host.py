@@ -51,7 +51,6 @@ class Host:
     direct_reduction: int = 1 << 15  # larger reductions are divided among the ranks of a group
     stacked_elements: int = 1 << 13  # of an operand, up to which devices call a numpy kernel together
     numpy_elements: int = 1 << 10  # of all values of an op, below which numpy's own kernel is as fast
-    copied_state: int = 1 << 18  # of a loop's state per step, which take less time to copy than its code to make
     piece: int = 1 << 20  # touched by the steps of a table between looks at other work: a tenth of a millisecond
     pause: int = 1 << 25  # touched by trips of a loop between looks at the time: a few milliseconds
     trip: int = 4096  # fixed cost of a trip, expressed in bytes

@@ -45,7 +45,7 @@ from .fits import Fit
 from .formulas import Kind
 from .links import Link, Links
 from .machine import DEFAULT, Cluster
-from .native_speed import NATIVE, NativeSpeed
+from .native_speed import FORMER, NATIVE, NativeSpeed
 from .products import ProductSpeed
 from .quantity import Quantity
 from .toml_places import Places
@@ -144,7 +144,7 @@ class _Reader:
                 fields[target] = self.sourced(table, key, value, quantity)
         for table in dict.fromkeys(table for table, _ in SINGLE):
             for key in self.table(found, table):
-                if (table, key) not in (*SINGLE, *FLAGS):
+                if (table, key) not in (*SINGLE, *FLAGS, *(("native", name) for name in FORMER)):
                     self.unknown((table, 0, key), key, [k for t, k in (*SINGLE, *FLAGS) if t == table])
         parts: dict[str, dict[str, Any]] = {"products": {}, "native_speed": {}}
         for target in [target for target in fields if "." in target]:

@@ -70,12 +70,9 @@ class NativeSpeed:
     cold: float = 0.0  # a microsecond of the work of Python whose code and objects the second cache no longer holds
     displaced: float = 0.0  # a microsecond of the work of Python that other work of Python comes between
     loop: float = 0.0  # a loop in machine code, from its start to its end
-    state: float = 0.0  # an array that such a loop takes and gives, if its code is kept
-    taken: float = 0.0  # a byte of arrays that Python copies: those of a loop whose code is kept, and updates
-    loop_code: float = 0.0  # a table or an update of a loop whose code is made for each run
-    loop_entry: float = 0.0  # a kernel of such a loop
-    loop_state: float = 0.0  # an array that such a loop takes and gives
-    loop_array: float = 0.0  # an array that a table of such a loop takes or shows
+    state: float = 0.0  # an array that such a loop takes and gives
+    placed: float = 0.0  # an array that its tables take, make or show
+    taken: float = 0.0  # a byte of arrays that Python copies: state that a loop changes, and updates
     trip: float = 0.0  # of a loop in machine code
     unmeasured: tuple[str, ...] = ()
 
@@ -110,6 +107,8 @@ class NativeSpeed:
 UNKNOWN = NativeSpeed()
 NATIVE = tuple(field.name for field in fields(NativeSpeed) if field.name != "unmeasured")
 """The names of all kinds of work."""
+FORMER = ("loop_code", "loop_array", "loop_entry", "loop_state")
+"""Kinds that older calibrations measured: the code of a loop was made for each run."""
 WAITING = ("near", "far")
 COMPUTING = frozenset(NATIVE[: NATIVE.index("near")]).difference(("turned", "scattered", "narrow", "crowded"))
 """What kernels do while bytes come. Elements that are moved alone or turned are not read ahead."""

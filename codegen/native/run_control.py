@@ -12,8 +12,8 @@ PRED, SIGNED, LONG = range(3)  # how a selector is stored: as pred (true: branch
 
 
 def control_flow() -> list[str]:
-    """Returns the text of the functions `sequence`, `loop` and `choose`. They need `run`."""
-    return [_sequence(), _loop(), _choose()]
+    """Returns the text of the functions `sequence`, `loop` and `choose`, which need `run`, and `place`."""
+    return [_sequence(), _loop(), _choose(), _place()]
 
 
 def _ended(f: Assembly, block: str) -> str:
@@ -106,4 +106,17 @@ def _choose() -> str:
     with f.when(_ended(f, branch)):
         f.line(f"store i64 -1, ptr {chosen}")
         f.line("store i64 1, ptr %block")
+    return f.text()
+
+
+def _place() -> str:
+    """Puts addresses into code. Words: their number, the address of the bases of arrays, and for each the word to
+    write, the number of its base, and how far behind that it lies.
+    """
+    f = Assembly("define void @place(ptr %block)")
+    bases = f.value(f"load ptr, ptr {f.at('%block', 8)}")
+    with f.loop(f.word("%block", 0)) as n:
+        entry = f.step(f.at("%block", 16), n, "24")
+        target, base = f.value(f"load ptr, ptr {entry}"), f.step(bases, f.word(entry, 1), "8")
+        f.line(f"store i64 {f.integer('add', f.word(base, 0), f.word(entry, 2))}, ptr {target}")
     return f.text()

@@ -38,8 +38,8 @@ exit:
 
 @cache
 def code(name: str) -> Loaded:
-    """Returns a function: `run`, which takes the address of a table, `sequence`, `loop` or `choose`. The first word of
-    a table counts its pairs.
+    """Returns a function: `run`, which takes the address of a table, `sequence`, `loop`, `choose` or `place`. The first
+    word of a table counts its pairs.
     """
     return Loaded(kept_code(_text()), name)
 

@@ -22,6 +22,7 @@ from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, StepPlan
 from ..plan.steps import ConditionalStep, WhileStep
 from .addresses import Regions, address, copy_into, is_dense
+from .moving import Placeholders, RunAddresses
 from .table import GuardedStep, TableStep
 
 _ALWAYS = np.ones(1, np.int64)  # the end word of a step that never pauses
@@ -49,17 +50,18 @@ def _updated(body: StepPlan) -> dict[int, int]:
 
 @dataclass(slots=True)
 class DeviceRun:
-    """The run of one device. `left` is the budget (bytes) that its loops may spend before they pause."""
+    """The code that is made for one device. `left` is the budget (bytes) that its loops may spend before they pause."""
 
     interpreter: Interpreter
     device: int
     left: Array = field(default_factory=lambda: np.array([HOST.pause], np.int64))
+    arrays: Placeholders = field(default_factory=Placeholders)
 
 
 @dataclass(slots=True)
 class _Code:
-    """The steps of a plan as table entries: code and blocks, and the arrays that must stay alive. `updated` are the
-    buffers that take over arrays of the state. Unless it `is_real`, only the addresses of results are found.
+    """The steps of a plan as table entries: code and blocks. `updated` are the buffers that take over arrays of the
+    state. Unless it `is_real`, only the addresses of results are found.
     """
 
     run: DeviceRun
@@ -67,7 +69,6 @@ class _Code:
     updated: Mapping[int, int] = field(default_factory=dict[int, int])
     is_real: bool = True
     entries: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
-    kept: list[Any] = field(default_factory=list[Any])
 
     def results(self, state: Sequence[Array], made: dict[int, Array]) -> list[Array]:
         """Adds the steps of the plan for a state, with the arrays of `made` for its buffers. Returns its results."""
@@ -91,15 +92,16 @@ class _Code:
             if o.buffer in self.updated:
                 frame[o.buffer] = frame[o.taken or 0]
             elif o.is_made:
-                frame[o.buffer] = made.setdefault(o.buffer, np.empty(o.dims, o.dtype))
+                frame[o.buffer] = self._made(made, o.buffer, o.dims, o.dtype)
                 if o.taken is not None:
                     self.copy(array_of(frame[o.taken]), frame[o.buffer])
             held[o.buffer] = x = self._dense(frame[o.buffer])
             if x.shape != o.dims or x.dtype != o.dtype:
                 raise NotNative
         if self.is_real:
-            self.kept += held.values()
-            self.add(code("run"), step.table(block, held))
+            self.run.arrays.kept += held.values()
+            table = step.table(block, held)
+            self.add(code("run"), table, step.addresses(table))
         step.export(frame, block, held)
 
     def _loop(self, guarded: GuardedStep, frame: Frame, made: dict[int, Array], changing: Regions) -> None:
@@ -112,21 +114,20 @@ class _Code:
                 given[n] = frame[write] = self._dense(given[n])
             is_reused = guarded.memory.holds(self.run.interpreter, frame[write])
             if frame[write] is None or is_reused or changing.share(frame[write]):
-                frame[write] = made.setdefault(write, np.empty(given[n].shape, given[n].dtype))
+                frame[write] = self._made(made, write, given[n].shape, given[n].dtype)
         if not self.is_real:
             return
-        loop = Loop.of(step, given, self.run, [frame[write] for write in step.writes])
-        for x, first in zip(given, loop.states[0], strict=True):
+        block, states = _coded(step, given, self.run, [frame[write] for write in step.writes])
+        for x, first in zip(given, states[0], strict=True):
             self.copy(x, first)
-        self.copy(np.zeros(1, np.int64), loop.block[1:2])
-        self.add(code("loop"), loop.block, may_pause=True)
+        self.copy(np.zeros(1, np.int64), block[1:2])
+        self.add(code("loop"), block, may_pause=True)
         ends: list[_Code] = []
-        for state in loop.states:
+        for state in states:
             ends.append(_Code(self.run, self.plan))
             for x, write in zip(state, step.writes, strict=True):
                 ends[-1].copy(x, frame[write])
-        self._branch(loop.block[1:2], LONG, ends)
-        self.kept.append(loop)
+        self._branch(block[1:2], LONG, ends)
 
     def _choose(self, step: ConditionalStep, frame: Frame, made: dict[int, Array]) -> None:
         values = [self._dense(frame[buffer]) for buffer in step.reads]
@@ -136,7 +137,7 @@ class _Code:
         for write, leaf in zip(step.writes, step.instruction.shape.leaves(), strict=True):
             if leaf.element.numpy is None:
                 raise NotNative
-            outs.append(made.setdefault(write, np.empty(leaf.dims, leaf.element.numpy)))
+            outs.append(self._made(made, write, leaf.dims, leaf.element.numpy))
             frame[write] = outs[-1]
         if not self.is_real:
             return
@@ -151,31 +152,42 @@ class _Code:
         self._branch(values[0], _SELECTORS[values[0].dtype], branches)
 
     def _branch(self, selector: Array, kind: int, codes: Sequence[_Code]) -> None:
-        sequences = [c.sequence() for c in codes]
-        self.kept += [selector, *codes, *sequences]
-        words = [0, -1, address(selector), kind, len(codes), *map(address, sequences)]
-        self.add(code("choose"), words, may_pause=True)
+        self.run.arrays.kept.append(selector)
+        words = [0, -1, address(selector), kind, len(codes), *(address(c.sequence()) for c in codes)]
+        self.add(code("choose"), words, [2], may_pause=True)
+
+    def _made(self, made: dict[int, Array], buffer: int, dims: Sequence[int], dtype: Any) -> Array:
+        """Returns the array for a buffer, a new one if there is none."""
+        if buffer not in made:
+            made[buffer] = self.run.arrays.new(dims, dtype)
+        return made[buffer]
 
     def _dense(self, value: Any) -> Array:
         """Returns a value without gaps: itself, or a copy that the code makes at this point."""
         x = array_of(value)
         if is_dense(x):
             return x
-        found = np.empty(x.shape, x.dtype)
+        found = self.run.arrays.new(x.shape, x.dtype)
         self.copy(x, found)
         return found
 
     def copy(self, source: Array, target: Array) -> None:
         """Adds a copy of an array, unless source and target are the same."""
         if self.is_real and address(source) != address(target):
-            self.kept += [source, target]
+            self.run.arrays.kept += [source, target]
             words = put_words(source.shape, source.itemsize, (source.strides, target.strides))
-            self.add(put_code(0), [address(source), address(target), *words])
+            self.add(put_code(0), [address(source), address(target), *words], [0, 1])
 
-    def add(self, function: Loaded, words: Sequence[int] | Array, may_pause: bool = False) -> None:
-        """Adds a step of machine code. One that may pause says in its first word whether it has ended."""
+    def add(
+        self, function: Loaded, words: Sequence[int] | Array, arrays: Sequence[int] | Array = (),
+        may_pause: bool = False,
+    ) -> None:  # fmt: skip
+        """Adds a step of machine code, some of whose words are the addresses of `arrays`. One that may pause says in
+        its first word whether it has ended.
+        """
         block = words if isinstance(words, np.ndarray) else np.array(words, np.int64)
-        self.kept.append(block)
+        self.run.arrays.kept.append(block)
+        self.run.arrays.sites.append((block, arrays))
         self.entries.append((function.address, address(block), address(block if may_pause else _ALWAYS)))
 
     def sequence(self) -> Array:
@@ -183,59 +195,68 @@ class _Code:
         if not self.entries:
             self.add(code("run"), [0])
         found = np.array([0, 0, len(self.entries), *(word for entry in self.entries for word in entry)], np.int64)
-        self.kept.append(found)
+        self.run.arrays.kept.append(found)
         return found
 
 
-@dataclass(slots=True)
+def _coded(
+    step: WhileStep, given: Sequence[Array], run: DeviceRun, results: Sequence[Array | None]
+) -> tuple[Array, tuple[list[Array], list[Array]]]:
+    """Returns the words of a loop and its two states, which has to begin with state like the given one; what trips
+    forward is that array itself. State that is updated in place lies in its array of `results`. Raises NotNative.
+    """
+    updated, heads = _updated(step.body), list[int]()
+    states, made = _states(step.body, given, run, updated, results)
+    for number in range(2):
+        test = _Code(run, step.condition)
+        (found,) = test.results(states[number], {})
+        trip = _Code(run, step.body, updated)
+        for x, y in zip(trip.results(states[number], made[number]), states[1 - number], strict=True):
+            trip.copy(x, y)
+        heads += [address(test.sequence()), address(found), address(trip.sequence())]
+        run.arrays.kept.append(found)
+    touched = sum(s.touched for plan in step.plans() for s in plan.steps if isinstance(s, TableStep))
+    block = np.array([0, 0, 0, address(run.left), touched + HOST.trip, *heads], np.int64)
+    run.arrays.sites.append((block, [6, 9]))  # where conditions put their results
+    return block, states
+
+
 class Loop:
-    """The loop of one device: its words, both states, the arrays that must stay alive, and in a run the first state as
-    given. `is_kept` ones run again.
+    """The loop of one device, for state like the given one. Raises NotNative.
+
+    Its code is kept for the next run, which has other arrays: what trips forward are those that it is given, and all
+    others are new.
     """
 
-    run: DeviceRun
-    block: Array
-    states: tuple[list[Array], list[Array]]
-    kept: list[Any]
-    given: Sequence[Array] = ()
-    is_kept: bool = False
+    def __init__(self, step: WhileStep, given: Sequence[Array], interpreter: Interpreter, device: int) -> None:
+        run = DeviceRun(interpreter, device)
+        like = [run.arrays.new(x.shape, x.dtype) for x in given]
+        self.left, self.device, self.given = run.left, device, given
+        self.block, states = _coded(step, like, run, [None] * len(like))
+        self._addresses = RunAddresses(run.arrays)
+        self._states = tuple([self._addresses.moved(x) for x in state] for state in states)
+        self._forwarded = {n: self._states[0][n].number for n, x in enumerate(states[0]) if x is like[n]}
+        self._arrays: Sequence[Array] = ()
+
+    def is_like(self, given: Sequence[Array]) -> bool:
+        """Whether the loop is that of state with these sizes and types."""
+        return all(one.dims == x.shape and one.dtype == x.dtype for one, x in zip(self._states[0], given))
 
     def begin(self, given: Sequence[Array]) -> None:
-        """Restarts the loop with another state."""
-        self.given = given
-        for place, x in zip(self.states[0], given, strict=True):
-            if place is not x:
-                copy_into(place, x)
+        """Begins a run, with a state like the first one."""
+        dense = {place: _dense(given[n]) for n, place in self._forwarded.items()}
+        self.given, self._arrays = given, self._addresses.arrays(dense)
+        for n, (one, x) in enumerate(zip(self._states[0], given, strict=True)):
+            if n not in self._forwarded:
+                copy_into(one.of(self._arrays), x)
         self.block[:3] = 0
 
-    @property
-    def state(self) -> list[Array]:
-        """The current state."""
-        return self.states[int(self.block[1])]
-
-    @staticmethod
-    def of(
-        step: WhileStep, given: Sequence[Array], run: DeviceRun, results: Sequence[Array | None] | None = None
-    ) -> Loop:
-        """Returns a loop that has to begin with state like the given one; what trips forward is that array itself.
-        State that is updated in place lies in its array of `results`. Raises NotNative.
-        """
-        updated = _updated(step.body)
-        states, made = _states(step.body, given, run, updated, results or [None] * len(given))
-        codes: list[_Code] = []
-        heads: list[list[int]] = []
-        for number in range(2):
-            test = _Code(run, step.condition)
-            (found,) = test.results(states[number], {})
-            trip = _Code(run, step.body, updated)
-            for x, y in zip(trip.results(states[number], made[number]), states[1 - number], strict=True):
-                trip.copy(x, y)
-            heads.append([address(test.sequence()), address(found), address(trip.sequence())])
-            test.kept.append(found)
-            codes += [test, trip]
-        touched = sum(s.touched for plan in step.plans() for s in plan.steps if isinstance(s, TableStep))
-        block = np.array([0, 0, 0, address(run.left), touched + HOST.trip, *heads[0], *heads[1]], np.int64)
-        return Loop(run, block, states, [codes, made])
+    def end(self) -> list[Array]:
+        """Ends a run. Returns the state that it has reached."""
+        given, arrays = self.given, self._arrays
+        self.given = self._arrays = ()
+        reached = enumerate(self._states[int(self.block[1])])
+        return [given[n] if n in self._forwarded else one.of(arrays) for n, one in reached]
 
 
 def _states(
@@ -247,7 +268,7 @@ def _states(
     Both states share an array that a trip forwards or updates. An array that it makes belongs to the other state; other
     results are copied.
     """
-    like = [np.empty(x.shape, x.dtype) for x in given]
+    like = [run.arrays.new(x.shape, x.dtype) for x in given]
     made: list[dict[int, Array]] = [{}, {}]
     results = [_Code(run, plan, updated, is_real=False).results(like, m) for m in made]
     owned = [{address(x) for x in m.values()} for m in made]
@@ -264,10 +285,19 @@ def _states(
             seen.add(address(after[0]))
             pair = (after[1], after[0])
         else:
-            pair = (old, np.empty_like(old))
+            pair = (old, run.arrays.new(old.shape, old.dtype))
         for state, array in zip(states, pair, strict=True):
             state.append(array)
     return states, made
+
+
+def _dense(x: Array) -> Array:
+    """Returns an array without gaps: itself, or a copy."""
+    if is_dense(x):
+        return x
+    found = np.empty(x.shape, x.dtype)
+    copy_into(found, x)
+    return found
 
 
 def array_of(value: Any) -> Array:

@@ -214,10 +214,14 @@ class TableStep(Step):
             words[start + 1 : start + 1 + 2 * (last - first)] = pairs[first:last].reshape(-1)
         return words
 
+    def addresses(self, words: Array) -> Array:
+        """Returns the positions of the addresses of arrays in the words of a table."""
+        return len(words) - len(self._fixed) + self._places
+
     def _fill(self, words: Array, block: DeviceArena, held: dict[int, Array]) -> Array:
         """Fills in the addresses of arrays."""
         bases = [address(block.memory) + block.start, *(address(held[o.buffer]) for o in self.outside)]
-        words[len(words) - len(self._fixed) + self._places] = np.array(bases, np.int64)[self._indices] + self._offsets
+        words[self.addresses(words)] = np.array(bases, np.int64)[self._indices] + self._offsets
         return words
 
 

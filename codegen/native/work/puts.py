@@ -81,7 +81,8 @@ class SlicePuts:
 
 def forwards(body: Computation, number: int) -> bool:
     """Whether a trip gives on this array of its state as it is."""
-    result = body.root.operands[number] if body.root.op.role is Role.TUPLE else body.root
+    root = body.root
+    result = root.operands[number] if root.op.role is Role.TUPLE and number < len(root.operands) else root
     return element_index(result) == number and result.operands[0].op.role is Role.PARAMETER
 
 

@@ -9,7 +9,7 @@ where others have lain, so a result is never further away than the arena is larg
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from ....cost.host import HOST
 from ....cost.memory_traffic import read_of_operands, written_of
@@ -25,10 +25,11 @@ from ....ir.ops.control import WhileAttributes
 from ....ir.ops.structure import element_index
 from ..native_steps import widened_bytes
 from ..step import StridedLayout
+from .puts import forwards
 
 _Key = Any  # of an array; for a tuple the list of the keys of its elements
 _View = Callable[[Instruction], StridedLayout | None]
-_IsKept = Callable[[Instruction], bool]
+_IsCode = Callable[[Instruction], bool]
 _TRIPS = 2  # that are followed
 _LAST_CACHE = 2 * HOST.streamed
 
@@ -60,15 +61,15 @@ class LastUses:
 
 class Reuse:
     """Counts the bytes that ops read from memory. `of` maps each op to its bytes that only the last cache holds, and
-    its bytes that no cache holds; a loop that Python starts, and whose code `is_kept`, has those of copying its state
-    in and out. `before` maps each instruction to the bytes that a run has touched until then, `total` is all of them.
+    its bytes that no cache holds; a loop that Python starts and that `is_code` has those of copying the state that it
+    changes. `before` maps each instruction to the bytes that a run has touched until then, `total` is all of them.
     """
 
-    def __init__(self, module: Module, view: _View, is_kept: _IsKept = lambda _: False) -> None:
+    def __init__(self, module: Module, view: _View, is_code: _IsCode = lambda _: False) -> None:
         self.of: dict[Instruction, tuple[float, float]] = {}
         self.before: dict[Instruction, int] = {}
         self.total = 0
-        self._view, self._is_kept, self._uses = view, is_kept, LastUses()
+        self._view, self._is_code, self._uses = view, is_code, LastUses()
         self._in_code = False
         self._arenas: dict[Computation, int] = {}
         self._slices = 0  # bytes of slices in a trip
@@ -104,29 +105,28 @@ class Reuse:
                 found.append(self._run(called, dict(zip(called.parameters, own, strict=False)), trip))
             return found[0]
         is_flat = len(instruction.shape.elements) == instruction.shape.num_leaves
-        if self._in_code or not is_flat or not self._is_kept(instruction):
+        if self._in_code or not is_flat or not self._is_code(instruction):
             return self._trips(instruction, given[0], trip)
-        count = instruction.shape.num_leaves
-        kept, out = ([(instruction, way, n) for n in range(count)] for way in ("kept", "out"))
-        taken = self._copied(instruction, given[0], kept, trip)
+        self.of[instruction], state = self._copied(instruction, given[0], trip)
         self._in_code = True
-        left = self._trips(instruction, kept, trip)
+        left = self._trips(instruction, state, trip)
         self._in_code = False
-        given_back = self._copied(instruction, left, out, trip)
-        self.of[instruction] = taken[0] + given_back[0], taken[1] + given_back[1]
-        return out
+        return left
 
     def _copied(
-        self, loop: Instruction, source: _Key, target: list[_Key], trip: tuple[int, ...]
-    ) -> tuple[float, float]:
-        """Follows copies of a loop's state from and to arrays with these keys."""
+        self, loop: Instruction, given: _Key, trip: tuple[int, ...]
+    ) -> tuple[tuple[float, float], list[_Key]]:
+        """Follows copies of the arrays that a loop changes. Returns their bytes, and the keys of its state."""
         near = far = 0.0
-        sources = cast(list[_Key], source) if isinstance(source, list) else [(source, n) for n in range(len(target))]
-        for leaf, *keys in zip(loop.shape.leaves(), sources, target, strict=True):
-            for key in keys:
-                more = self._touch(key, leaf.byte_size, leaf.byte_size, trip)
-                near, far = near + more[0], far + more[1]
-        return near, far
+        body, found = loop.attributes_as(WhileAttributes).body, list[_Key]()
+        for number, leaf in enumerate(loop.shape.leaves()):
+            found.append(given[number] if isinstance(given, list) else (given, number))
+            if not forwards(body, number):
+                for key in (found[number], (loop, number)):
+                    more = self._touch(key, leaf.byte_size, leaf.byte_size, trip)
+                    near, far = near + more[0], far + more[1]
+                found[number] = loop, number
+        return (near, far), found
 
     def _trips(self, instruction: Instruction, state: _Key, trip: tuple[int, ...]) -> _Key:
         """Follows the trips of a loop from this state on."""

@@ -8,7 +8,7 @@ an op where caches do not hold them: part of them come while it computes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from ....cost.host import HOST
 from ....cost.native_speed import NativeSpeed
@@ -19,6 +19,7 @@ from ....ir.graph.instruction import Instruction
 from ....ir.graph.interfaces import PassesOn, movement
 from ....ir.graph.module import Module
 from ....ir.graph.op import Role
+from ....ir.ops.control import WhileAttributes
 from ..lowerings import Lowerings
 from ..products.product import is_product
 from ..put import start_indices
@@ -34,7 +35,7 @@ _LANES = 64  # bytes of a strip
 _STARTED = 5  # trips that take as long as the start of a loop that other machine code runs
 # Microseconds of the work of Python, where caches hold its code and objects; only their proportions count.
 _OF_STEP = {"table": 4, "held": 0.36, "shown": 0.95, "call": 9, "window": 4.6, "update": 6, "loop": 2, "state": 0.9,
-            "loop_code": 19, "loop_array": 7.7, "loop_state": 3.8, "loop_entry": 1.3}  # fmt: skip
+            "placed": 0.5}  # fmt: skip
 _OF_PYTHON = {"run": 7, "array": 0.35, **_OF_STEP}
 _OF_COLLECTIVE = 30  # microseconds of the work of Python for a collective
 _DISPLACED = 200  # microseconds of other work of Python, after which little is left of some in the first caches
@@ -50,7 +51,7 @@ class NativeCounts:
         self._layouts: dict[Instruction, StridedLayout | None] = {}
         self._arrays: dict[Computation, int] = {}
         self._puts: dict[Computation, SlicePuts] = {}
-        self._reuse = Reuse(module, self._view, self._is_kept)
+        self._reuse = Reuse(module, self._view, self._is_native)
         self._by_python = list[Instruction]()  # also collectives
         self.of: dict[Instruction, KernelWork] = {}
         self._count(module.entry, False)
@@ -226,56 +227,20 @@ class NativeCounts:
         trips = trips_of(instruction)
         if not inside:
             return KernelWork(call=1 + trips)
-        found = KernelWork(trip=1)
-        if instruction.op.role is Role.LOOP:
-            found = KernelWork(trip=trips + _STARTED) if in_code else KernelWork(loop=1, trip=trips)
-        if in_code and instruction.op.role is Role.LOOP:
-            sizes = [leaf.byte_size for n, leaf in enumerate(instruction.shape.leaves())
-                     if not forwards(instruction.called()[0], n)]  # fmt: skip
-            found.add({"entry": len(sizes), "move": 2 * sum(sizes) / _LANES})
-        if not in_code:
-            state, steps = _state_bytes(instruction), self._steps(instruction.called())
-            if not self._is_kept(instruction):
-                found["loop_code"] += steps
-                found["loop_entry"] += sum(self.of[i]["entry"] for i in self._entries(instruction.called()))
-                found["loop_array"] += self._held(instruction)
-                found["taken"] += sum(map(self._updated_bytes, instruction.called()))
-            else:
-                near, far = self._reuse.of.get(instruction, (0.0, 0.0))
-                found.add({"taken": state, "near": near, "far": far})
-            leaves = sum(o.shape.num_leaves for o in instruction.operands)
-            found["loop_state" if found["loop_code"] else "state"] += leaves
-        return found
-
-    def _entries(self, computations: Iterable[Computation]) -> Iterator[Instruction]:
-        """Yields the ops of computations that run as machine code, and of those that they call."""
-        for instruction in (i for c in computations for i in c if i in self.of):
-            yield instruction
-            yield from self._entries(instruction.called() if instruction.op.is_control else ())
+        if instruction.op.role is not Role.LOOP:
+            return KernelWork(trip=1)
+        changed = [leaf.byte_size for n, leaf in enumerate(instruction.shape.leaves())
+                   if not forwards(instruction.attributes_as(WhileAttributes).body, n)]  # fmt: skip
+        if in_code:
+            return KernelWork(trip=trips + _STARTED, entry=len(changed), move=2 * sum(changed) / _LANES)
+        near, far = self._reuse.of.get(instruction, (0.0, 0.0))
+        arrays = {"state": instruction.shape.num_leaves, "placed": self._held(instruction)}
+        return KernelWork(loop=1, trip=trips, taken=sum(changed), near=near, far=far, **arrays)
 
     def _held(self, instruction: Instruction) -> int:
         """Counts the arrays that the tables of a loop take and show, and those of loops and branches in it."""
         inside = (i for c in instruction.called() for i in c if i.op.is_control)
         return sum(self._arrays[c] for c in instruction.called()) + sum(map(self._held, inside))
-
-    def _steps(self, computations: Iterable[Computation]) -> int:
-        """Counts the tables, of kernels or of views, and the loops of computations in machine code."""
-        found = 0
-        for computation in computations:
-            is_table = False
-            for instruction in (i for i in computation if i.op.role not in STRUCTURE and not _is_passed(i)):
-                if instruction.op.is_control:
-                    found += self._steps(instruction.called())
-                found += instruction.op.is_control or not is_table
-                is_table = not instruction.op.is_control
-            found += not is_table  # of views, before the end
-        return found
-
-    def _is_kept(self, instruction: Instruction) -> bool:
-        """Whether a loop runs as machine code that is kept for the next run, with copies of its state."""
-        if not self._is_native(instruction):
-            return False
-        return _state_bytes(instruction) <= HOST.copied_state * self._steps(instruction.called())
 
     def _is_native(self, instruction: Instruction) -> bool:
         """Whether a loop runs as machine code: it consists of kernels, updates and such loops."""
@@ -295,25 +260,10 @@ class NativeCounts:
             return self._is_native(instruction)
         return start_indices(instruction) is not None or self._known(instruction) is not None
 
-    def _updated_bytes(self, body: Computation) -> int:
-        """Returns the bytes of the arrays of a loop's state that its body updates in place."""
-        puts = self._puts[body]
-        return sum(i.shape.byte_size for i, form in puts.of.items() if form is PutForm.TAKEN and puts.is_of_state(i))
-
 
 def _of_python(work: KernelWork, weights: Mapping[str, float]) -> float:
     """Returns the microseconds of the work of Python, about, by those of its kinds."""
     return sum(work[name] * weight for name, weight in weights.items() if name in work)
-
-
-def _state_bytes(loop: Instruction) -> int:
-    """Returns the bytes of a loop's state."""
-    return sum(o.shape.byte_size for o in loop.operands)
-
-
-def _is_passed(instruction: Instruction) -> bool:
-    """Whether an op gives its operand as it is."""
-    return instruction.op.interface(PassesOn) is not None
 
 
 def _writes_turned(value: Instruction) -> bool:

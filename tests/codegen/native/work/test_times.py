@@ -93,10 +93,10 @@ def test_tiles_of_few_rows_and_columns_wait_for_their_sums() -> None:
         assert found["tile_multiply"] == sums * 16 * 24, (rows, columns)
 
 
-def test_a_loop_whose_code_is_kept_copies_its_state_past_the_cache() -> None:
-    """In and out: three megabytes are read and written twice, and twelve kilobytes stay where they are."""
+def test_a_loop_copies_the_state_that_it_changes_past_the_cache() -> None:
+    """In: three megabytes are read and written, and twelve kilobytes stay where they are."""
     large, small = (sum(_copied(width)) for width in (16384, 64))
-    assert large > 9 << 20
+    assert 6 << 20 < large < 8 << 20
     assert small == 0
 
 
