@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -364,12 +365,13 @@ COMMANDS = {
 """The commands by name, in the order of the help."""
 
 
-def make_parser() -> Parser:
-    """Returns the parser of the command line. Each command adds its arguments when it is chosen."""
+def make_parser(names: Iterable[str] = COMMANDS) -> Parser:
+    """Returns the parser of command lines that name these commands. Each adds its arguments when it is chosen."""
     parser = Parser(prog="hloom", description="Parse, shard, partition and run XLA HLO programs, without XLA.")
     parser.later = (argument("--version", action=Version),)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, command in COMMANDS.items():
+    for name in names:
+        command = COMMANDS[name]
         made = commands.add_parser(name, help=command.help, description=command.help)
         made.later = command.arguments
         made.show_examples(command.examples)
