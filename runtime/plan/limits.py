@@ -18,6 +18,7 @@ LARGEST_RANK = 64  # numpy's
 LARGEST_COUNT = 2**63 // 16 - 1
 MOST_DEVICES = 1 << 16
 _ADDRESSES = 1 << 47
+_UNASKED = 1 << 20  # bytes that are written in the time of asking the kernel for what is left
 
 
 def too_large(shape: Shape) -> str | None:
@@ -75,8 +76,12 @@ def most_trips() -> int | None:
 
 
 def require_memory(needed: int, what: str) -> None:
-    """Raises CompileError if this many bytes exceed the available memory."""
+    """Raises CompileError if this many bytes exceed the available memory. So little that asking takes longer than using
+    it is taken to be there, unless a limit is set.
+    """
     most = _most_memory.get()
+    if most is None and needed <= _UNASKED:
+        return
     left = available() if most is None else min(most, available())
     if needed > left:
         fail(f"{what} take {needed:,} bytes, {left:,} are available")
