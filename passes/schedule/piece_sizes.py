@@ -39,7 +39,7 @@ class PieceSizes:
 
     def __init__(self, module: Module, clock: Clock, region: CutRegion) -> None:
         self.module, self.clock, self.region = module, clock, region
-        self.pieces: dict[tuple[int, int], _Timed] = {}
+        self.pieces: dict[int, _Timed] = {}
         self.known: dict[Sizes, float] = {}
 
     def usual(self) -> Sizes:
@@ -72,20 +72,20 @@ class PieceSizes:
     def seconds(self, sizes: Sizes) -> float:
         """Returns the seconds of pieces that are computed one after the other; the first collectives start at once."""
         if sizes not in self.known:
-            pieces = [self._piece(size, sizes[:n].count(size)) for n, size in enumerate(sizes)]
+            pieces = [(self._piece(size), dict[Instruction, float]()) for size in sizes]
             simulation = EngineSimulation(self.clock, Steps(), self.clock.machine.overlap)
-            ends = dict[Instruction, float]()
-            for piece in pieces:
+            for piece, ends in pieces:
                 simulation.proceed(piece.first, piece.steps, ends)
-            for piece in pieces:
+            for piece, ends in pieces:
                 simulation.proceed(piece.rest, piece.steps, ends)
-            simulation.await_all(ends, ends)
+            for _, ends in pieces:
+                simulation.await_all(ends, ends)
             self.known[sizes] = simulation.now
         return self.known[sizes]
 
-    def _piece(self, size: int, number: int) -> _Timed:
-        """Returns a piece of a size; those of one size that run together differ by a number."""
-        if (size, number) not in self.pieces:
+    def _piece(self, size: int) -> _Timed:
+        """Returns a piece of a size."""
+        if size not in self.pieces:
             computation = Computation("piece")
             copy = copied(self.region, computation)
             emitter, piece = PieceEmitter(computation, copy), Piece(0, size)
@@ -96,8 +96,8 @@ class PieceSizes:
             computation.root = computation.add("tuple", [piece.made[i] for i in copy.exits])
             clock = Clock.of(module_of(computation, self.module), self.clock.machine)
             firsts, rest = [i for i in computation if i in first], [i for i in computation if i not in first]
-            self.pieces[size, number] = _Timed(firsts, rest, steps_of(computation, clock))
-        return self.pieces[size, number]
+            self.pieces[size] = _Timed(firsts, rest, steps_of(computation, clock))
+        return self.pieces[size]
 
 
 def copied(region: CutRegion, computation: Computation) -> CutRegion:
