@@ -50,6 +50,14 @@ ENTRY e {
   ROOT r = (f32[16,64], f32[64,16]) tuple(nw, nv)
 }
 """
+LAYER = """HloModule layer
+ENTRY e {
+  x = f32[32,16] parameter(0)
+  w = f32[16,64] parameter(1)
+  h = f32[32,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT t = f32[32,64] tanh(h)
+}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +156,7 @@ def test_what_no_sharding_can_divide_is_said() -> None:
 
 
 def test_the_annotations_of_a_program_are_a_candidate_where_they_are_kept() -> None:
-    module = hloom.parse(STEP)
+    module = hloom.parse(LAYER)
     apply_strategy(module, {"x": "a,", "w": ",a"}, mesh={"a": 4})
     kept, given = (hloom.plan(module, SLOW, keep=[said], seconds=1) for said in ("*", "x=,a"))
     assert "as annotated" in [c.name for c in kept.candidates]
@@ -157,15 +165,15 @@ def test_the_annotations_of_a_program_are_a_candidate_where_they_are_kept() -> N
 
 def test_no_bound_is_said_of_a_plan_that_the_model_refuses() -> None:
     """Its schedule fits where the model does not: the bound is on plans that fit by the model, and may be longer."""
-    found = hloom.plan(hloom.parse(STEP), SLOW, devices=4, seconds=1)
+    found = hloom.plan(hloom.parse(LAYER), SLOW, devices=4, seconds=1)
     assert "by the model no plan takes less than " in plan_text(found, "slow")
     found.on.limit = 1.0
     assert "more than it may, and none that fits takes less than " in plan_text(found, "slow")
 
 
 def test_what_must_stay_stays() -> None:
-    found = hloom.plan(hloom.parse(STEP), SLOW, mesh="data=2,model=2", keep=("x=,model", "w=-,-"), seconds=1)
-    x, w, _ = found.module.entry.parameters
+    found = hloom.plan(hloom.parse(LAYER), SLOW, mesh="data=2,model=2", keep=("x=,model", "w=-,-"), seconds=1)
+    x, w = found.module.entry.parameters
     assert str(x.sharding) == "{mesh['data'=2,'model'=2], [{}, {'model'}]}"
     assert w.sharding is not None
     assert w.sharding.is_replicated  # pyright: ignore
@@ -302,7 +310,7 @@ def test_the_size_of_the_program_grows_neither_with_layers_nor_with_devices() ->
 
 
 def test_device_lists_are_annotations_too() -> None:
-    text = STEP.replace("x = f32[32,16] parameter(0)", "x = f32[32,16] parameter(0), sharding={devices=[4,1]<=[4]}")
+    text = LAYER.replace("x = f32[32,16] parameter(0)", "x = f32[32,16] parameter(0), sharding={devices=[4,1]<=[4]}")
     found = hloom.plan(hloom.parse(text), SLOW, seconds=1)
     assert found.mesh.size == 4
     assert "as annotated" in {c.name for c in found.candidates}
