@@ -26,7 +26,7 @@ MACHINE = PRESETS["h100"]
 
 @pytest.fixture(scope="module")
 def local() -> Module:
-    return clone_module(hloom.partition(hloom.parse(fsdp_step(4, layers=3, width=64, batch=64))).module)
+    return clone_module(hloom.partition(hloom.parse(fsdp_step(4, layers=2, width=64, batch=64))).module)
 
 
 def planner(problem: Extract) -> tuple[Extract, Outcome]:
