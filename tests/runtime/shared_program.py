@@ -20,18 +20,12 @@ from hloom.ir.diagnostics import CompileError
 from hloom.ir.graph.module import Module
 from hloom.ir.tools.placement import placements
 from hloom.ir.tools.process_grid import ProcessGrid
-from hloom.passes.api import partition
-from hloom.passes.base import PassContext, run_pipeline
-from hloom.passes.cleanup.equal_computations import EqualComputations
-from hloom.passes.fusion.fuse import FusionPass
-from hloom.passes.schedule.combine_collectives import CombineCollectives
 from hloom.runtime import mpi
 from hloom.runtime.fabric import ranks, shared, sharing, window
 from hloom.runtime.fabric.transport import Placing
 from hloom.runtime.global_arrays import split_inputs
 from hloom.runtime.inputs.inputs import make_inputs
 from hloom.runtime.mpi import MpiProgram
-from hloom.runtime.native.kernels import NativeKernels
 from hloom.runtime.ranks.failed import RankFailed
 from hloom.runtime.ranks.launch import finish_rank, world
 from hloom.runtime.ranks.library import load_mpi
@@ -175,6 +169,8 @@ def repeated() -> int:
 
 def training(module: Module) -> Iterator[tuple[MpiProgram, list[list[Any]]]]:
     """Yields the program on native kernels, and what each step of training made of this rank's devices."""
+    from hloom.runtime.native.kernels import NativeKernels  # here: importing it costs every rank
+
     inputs = make_inputs([p.shape for p in parse(TRAINING).entry.parameters], seed=3)
     with MpiProgram(module, world(), kernels=NativeKernels()) as program:
         local = split_inputs(inputs, program.parameters, program.devices, program.grid)
@@ -185,6 +181,12 @@ def training(module: Module) -> Iterator[tuple[MpiProgram, list[list[Any]]]]:
 
 
 def native_program() -> Module:
+    from hloom.passes.api import partition
+    from hloom.passes.base import PassContext, run_pipeline
+    from hloom.passes.cleanup.equal_computations import EqualComputations
+    from hloom.passes.fusion.fuse import FusionPass
+    from hloom.passes.schedule.combine_collectives import CombineCollectives
+
     module = partition(parse(TRAINING)).module
     run_pipeline([EqualComputations(), CombineCollectives(), FusionPass()], module, PassContext())
     return module
@@ -192,6 +194,8 @@ def native_program() -> Module:
 
 def native_steps() -> int:
     """Steps on native kernels: the bits of the simulator at first, then constant memory."""
+    from hloom.runtime.native.kernels import NativeKernels
+
     module, steps = native_program(), int(os.environ["TRIPS"])
     inputs = make_inputs([p.shape for p in parse(TRAINING).entry.parameters], seed=3)
     grid = ProcessGrid.of(module)
