@@ -36,13 +36,15 @@ def environment(**variables: str) -> dict[str, str]:
     """This process's environment without what a launcher or a user of Hloom may have set, and with the package.
 
     The backend and the processor stay, so that all tests can run with each. So does the cache of these tests, but each
-    process makes its program anew: it has a variable of its own, by which it finds none that is kept.
+    process makes its program anew: it has a variable of its own, by which it finds none that is kept. Ranks that wait in
+    Open MPI leave their cores to other tests.
     """
     foreign = ("OMPI_", "PMI", "PRTE_", "HLOOM_")
     ours = ("HLOOM_BACKEND", "HLOOM_CACHE", "HLOOM_CPU")
     kept = {k: v for k, v in os.environ.items() if k in ours or not k.startswith(foreign)}
     number = f"{os.getpid()}.{next(_processes)}"
-    return kept | {"PYTHONPATH": str(ROOT / ".import"), "HLOOM_TEST": number} | variables
+    added = {"PYTHONPATH": str(ROOT / ".import"), "HLOOM_TEST": number, "OMPI_MCA_mpi_yield_when_idle": "1"}
+    return kept | added | variables
 
 
 def process(*arguments: str | Path, cwd: Path, text: str | None = None, **variables: str) -> Outcome:
