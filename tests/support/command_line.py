@@ -36,8 +36,8 @@ def environment(**variables: str) -> dict[str, str]:
     """This process's environment without what a launcher or a user of Hloom may have set, and with the package.
 
     The backend and the processor stay, so that all tests can run with each. So does the cache of these tests, but each
-    process makes its program anew: it has a variable of its own, by which it finds none that is kept. Ranks that wait in
-    Open MPI leave their cores to other tests.
+    process makes its program anew: it has a variable of its own, by which it finds none that is kept. Ranks that wait
+    in Open MPI leave their cores to other tests.
     """
     foreign = ("OMPI_", "PMI", "PRTE_", "HLOOM_")
     ours = ("HLOOM_BACKEND", "HLOOM_CACHE", "HLOOM_CPU")
