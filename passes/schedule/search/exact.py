@@ -8,7 +8,8 @@ order.
 
 A window limits how far gathers run ahead, and a beam the labels that leave each segment: those with the smallest
 bounds go on. A search that they limit proves nothing, so both are doubled until a search is not limited or the budget
-of labels is used up. Each search knows the best plan of the one before, and so drops more labels.
+of labels is used up. Each search knows the best plan of the one before, and so drops more labels. One that only the
+budget limits, and that finds no better plan, is the last: the next would make the same labels, and fewer.
 """
 
 from __future__ import annotations
@@ -90,10 +91,11 @@ def _widened(
     while True:
         search = _Search(problem, known, budget - labels, window, beam, gain)
         found = search.run()
+        is_last = found.best is known and not search.is_cut and not search.is_narrow
         labels, known = labels + found.labels, found.best
-        if found.is_proven or labels >= budget:
+        if is_last or found.is_proven or labels >= budget:
             return ExactOutcome(known, found.is_proven, labels)
-        window, beam = window * (1 + search.is_narrow), beam * (1 + search.is_cut)
+        window, beam = window * (1 + search.is_narrow), beam * (1 + (search.is_cut or search.is_spent))
 
 
 class _Search:
@@ -107,7 +109,8 @@ class _Search:
         self.window = window
         self.beam = beam
         self.per_segment = max(budget // (len(problem.segments) + 1), 20)
-        self.is_cut = False  # by the budget
+        self.is_cut = False  # limited by the beam
+        self.is_spent = False  # by the budget
         self.is_narrow = False  # by the window
         self.labels = 0
         self.margin = 1e-9 * max(problem.work[-1] + sum(t.seconds for t in problem.gathers), 1e-9)
@@ -120,10 +123,10 @@ class _Search:
         for computed in range(len(self.p.segments) + 1):
             states = self._segment(computed, self._cut(states))
         best = simulate(self.p, _plan_of(self.found)) if self.found is not None else self.known
-        return ExactOutcome(best, not self.is_cut and not self.is_narrow, self.labels)
+        return ExactOutcome(best, not (self.is_cut or self.is_spent or self.is_narrow), self.labels)
 
     def _cut(self, states: dict[_State, list[_Label]]) -> dict[_State, list[_Label]]:
-        """Keeps the labels that the budget allows: those with the smallest bounds."""
+        """Keeps the labels that the beam allows: those with the smallest bounds."""
         if sum(map(len, states.values())) <= self.beam:
             return states
         self.is_cut = True
@@ -151,7 +154,7 @@ class _Search:
                         for end, new in self._reductions(label, reduced, made):
                             self._push(states, computed, end, gathered, new)
                     else:
-                        self.is_cut = True
+                        self.is_spent = True
                     if computed < len(p.segments):
                         self._step(following, computed, reduced, gathered, label)
         return following
