@@ -194,8 +194,8 @@ class FloatTypes:
 
     `typed_by`: the operand that determines the result's float type where a text omits the result shape and float
     types are mixed; None: the type of highest precision. `converts_result`: the declared result may have any element
-    type; the computed values are converted to it. `keeps_types`: forwards values unchanged: result floats have the
-    types of the operand floats, so precision is never mixed.
+    type; the computed values are converted to it. `keeps_types`: forwards values or bits unchanged, so
+    precision is never mixed.
     """
 
     typed_by: ClassVar[int | None] = None

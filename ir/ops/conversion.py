@@ -67,6 +67,7 @@ class BitcastConvert(Op[Attributes], TextForm, MapsScalars, FloatTypes, Ranges):
 
     opcode = "bitcast-convert"
     is_fusible = True  # where both types are as wide
+    keeps_types = True  # bits in another type are others
 
     def infer_shape(self, operands: Sequence[Shape], attributes: Attributes, declared: Shape | None) -> Shape:
         (operand,) = operands

@@ -8,7 +8,8 @@ type, or the type of one operand (`FloatTypes.typed_by`). Products (`FloatTypes.
 type that cannot hold their sums: `s32[] dot(f32[8] a, f32[8] b)` is the dot in f32, converted.
 
 Ops that accept their types unchanged (a dot that adds bf16 products in f32, convert) are not of mixed precision in this
-sense. Control flow forwards values unchanged, and so do ops that compute nothing (`FloatTypes.keeps_types`).
+sense. Control flow forwards values unchanged, and so do ops that compute nothing, of which some reinterpret bits
+(`FloatTypes.keeps_types`).
 """
 
 from __future__ import annotations
