@@ -71,7 +71,7 @@ def _members(instruction: Instruction, grid: ProcessGrid) -> Iterator[Diagnostic
         grid.members(instruction)
     except ValueError as error:
         message = f"{instruction.opcode} {instruction.name}: {error}"
-        yield Diagnostic(Severity.ERROR, message, instruction.location)
+        yield Diagnostic(Severity.ERROR, message, instruction.location, grid.help_for(instruction))
 
 
 class _Judge:

@@ -9,6 +9,8 @@ from ..graph.op import ShapeError
 from ..types.element_type import Kind
 from ..types.shape import UNBOUNDED, Shape, merged_dims
 
+WINDOW_HELP = "such as window={size=3x3 pad=1_1x1_1} for two dimensions"
+
 
 def text(shape: Shape) -> str:
     """Returns a shape for messages, without layout."""
@@ -59,7 +61,8 @@ def require_dims(opcode: str, dims: Sequence[int], shape: Shape, what: str = "di
     """Requires distinct dimension numbers of the array."""
     for dim in dims:
         if not 0 <= dim < shape.rank:
-            raise ShapeError(f"{opcode}: {what} contains {dim}, but {text(shape)} has {_dimensions(shape)}")
+            raise ShapeError(f"{opcode}: {what} contains {dim}, but {text(shape)} has {_dimensions(shape)}",
+                             "they are numbered from 0")
     if len(set(dims)) != len(dims):
         raise ShapeError(f"{opcode}: {what} {_list(dims)} names a dimension twice")
 
@@ -67,7 +70,8 @@ def require_dims(opcode: str, dims: Sequence[int], shape: Shape, what: str = "di
 def require_permutation(opcode: str, dims: Sequence[int], shape: Shape) -> None:
     """Requires a permutation of the array's dimensions."""
     if sorted(dims) != list(range(shape.rank)):
-        raise ShapeError(f"{opcode}: dimensions {_list(dims)} does not permute the {shape.rank} of {text(shape)}")
+        raise ShapeError(f"{opcode}: dimensions {_list(dims)} does not permute the {shape.rank} of {text(shape)}",
+                         f"they name each of 0 to {shape.rank - 1} once" if shape.rank else None)
 
 
 def require_declared(opcode: str, declared: Shape | None) -> Shape:
@@ -89,12 +93,21 @@ def elementwise_shape(opcode: str, operands: Sequence[Shape]) -> Shape:
             continue
         dims = merged_dims(first.dims, other.dims)
         if dims is None or first.element is not other.element:
-            raise ShapeError(f"{opcode}: operand shapes differ: {text(first)} and {text(other)}")
+            raise ShapeError(f"{opcode}: operand shapes differ: {text(first)} and {text(other)}",
+                             _help_to_match(first, other))
         first = replace(first, dims=dims, layout=None)  # as in XLA, where some size is unbounded
     if len(operands) > 1 and first.layout is not None:
         layout = first.layout.for_element(first.element) if UNBOUNDED not in first.dims else None
         first = first if layout is first.layout else replace(first, layout=layout)
     return with_dynamic(first, operands)
+
+
+def _help_to_match(one: Shape, other: Shape) -> str | None:
+    if one.dims == other.dims:
+        return f"convert one of them, to {one.element.name} or {other.element.name}"
+    if one.rank != other.rank or any(1 in pair for pair in zip(one.dims, other.dims, strict=True)):
+        return "no op broadcasts by itself: broadcast one of them to the shape of the other"
+    return None
 
 
 def with_dynamic(shape: Shape, operands: Sequence[Shape]) -> Shape:

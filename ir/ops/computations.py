@@ -72,7 +72,7 @@ def check_dims(what: str, dims: Dims, rank: int, ascending: bool = False) -> Non
     """Requires distinct dimension numbers within the rank, in ascending order if `ascending`."""
     for dim in dims:
         if not 0 <= dim < rank:
-            raise ShapeError(f"{what}: dimension {dim} is out of range for rank {rank}")
+            raise ShapeError(f"{what}: dimension {dim} is out of range for rank {rank}", "they are numbered from 0")
     if len(set(dims)) != len(dims):
         repeated = next(d for d in dims if dims.count(d) > 1)
         raise ShapeError(f"{what}: dimension {repeated} is listed twice")

@@ -27,7 +27,7 @@ from ..graph.op import Algebra, Compile, Kernel, NotEvaluable, Op, OpCall, Shape
 from ..strings import BracedText
 from ..types.element_type import Kind
 from ..types.shape import Shape, array
-from .checks import require_static, text
+from .checks import WINDOW_HELP, require_static, text
 from .computations import always, check_arrays, rounded
 from .dot import Precisions, conversions, result_element, summed
 from .numerics import numpy_type
@@ -252,7 +252,8 @@ def _check_ranks(operands: Sequence[Shape], a: ConvolutionAttributes) -> None:
             raise ShapeError(f"convolution: dim_labels are of rank {rank}, the {what} is {text(shape)}")
     if len(window) != rank - 2:
         raise ShapeError(
-            f"convolution: the window has {len(window)} dimensions, dim_labels have {rank - 2} spatial ones"
+            f"convolution: the window has {len(window)} dimensions, dim_labels have {rank - 2} spatial ones",
+            WINDOW_HELP,
         )
     for label, w in zip(a.dim_labels.spatial, window, strict=True):
         size = operands[1].dims[a.dim_labels.rhs.index(label)]

@@ -156,7 +156,8 @@ class Dot(Op[DotAttributes], Stackable, FloatTypes):
 def check_pairs(opcode: str, what: str, lhs: Shape, rhs: Shape, lhs_dims: Dims, rhs_dims: Dims) -> None:
     """Requires as many dimensions of lhs as of rhs, of the same sizes in pairs."""
     if len(lhs_dims) != len(rhs_dims):
-        raise ShapeError(f"{opcode}: lhs has {len(lhs_dims)} {what} dimensions, rhs has {len(rhs_dims)}")
+        raise ShapeError(f"{opcode}: lhs has {len(lhs_dims)} {what} dimensions, rhs has {len(rhs_dims)}",
+                         f"lhs_{what}_dims and rhs_{what}_dims name them in pairs")
     for left, right in zip(lhs_dims, rhs_dims, strict=True):
         if lhs.dims[left] != rhs.dims[right]:
             raise ShapeError(

@@ -21,7 +21,7 @@ from ..graph.monoid import MONOID_OPS, elementwise_kernel, reduction_monoid
 from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, register
 from ..types.element_type import PRED
 from ..types.shape import Shape, array
-from .checks import require_static, text
+from .checks import WINDOW_HELP, require_static, text
 from .comparison import CompareAttributes, ComparisonDirection
 from .computations import check_arrays, check_reducer, check_signature
 from .numerics import numpy_type
@@ -65,7 +65,8 @@ class SelectAndScatter(Op[SelectAndScatterAttributes], Applies):
         window = attributes.window.dims
         if len(window) != operand.rank:
             raise ShapeError(
-                f"select-and-scatter: the window has {len(window)} dimensions, the operand is {text(operand)}"
+                f"select-and-scatter: the window has {len(window)} dimensions, the operand is {text(operand)}",
+                WINDOW_HELP,
             )
         for d, w in enumerate(window):
             if min(w.size, w.stride) < 1 or w.lhs_dilate != 1 or w.rhs_dilate != 1:

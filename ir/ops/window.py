@@ -27,6 +27,7 @@ from ..graph.op import Compile, Kernel, Op, OpCall, ShapeError, register
 from ..graph.source import Along, Pooled
 from ..types.element_type import from_numpy
 from ..types.shape import Shape, array, tuple_shape
+from .checks import WINDOW_HELP
 from .computations import Reduces, accumulator, always, arrays_and_initial_values, check_reducer, rounded
 from .numerics import numpy_type
 from .reduce import combiner, skipping, tree
@@ -91,7 +92,8 @@ class ReduceWindow(Pools, Reduces, Op[ReduceWindowAttributes]):
         dims = arrays[0].dims
         window = attributes.window.dims
         if len(window) != len(dims):
-            raise ShapeError(f"reduce-window: the window has {len(window)} dimensions, the operand {len(dims)}")
+            problem = f"reduce-window: the window has {len(window)} dimensions, the operand {len(dims)}"
+            raise ShapeError(problem, WINDOW_HELP)
         for d, w in enumerate(window):
             if min(w.size, w.stride, w.lhs_dilate, w.rhs_dilate) < 1:
                 raise ShapeError(f"reduce-window: window dimension {d}: size, stride and dilation must be at least 1")

@@ -14,6 +14,7 @@ from ..graph.instruction import Instruction
 from ..graph.module import Module, shell_of
 from ..graph.op import Role
 from ..reached import reached
+from .names import suggestions
 from .verifier import check
 
 
@@ -26,7 +27,8 @@ def find_instruction(module: Module, name: str, computation: str | None = None) 
     places = [find_computation(module, computation)] if computation is not None else [module.entry, *module]
     found = [i for i in (place.find(name) for place in dict.fromkeys(places)) if i is not None]
     if not found:
-        fail(f"there is no instruction '{name}' in {computation or module.name}")
+        names = suggestions(name, (i.name for place in places for i in place))
+        fail(f"there is no instruction '{name}' in {computation or module.name}", help=f"instructions: {names}")
     if len(found) > 1 and found[0].parent is not module.entry:
         names = ", ".join(i.parent.name for i in found if i.parent is not None)
         fail(f"there are {len(found)} instructions '{name}', in the computations {names}", help="name the computation")

@@ -32,6 +32,20 @@ class GroupMode(Enum):
     FLATTENED_IDS = "devices"
 
 
+_OTHER_MODES = {
+    GroupMode.CROSS_REPLICA: "without channel_id the numbers count replicas",
+    GroupMode.CROSS_REPLICA_AND_PARTITION: "with use_global_device_ids=true the numbers count devices",
+}
+
+
+def _mode(instruction: Instruction) -> tuple[GroupMode, Any]:
+    """Returns the mode of a collective, or of the one that a start runs, with its attributes."""
+    op, attributes = run_by(instruction)
+    exchange, said = op.interface(Exchange), cast("Any", attributes)
+    is_global = bool(getattr(said, "use_global_device_ids", False))
+    return group_mode(exchange is not None and exchange.joins, bool(said.channel_id), is_global), attributes
+
+
 def group_mode(reduces_or_gathers: bool, has_channel: bool, use_global_device_ids: bool) -> GroupMode:
     """Returns the mode of an instruction. `reduces_or_gathers` holds for all-reduce, all-gather and reduce-scatter."""
     if use_global_device_ids:
@@ -73,14 +87,17 @@ class ProcessGrid:
         """
         if self.size > LISTED:
             raise ValueError(f"the groups of {self.size:,} devices cannot be listed, only those of {LISTED:,}")
-        op, attributes = run_by(instruction)
-        exchange, said = op.interface(Exchange), cast("Any", attributes)
-        is_global = bool(getattr(said, "use_global_device_ids", False))
-        mode = group_mode(exchange is not None and exchange.joins, bool(said.channel_id), is_global)
+        mode, attributes = _mode(instruction)
         if isinstance(attributes, CollectivePermuteAttributes):
             most = len(attributes.slice_sizes) // instruction.operands[0].shape.num_leaves or 1
             return (), self.process_pairs(mode, attributes.source_target_pairs, most)
-        return _groups(self, mode, said.replica_groups), ()
+        return _groups(self, mode, attributes.replica_groups), ()
+
+    def help_for(self, instruction: Instruction) -> str | None:
+        """Returns the help for a collective that `members` refuses; None if there is none."""
+        if self.size == 1:
+            return "the header names no devices: say num_partitions=N, or replica_count=N"
+        return _OTHER_MODES.get(_mode(instruction)[0])
 
     def process_groups(self, mode: GroupMode, groups: Groups) -> Groups:
         """Returns the groups as device numbers. Raises ValueError for numbers out of range or repeated."""

@@ -6,7 +6,7 @@ from ..graph.instruction import Instruction
 from ..ops.collective_groups import groups_of
 from ..ops.collectives import pairs_of
 from ..sharding.replica_groups import ExplicitGroups, IotaGroups, MeshGroups, ReplicaGroups
-from ..sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding
+from ..sharding.sharding import AnySharding, Sharding, ShardingKind, Spelling, TupleSharding
 from ..types.shape import Shape
 
 
@@ -36,6 +36,17 @@ def _single_problem(sharding: Sharding, shape: Shape, devices: int | None) -> st
     except (KeyError, ValueError) as error:
         return f"sharding: {error.args[0]}"
     return device_problem(sharding, devices)
+
+
+def rank_help(sharding: AnySharding, shape: Shape) -> str | None:
+    """Returns how to write the entries of a sharding that has too few or too many dimensions; None for others."""
+    if isinstance(sharding, TupleSharding) or shape.is_tuple or len(sharding.dims) in (0, shape.rank):
+        return None
+    if sharding.spelling is Spelling.NAMED:
+        return "each dimension has its axes in braces, {} where it is whole"
+    if len(sharding.dims) == shape.rank + 1:
+        return "last_tile_dim_replicate after the devices says that the last number counts copies"
+    return "each dimension has a number, 1 where it is whole"
 
 
 def device_problem(sharding: Sharding, devices: int | None) -> str | None:

@@ -54,7 +54,7 @@ from .control_flow import computations_run
 from .in_flight import in_flight_problems
 from .interface import flat_layout_problems
 from .mixed_precision import computed
-from .sharding_checks import collective_problem, sharding_problem
+from .sharding_checks import collective_problem, rank_help, sharding_problem
 
 MOST_BYTES = 2**63 - 1
 
@@ -332,7 +332,8 @@ def _shardings(instruction: Instruction, module: Module, valid: Valid) -> Iterat
         if sharding is not None and key not in valid:
             problem = sharding_problem(sharding, instruction.shape, _settled(module))
             if problem:
-                yield _error(f"{instruction.name}: {problem}", instruction.location)
+                help = rank_help(sharding, instruction.shape)
+                yield _error(f"{instruction.name}: {problem}", instruction.location, help)
             else:
                 valid.add(key)
 

@@ -53,7 +53,8 @@ def _agreed_number(module: Module, context: PassContext) -> int:
     found = next(iter(sizes), None)
     wanted = context.num_devices
     if found is not None and wanted is not None and found != wanted:
-        fail(f"shardings are over {found} devices, {wanted} are asked for", sizes[found].location)
+        fail(f"shardings are over {found} devices, {wanted} are asked for", sizes[found].location,
+             help="shardings give the number of devices; for another one resize their axes, as --mesh x=2,y=4 does")
     if found is None and module.meshes and wanted is None:
         return max(mesh.size for mesh in module.meshes.values())
     if module.num_partitions > 1:

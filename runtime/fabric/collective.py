@@ -91,14 +91,10 @@ class GridCollective:
 
 
 def _members(instruction: Instruction, kind: str, grid: ProcessGrid) -> tuple[Groups, Pairs]:
-    has_channel = bool(getattr(instruction.attributes, "channel_id", None))
     try:
         return grid.members(instruction)
     except ValueError as error:
-        hint = None if has_channel else "without channel_id the numbers count replicas"
-        if grid.size == 1:
-            hint = "the header names no devices: say num_partitions=N, or replica_count=N"
-        fail(f"{kind} {instruction.name}: {error}", instruction.location, hint)
+        fail(f"{kind} {instruction.name}: {error}", instruction.location, grid.help_for(instruction))
 
 
 def _sends(pairs: Pairs) -> tuple[Send, ...]:

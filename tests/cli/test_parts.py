@@ -93,7 +93,8 @@ def test_isolate_inside_a_computation(tmp_path: Path, capsys: pytest.CaptureFixt
 
 def test_isolate_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path, "nested.hlo", NESTED.replace("ROOT c =", "ROOT zero ="))
-    assert "no instruction 'q' in nested" in shown(capsys, "isolate", path, "--inst", "q", code=65)
+    refused = shown(capsys, "isolate", path, "--inst", "q", code=65)
+    assert "no instruction 'q' in nested\n  help: instructions: " in refused
     two = shown(capsys, "isolate", path, "--inst", "zero", code=65)
     assert "there are 2 instructions 'zero', in the computations add, outer" in two
     with pytest.raises(SystemExit) as usage:

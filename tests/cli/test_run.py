@@ -156,6 +156,7 @@ def test_contradicted_mesh_is_shown_at_its_place(tmp_path: Path) -> None:
     done = hloom("run", "p.hlo", "--devices", "4", cwd=tmp_path)
     assert done.code == 65
     assert done.err.startswith("p.hlo:3:3: error: shardings are over 2 devices, 4 are asked for\n  3 |   x = f32[6,4]")
+    assert "help: shardings give the number of devices; for another one resize their axes" in done.err
 
 
 def test_inputs_that_do_not_fit(tmp_path: Path) -> None:

@@ -127,6 +127,27 @@ ENTRY"""
     assert [d.severity for d in found] == [Severity.ERROR]
 
 
+@pytest.mark.parametrize(
+    ("header", "attributes", "help"),
+    [
+        (", num_partitions=4", "use_global_device_ids=false", "without channel_id the numbers count replicas"),
+        (", num_partitions=4", "channel_id=1", "with use_global_device_ids=true the numbers count devices"),
+        (", num_partitions=2", "channel_id=1, use_global_device_ids=true", ""),
+    ],
+)
+def test_groups_out_of_range_have_help(header: str, attributes: str, help: str) -> None:
+    text = f"""HloModule m{header}
+sum {{ a = f32[] parameter(0) b = f32[] parameter(1) ROOT c = f32[] add(a, b) }}
+ENTRY e {{
+  x = f32[4] parameter(0)
+  ROOT r = f32[4] all-reduce(x), replica_groups={{{{0,1,2,3}}}}, to_apply=sum, {attributes}
+}}"""
+    (found,) = hloom.find_deadlocks(hloom.parse(text))
+    assert (found.line, found.column) == (5, 8)
+    assert (found.help or "").startswith(help)
+    assert bool(found.help) == bool(help)
+
+
 def test_the_command(tmp_path: Path) -> None:
     wrong = BRANCH.replace("divide(i, two)", "remainder(i, two)")
     done = command_line("verify", "-", cwd=tmp_path, text=wrong)
