@@ -30,7 +30,7 @@ from .literals import read_literal, read_shaped_literal
 from .scan import IDENT, blank_comments, bracket_end, raw_end, skip_space, split_list, string_end, value_end
 from .shapes import read_shape
 from .shardings import parse_sharding, parse_shardy
-from .values import codec, string_or_raw
+from .values import codec, example, string_or_raw
 
 SHARDY_KEYS = ("xla.sdy.sharding", "xla.sdy.in_shardings", "xla.sdy.out_shardings")
 """Shardy's sharding of a value, and those outside a manual region of what goes into it and what comes out."""
@@ -110,10 +110,8 @@ class AttributeReader(Cursor):
     def _spaced_comma(self) -> re.Match[str] | None:
         """Returns the next attribute's name where comments or line breaks surround the comma; None if no comma follows.
         """
-        place = self.skip()
-        if not self.text.startswith(",", place):
+        if not self.accept_comma():
             return None
-        self.place = place + 1
         match = _NAMED.match(self.text, self.skip())
         if match is None:
             self.unexpected("attribute name after ','", "its '=' must follow the name without a space")
@@ -172,7 +170,7 @@ class AttributeReader(Cursor):
         for field in fields.values():
             if field.required and field.name not in values:
                 self.error(f"{op.opcode}: attribute '{field.name}' is missing", closing,
-                           help=f"write {field.name}=.. after the operands")
+                           help=f"it follows the operands, such as {field.name}={example(field.type)}")
         result = op.attributes(**values)
         alike = not any("{" in text and _is_of_one_use(fields[name].type, text) for name, text, _ in own)
         if alike and warned == len(self.warnings):
@@ -208,7 +206,8 @@ class AttributeReader(Cursor):
             literal, end = read_literal(clean, 0, shape, warn)
         end = skip_space(clean, end)
         if end < len(clean):
-            raise TextError(f"unexpected '{clean[end]}' after the constant", end)
+            help = "an array stands in braces, such as {1,2}" if clean[end] == "," else None
+            raise TextError(f"unexpected '{clean[end]}' after the constant", end, help=help)
         return literal
 
     def _called(self, text: str, start: int) -> Computation:

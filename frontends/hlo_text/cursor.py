@@ -11,6 +11,11 @@ from .scan import IDENT, skip_space
 
 _IDENT = re.compile(IDENT)
 _NAME = re.compile(rf"%({IDENT})|({IDENT}):?")  # XLA reads `name:` as the name, everywhere
+_STRAY = {
+    ";": "no ';' ends an instruction", "#": "comments begin with //", "}": "this brace closes nothing",
+    '"': "quotes stand around the text of attributes only",
+}  # fmt: skip
+_ATTRIBUTE = re.compile(rf"[ \t]+({IDENT}=)")
 _TOKEN = re.compile(r"[A-Za-z0-9_.%\-]+|\S")
 
 
@@ -88,12 +93,19 @@ class Cursor:
             return True
         return False
 
-    def expect(self, token: str, where: str) -> int:
+    def expect(self, token: str, where: str, help: str | None = None) -> int:
         """Consumes the token and returns its place. `where` says, for the message, what comes before it."""
         if not self.at(token):
-            self.unexpected(f"'{token}' {where}")
+            self.unexpected(f"'{token}' {where}", help)
         self.place += len(token)
         return self.place - len(token)
+
+    def accept_comma(self) -> bool:
+        """Consumes the comma before an attribute. Raises Syntax for an attribute of the same line without one."""
+        match = _ATTRIBUTE.match(self.text, self.place)
+        if match is not None:
+            self.error(f"',' before '{match[1]}' expected", match.start(1), match.end(1))
+        return self.accept(",")
 
     def accept_word(self, word: str) -> bool:
         """Consumes a whole identifier."""
@@ -103,11 +115,11 @@ class Cursor:
         self.place = match.end()
         return True
 
-    def name(self, what: str) -> tuple[str, int]:
+    def name(self, what: str, help: str | None = None) -> tuple[str, int]:
         """Consumes a name; returns it without its `%`, and its place."""
         start = self.skip()
         match = _NAME.match(self.text, start)
         if match is None:
-            self.unexpected(what)
+            self.unexpected(what, _STRAY.get(self.text[start : start + 1], help))
         self.place = match.end()
         return match[1] or match[2], start

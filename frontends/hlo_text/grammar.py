@@ -16,6 +16,9 @@ from ...ir.disk_cache import cached, folder
 from ...ir.inert import plain_values
 from .errors import TextError, check_depth, did_you_mean
 
+_LAST_WORD = re.compile(r"[a-z_]+$", re.IGNORECASE | re.ASCII)
+_LONGEST_WORD = 100
+_EXAMPLE = "for example {devices=[2,1]<=[2]}, {mesh['x'=2,'y'=4], [{'x'}, {}]} or {replicated}"
 _WORD = re.compile(r"[a-z_]\w*", re.IGNORECASE | re.ASCII)
 
 
@@ -56,19 +59,26 @@ def read(start: str, what: str, text: str) -> Any:
         return _parser().parse(text, start)
     except UnexpectedToken as error:
         token: Any = error.token
-        help = _expected(error.accepts or error.expected, str(token))
         if token.type == "$END":
+            help = _expected(error.accepts or error.expected, "")
             raise TextError(f"{what} ends too early", len(text), len(text) + 1, help) from None
-        place = int(token.start_pos)
-        raise TextError(f"{what}: unexpected '{token}'", place, place + len(token), help) from None
+        place, word = _whole(text, int(token.start_pos), str(token))
+        help = _expected(error.accepts or error.expected, word)
+        raise TextError(f"{what}: unexpected '{word}'", place, place + len(word), help) from None
     except UnexpectedCharacters as error:
         place = error.pos_in_stream if isinstance(error.pos_in_stream, int) else 0
         found = _WORD.match(text, place)
-        word = found[0] if found else text[place]
+        place, word = _whole(text, place, found[0] if found else text[place])
         help = _expected(error.allowed, word)
         raise TextError(f"{what}: unexpected '{word}'", place, place + len(word), help) from None
     except UnexpectedInput as error:
         raise TextError(f"{what}: cannot be read", error.pos_in_stream or 0) from None
+
+
+def _whole(text: str, place: int, word: str) -> tuple[int, str]:
+    """Returns the word around an unexpected one with its place, where letters before it read as an expected word."""
+    before = _LAST_WORD.search(text[max(place - _LONGEST_WORD, 0) : place]) if _WORD.match(word) else None
+    return (place - len(before[0]), before[0] + word) if before else (place, word)
 
 
 _NAMES = {
@@ -88,8 +98,9 @@ def _expected(names: set[str] | None, found: str) -> str | None:
     if not names:
         return None
     texts = sorted(_name(n) for n in names)
-    words = re.findall(r"[a-z_]{3,}", " ".join(texts))
-    return (did_you_mean(found, words) if len(found) > 2 else None) or "expected " + " or ".join(texts)
+    words = re.findall(r"[a-z_#.]{3,}", " ".join(texts))
+    near = did_you_mean(found, words) if len(found) > 2 else None
+    return near or (_EXAMPLE if "'mesh'" in texts else "expected " + " or ".join(texts))
 
 
 def _name(terminal: str) -> str:

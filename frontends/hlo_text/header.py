@@ -38,7 +38,7 @@ def read_header(cursor: Cursor, module: Module) -> None:
     """Reads everything up to the first table or computation. Raises Syntax."""
     module.name, _ = cursor.name("module name")
     seen: set[str] = set()
-    while cursor.accept(","):
+    while cursor.accept_comma():
         match = _ATTRIBUTE.match(cursor.text, cursor.skip())
         if match is None:
             cursor.unexpected("module attribute after ','")

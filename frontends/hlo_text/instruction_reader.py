@@ -26,6 +26,7 @@ from ...ir.types.shape import Shape
 from .attribute_reader import AttributeReader, Common, Own
 from .cursor import Poisoned
 from .errors import TextError, did_you_mean
+from .foreign_names import opcode_help
 from .repeated_lines import Body, RepeatedLines
 from .scan import COMMENT, IDENT, bracket_end
 from .shapes import parse_shape, read_shape, shape_end
@@ -41,6 +42,8 @@ _HEAD = re.compile(
 _IDENT = re.compile(IDENT)
 _SHAPE_AHEAD = re.compile(rf"[A-Za-z][A-Za-z0-9]*(?:\s|{COMMENT})*\[|\(|b\(")
 _CALL_AHEAD = re.compile(rf"({IDENT})\s*\(")
+_TEXT = "HLO text begins with HloModule NAME, or with a computation; else it is a single instruction"
+_FORM = "an instruction is written NAME = SHAPE OPCODE(OPERANDS), the result with ROOT before it"
 _INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
 
 
@@ -167,7 +170,7 @@ class InstructionReader(AttributeReader):
         start = self.skip()
         if _SHAPE_AHEAD.match(self.text, start) and body.implicit_parameters:
             return self._anonymous_head(body, start)
-        name, start = self.name("instruction name")
+        name, start = self.name("instruction name", _TEXT if body.implicit_parameters else _FORM)
         if name in ELEMENT_TYPES:
             body.poisoned.add(name)
             self.error(f"an instruction cannot be called '{name}': that is the name of an element type", start,
@@ -177,7 +180,7 @@ class InstructionReader(AttributeReader):
         if self.text[start] != "%" and self.text.startswith("=", self.place):
             self.error(f"'{name}=' reads as an attribute", start, self.place + 1,
                        "put a space before '=', or % before the name")
-        self.expect("=", f"after the name '{name}'")
+        self.expect("=", f"after the name '{name}'", _TEXT if body.implicit_parameters else _FORM)
         body.poisoned.add(name)
         head = self._after_name(body, is_root, name, start)
         body.poisoned.discard(name)
@@ -208,8 +211,9 @@ class InstructionReader(AttributeReader):
     def _unknown_opcode(self, body: Body, name: str, opcode: str, start: int) -> AnyOp:
         body.poisoned.add(name)
         if opcode in ELEMENT_TYPES or opcode in ("HloModule", "ENTRY", "ROOT"):
-            self.error(f"opcode expected, found '{opcode}'", start, start + len(opcode))
-        self.error(f"opcode '{opcode}' is not supported", start, start + len(opcode), did_you_mean(opcode, OPS))
+            help = f"write {opcode}[] for a scalar, {opcode}[8,16] for an array" if opcode in ELEMENT_TYPES else None
+            self.error(f"opcode expected, found '{opcode}'", start, start + len(opcode), help)
+        self.error(f"opcode '{opcode}' is not supported", start, start + len(opcode), opcode_help(opcode))
 
     def shape(self) -> Shape:
         """Reads the shape at the cursor."""
@@ -275,7 +279,7 @@ class InstructionReader(AttributeReader):
         if declared is not None and body.implicit_parameters and self.text[place] in ",)":
             name = body.computation.unique_name(f"_{len(body.computation.parameters)}")
         else:
-            name, place = self.name("operand")
+            name, place = self.name("operand", "a number is a constant, such as f32[] constant(1)")
         operand = body.computation.find(name)
         if operand is None:
             operand = self._undefined(body, name, declared, place)

@@ -122,7 +122,7 @@ def _tuple(text: str, start: int, shape: Shape, warn: Warn | None, depth: int) -
 def _first_element(text: str, start: int, shape: Shape, warn: Warn | None) -> tuple[Literal, int]:
     """Parses an array written as a single number: like XLA, it becomes the first element, and the others are zero."""
     element, what = shape.element, f"constant of shape {shape.without_layout()}"
-    if element.kind is Kind.COMPLEX or 0 in shape.dims:
+    if element.kind is Kind.COMPLEX or 0 in shape.dims or text.startswith("[", start):
         raise TextError(f"{what}: '{{' expected", start, help=_ALL_VALUES)
     if UNBOUNDED in shape.dims or shape.byte_size > _LARGEST_FILLED:
         raise TextError(f"a {what} cannot be held", start, help=_ALL_VALUES)
@@ -192,7 +192,8 @@ def _check_braces(text: str, start: int, shape: Shape) -> None:
         if depth < len(levels) and text[place] == "}" and counts != levels[depth - 1]:
             expected = levels[depth - 1]
             raise TextError(
-                f"constant of shape {dims}: {expected} groups expected before this, found {counts}", start + place
+                f"constant of shape {dims}: {expected} groups expected before this, found {counts}", start + place,
+                help=f"each of its {len(levels)} dimensions has braces, as in {{ {{1,2}}, {{3,4}} }}",
             )
     raise TextError(f"constant of shape {dims}: braces do not fit the shape", start, start + len(text))
 
@@ -316,7 +317,8 @@ def _one(word: str, element: ElementType) -> Any:
             return _converted(float(word), element)
         if _NUMBER.fullmatch(word):
             return _floats(np.array([float(word)]), word, 0, element)
-        raise TextError(f"'{word}' is not a number")
+        is_special = word.lower().strip("+-").startswith(("inf", "nan"))
+        raise TextError(f"'{word}' is not a number", help="write inf, -inf or nan" if is_special else None)
     if re.fullmatch(r"-?\d+", word):
         if len(word) > 40:
             raise TextError(f"a number of {len(word)} digits does not fit {element.name}")

@@ -26,6 +26,8 @@ from .shapes import PLAIN_SHAPE, in_default_order, is_shape, plain_shapes
 
 ERROR_LIMIT = 50
 
+_FORM = "a computation is written NAME { .. } or NAME (x: f32[8]) -> f32[8] { .. }, the main one after ENTRY"
+
 _TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
 _STRING_ROW = re.compile(rf"\s*(\d+)\s+(?:{STRING})", re.DOTALL)
 _LOCATION_ROW = re.compile(
@@ -38,6 +40,8 @@ _NEXT_START = re.compile(
     rf"\n[ \t]*(?=\}}|(?:ROOT\s+)?%?{IDENT}\s*=\s*[^=\s]|(?:ENTRY\s+)?%?{IDENT}\s*(?:\(.*)?\{{[ \t]*$)", re.MULTILINE
 )
 _BRACE = re.compile(rf"[{{}}]|{STRING}|{COMMENT}", re.DOTALL)
+_HEADER_LIKE = re.compile(r"(?:hlo_?module|entry)\s", re.IGNORECASE)
+_COMPUTATION_START = re.compile(rf"(?:ENTRY\s+)?%?{IDENT}\s*(?:\(.*)?\{{[ \t]*$", re.MULTILINE)
 _COMPUTATION_AHEAD = re.compile(rf"(?:ENTRY\b|%?{IDENT}\s*\{{|%{IDENT}\s*\()")
 _AFTER_COMPUTATION = re.compile(rf"\Z|,|(?:ENTRY\s+)?%?{IDENT}\s*[({{]")
 # A parameter of a signature, with its shape where that is a plain array.
@@ -102,6 +106,8 @@ class ModuleReader(InstructionReader):
             self.meshes = module.meshes
             self._tables()
         elif not _COMPUTATION_AHEAD.match(self.text, self.skip()):
+            if _HEADER_LIKE.match(self.text, self.place):
+                self.unexpected("HloModule or ENTRY", "capitals and small letters differ")
             self._single_instruction()
             return
         self.skip()
@@ -159,7 +165,7 @@ class ModuleReader(InstructionReader):
     def _computation(self) -> None:
         start = self.skip()
         is_entry = self.accept_word("ENTRY")
-        name, name_place = self.name("computation")
+        name, name_place = self.name("computation", _FORM)
         span = (name_place, self.place)
         if is_entry and self._entry_place is not None:
             self.error("a second ENTRY computation", start, span[1])
@@ -218,7 +224,8 @@ class ModuleReader(InstructionReader):
 
     def _body(self, computation: Computation, result: tuple[Shape, int, int] | None) -> Body:
         """Reads the instructions in braces. Errors inside are collected, and reading continues."""
-        opening = self.expect("{", f"to begin computation '{computation.name}'")
+        help = "write ENTRY in capitals" if computation.name.lower() == "entry" else _FORM
+        opening = self.expect("{", f"to begin computation '{computation.name}'", help)
         body = Body(computation)
         errors = len(self.found)
         while True:
@@ -234,12 +241,16 @@ class ModuleReader(InstructionReader):
             except Poisoned:
                 self._recover(begin)
             except Syntax as error:
+                if _COMPUTATION_START.match(self.text, begin) and not self._depth:
+                    self.found.append(self._not_closed(computation, opening, begin))
+                    self.place = begin
+                    break
                 self.found.append(error.diagnostic)
                 if len(self.found) >= ERROR_LIMIT or self._depth:
                     raise CompileError(self.found) from None
                 self._recover(begin)
             if self.place >= len(self.text):
-                self.error(f"computation '{computation.name}' is not closed", opening, opening + 1)
+                raise Syntax(self._not_closed(computation, opening, self.place))
         if len(computation) == 0:
             if errors == len(self.found) and not body.poisoned:
                 self.error(f"computation '{computation.name}' has no instructions", opening, self.place)
@@ -251,6 +262,10 @@ class ModuleReader(InstructionReader):
                 f"computation '{computation.name}' returns {declared} by its signature, but its root is {actual}",
                 result[1], result[2], notes=self.note("the root is here", computation.root.location)))
         return body
+
+    def _not_closed(self, computation: Computation, opening: int, end: int) -> Diagnostic:
+        where = self.note("a '}' is missing before this", self.location(end, end + 1)) if end < len(self.text) else ()
+        return self.finding(f"computation '{computation.name}' is not closed", opening, opening + 1, notes=where)
 
     def inline_computation(self, start: int) -> Computation:
         """Reads `{ x = .. ROOT .. }` as an attribute value, which becomes a computation of the module."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 from typing import Any
 
@@ -12,10 +13,14 @@ from .grammar import read
 from .shapes import ints
 from .shardings import axis_refs, check_ids, error_at, iota_order, mesh_of
 
+_FLAT = re.compile(r"\{\d[\d,\s]*\}")
+
 
 @lru_cache(maxsize=4096)
 def parse_replica_groups(text: str) -> ReplicaGroups:
     """Parses the value of a `replica_groups=` attribute, in any of its three forms. Raises TextError."""
+    if _FLAT.fullmatch(text):
+        raise TextError("replica groups: each group stands in braces", 0, len(text), f"for one group write {{{text}}}")
     tree = read("replica_groups", "replica groups", text)
     if tree.data == "explicit_groups":
         return _explicit_groups(tree)

@@ -106,7 +106,8 @@ def value_end(text: str, start: int, raw: bool = False) -> int:
         match = _MESH.match(text, start)
     match = match or _WORD.match(text, start)
     if match is None:
-        raise TextError("attribute value expected", start)
+        help = "lists stand in braces, such as {0,1}" if char == "[" else None
+        raise TextError("attribute value expected", start, help=help)
     return match.end()
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from ...ir.graph.module import EntryLayout
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType
 from ...ir.types.shape import UNBOUNDED, Layout, Shape, array, tuple_shape
-from .errors import DEPTH_LIMIT, TextError, did_you_mean
+from .errors import DEPTH_LIMIT, TextError
+from .foreign_names import type_help
 from .grammar import read
 from .scan import COMMENT, blank_comments, bracket_end, skip_space
 
@@ -126,7 +127,7 @@ def element_type(name: str, start: int = 0) -> ElementType:
     """Returns the element type of this name. Raises TextError with a suggestion."""
     found = ELEMENT_TYPES.get(name)
     if found is None:
-        raise TextError(f"unknown element type '{name}'", start, start + len(name), did_you_mean(name, ELEMENT_TYPES))
+        raise TextError(f"unknown element type '{name}'", start, start + len(name), type_help(name))
     return found
 
 
@@ -176,13 +177,15 @@ def _check_size(size: int, start: int, end: int) -> None:
 
 
 def _check_layout(order: tuple[int, ...], dims: tuple[int, ...], start: int, end: int) -> None:
+    rows = f"{{{','.join(map(str, reversed(range(len(dims)))))}}} for rows" if len(dims) < 10 else "minor ones first"
+    help = f"a layout lists each dimension once, {rows}"
     if len(order) != len(dims):
-        raise TextError(f"layout has {len(order)} dimensions, the shape has {len(dims)}", start, end)
+        raise TextError(f"layout has {len(order)} dimensions, the shape has {len(dims)}", start, end, help)
     wrong = next((d for d in order if not 0 <= d < len(dims)), None)
     if wrong is not None:
-        raise TextError(f"layout names dimension {wrong}, the shape has rank {len(dims)}", start, end)
+        raise TextError(f"layout names dimension {wrong}, the shape has rank {len(dims)}", start, end, help)
     if len(set(order)) < len(order):
-        raise TextError(f"layout {{{','.join(map(str, order))}}} names a dimension twice", start, end)
+        raise TextError(f"layout {{{','.join(map(str, order))}}} names a dimension twice", start, end, help)
 
 
 def _nested(text: str) -> Shape:
@@ -235,6 +238,8 @@ def _closed(is_buffer: bool, elements: list[Shape], place: int) -> Shape:
 
 def _array(text: str) -> Shape:
     """Parses an array shape with dynamic sizes, spaces, or an elaborate layout."""
+    if (head := _ARRAY_HEAD.match(text)) and head[1].lower() != head[1]:
+        element_type(head[1])  # all are of small letters
     tree = read("array_shape", "shape", text)
     name, *sizes, layout = tree.children
     element = element_type(str(name), name.start_pos)

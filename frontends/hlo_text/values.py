@@ -17,7 +17,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...ir.graph.attributes import Identifier, PadDim, PaddingConfig, Pairs, SliceDim, Window, WindowDim
+from ...ir.graph.attributes import (
+    Callee,
+    DimLabels,
+    Identifier,
+    PadDim,
+    PaddingConfig,
+    Pairs,
+    SliceDim,
+    Window,
+    WindowDim,
+)
 from ...ir.sharding.replica_groups import ReplicaGroups
 from ...ir.strings import BracedText, unescape
 from ...ir.types.shape import Shape
@@ -36,6 +46,7 @@ _STRING = re.compile(r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'", re.DOTALL)
 _PLAIN_DIMS = re.compile(r"\{[0-9,]*\}")
 _PLAIN_PAIRS = re.compile(r"\{\{\d{1,18},\d{1,18}\}(?:,\{\d{1,18},\d{1,18}\})*+\}")
 _NUMBER = re.compile(r"\d+")
+_FLAT = re.compile(r"\{[\d,\s]*\d[,\s]*\}")
 _SLICE = re.compile(r"\[\s*(\d{1,20})\s*:\s*(\d{1,20})\s*(?::\s*(-?\d{1,20})\s*)?\]")
 _PAD = re.compile(r"(-?\d{1,20})_(-?\d{1,20})(?:_(\d{1,20}))?")
 
@@ -60,9 +71,18 @@ def codec(kind: Any) -> Codec:
     raise TypeError(f"no codec for attribute type {kind}")
 
 
+def example(kind: Any) -> str:
+    """Returns a value of a field type as text, or `..` where none says much."""
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return str(next(iter(kind)).value)
+    return _EXAMPLES.get(kind, "..")
+
+
 def _integer(text: str) -> int:
     if not _INT.fullmatch(text):
-        raise TextError(f"integer expected, found '{text}'", 0, len(text))
+        inner = text.strip("{} ")
+        help = f"write {inner}, without braces" if _INT.fullmatch(inner) and inner != text else None
+        raise TextError(f"integer expected, found '{text}'", 0, len(text), help)
     if not -(2**63) <= int(text) < 2**64:
         raise TextError(f"{text} does not fit 64 bits", 0, len(text))
     return int(text)
@@ -87,7 +107,7 @@ def _float(text: str) -> float:
 
 def _string(text: str) -> str:
     if not _STRING.fullmatch(text):
-        raise TextError("string in quotes expected", 0, len(text))
+        raise TextError("string in quotes expected", 0, len(text), f'write "{text}"' if _WORD.fullmatch(text) else None)
     return unescape(text[1:-1])
 
 
@@ -124,6 +144,8 @@ def _dims(text: str) -> tuple[int, ...]:
 
 
 def _pairs(text: str) -> tuple[tuple[int, int], ...]:
+    if _FLAT.fullmatch(text):
+        raise TextError(f"list of pairs expected, found '{text}'", 0, len(text), "such as {{0,1},{1,2}}")
     if not _PLAIN_PAIRS.fullmatch(text):
         return _list_codec(_fixed_codec([_integer, _integer]))(text)
     numbers = map(int, _NUMBER.findall(text))
@@ -147,7 +169,8 @@ def _enum_codec(kind: type[Enum]) -> Codec:
 
 def _entries(text: str) -> list[tuple[int, int]]:
     if not text.startswith("{"):
-        raise TextError(f"list in braces expected, found '{text}'", 0, len(text))
+        help = f"write {{{text}}}" if _INT.fullmatch(text) else None
+        raise TextError(f"list in braces expected, found '{text}'", 0, len(text), help)
     return split_list(text, 1, bracket_end(text, 0) - 1)
 
 
@@ -202,7 +225,7 @@ def _padding(text: str) -> PaddingConfig:
         match = _PAD.fullmatch(part)
         if match is None:
             message = f"padding: low_high or low_high_interior expected, found '{part}'"
-            raise TextError(message, place, place + max(1, len(part)))
+            raise TextError(message, place, place + max(1, len(part)), "such as 1_1x0_2 for two dimensions")
         dims.append(PadDim(int(match[1]), int(match[2]), int(match[3] or 0)))
         place += len(part) + 1
     return PaddingConfig(tuple(dims))
@@ -243,7 +266,8 @@ def _window_numbers(word: str, value: Any) -> tuple[Any, ...]:
         pair = part.split("_")
         if len(pair) != (2 if word == "pad" else 1):
             kind = "low_high per dimension" if word == "pad" else "one number per dimension"
-            raise TextError(f"window: {word} takes {kind}", value.start_pos, value.end_pos)
+            help = f"such as {word}={'1_1x0_2' if word == 'pad' else '3x3'} for two dimensions"
+            raise TextError(f"window: {word} takes {kind}", value.start_pos, value.end_pos, help)
         if word == "pad":
             result.append((("low", int(pair[0])), ("high", int(pair[1]))))
         elif word == "rhs_reversal":
@@ -259,6 +283,12 @@ def _window_numbers(word: str, value: Any) -> tuple[Any, ...]:
 def _shape(text: str) -> Shape:
     return parse_shape(text)
 
+
+_EXAMPLES: dict[Any, str] = {
+    int: "0", str: '"name"', tuple[int, ...]: "{0,1}", tuple[SliceDim, ...]: "{[0:4],[0:8:2]}", Pairs: "{{0,1},{1,2}}",
+    PaddingConfig: "1_1x0_2", Window: "{size=3x3 pad=1_1x1_1}", Callee: "COMPUTATION",
+    DimLabels: "b01f_01io->b01f",
+}  # fmt: skip
 
 _CODECS: dict[Any, Codec] = {
     int: _integer,

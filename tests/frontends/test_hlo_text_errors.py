@@ -111,6 +111,98 @@ def test_help_suggests_the_nearest_word() -> None:
         assert help in (caught.value.diagnostics[0].help or "")
 
 
+@pytest.mark.parametrize(
+    ("text", "column", "help"),
+    [
+        ("a = f32[4,8] neg(p)", 16, "did you mean 'negate'? docs/ops.md lists all opcodes"),
+        ("a = f32[4,8] Negate(p)", 16, "did you mean 'negate'? docs/ops.md lists all opcodes"),
+        ("a = f32[4,8] mul(p, p)", 16, "did you mean 'mulhi' or 'multiply'? docs/ops.md lists all opcodes"),
+        ("a = f32[4,8] matmul(p, p)", 16, "did you mean 'dot'? docs/ops.md lists all opcodes"),
+        ("a = f32[4,8] softmax(p)", 16, "docs/ops.md lists all opcodes"),
+        ("a = i32[4,8] negate(p)", 7, "did you mean 's32'?"),
+        ("a = bool[4,8] negate(p)", 7, "did you mean 'pred'?"),
+        ("a = BFloat16[4,8] negate(p)", 7, "did you mean 'bf16'?"),
+        ("a = u6[4,8] negate(p)", 7, "one of u64"),
+        ("a = f32 negate(p)", 7, "write f32[] for a scalar, f32[8,16] for an array"),
+        ("a = f32[4,8]{1,1} negate(p)", 15, "a layout lists each dimension once, {1,0} for rows"),
+        ("a = f32[4,8] add(p, 1.0)", 23, "a number is a constant, such as f32[] constant(1)"),
+        ("a = f32[4,8] negate(p);", 25, "no ';' ends an instruction"),
+        ("# of a", 3, "comments begin with //"),
+        ("return p", 10, "an instruction is written NAME = SHAPE OPCODE(OPERANDS), the result with ROOT before it"),
+        ("a = f32[8,4] transpose(p)", 27, "it follows the operands, such as dimensions={0,1}"),
+        ("a = f32[8,4] transpose(p), dimensions=[1,0]", 41, "lists stand in braces, such as {0,1}"),
+        ("a = f32[8,4] transpose(p), dimensions=1", 41, "write {1}"),
+        ("a = f32[8,4] iota(), iota_dimension={1}", 39, "write 1, without braces"),
+        ("a = f32[8,4] custom-call(p), custom_call_target=f", 51, 'write "f"'),
+        ("a = f32[4,8] pad(p, p), padding=1x1", 35, "such as 1_1x0_2 for two dimensions"),
+        ("a = f32[4,8] all-gather(p), replica_groups={0,1}, dimensions={0}", 46, "for one group write {{0,1}}"),
+        ("a = f32[4,8] collective-permute(p), source_target_pairs={0,1}", 59, "such as {{0,1},{1,2}}"),
+        ("a = f32[2] constant(1,2)", 24, "an array stands in braces, such as {1,2}"),
+        ("a = f32[2] constant([1,2])", 23, "write all values in braces, or broadcast a scalar constant"),
+        ("a = f32[2,1] constant({1,2})", 29, "each of its 2 dimensions has braces, as in { {1,2}, {3,4} }"),
+        ("a = f32[] constant(Infinity)", 22, "write inf, -inf or nan"),
+        ("a = f32[4,8] negate(p), sharding={P('x')}", 37,
+         "for example {devices=[2,1]<=[2]}, {mesh['x'=2,'y'=4], [{'x'}, {}]} or {replicated}"),
+        ("a = f32[4,8] negate(p), sharding={devices=[2,1,2]<=[4] last_tile_dim_replicated}", 58,
+         "did you mean 'last_tile_dim_replicate'?"),
+        ("a = f32[4,8] negate(p), sharding={devices=[2,1,2]<=[4]}", 3,
+         "last_tile_dim_replicate after the devices says that the last number counts copies"),
+        ("a = f32[4,8] negate(p), sharding={devices=[2]<=[2]}", 3, "each dimension has a number, 1 where it is whole"),
+        ("a = f32[4,8] negate(p), sharding={mesh['x'=2], [{'x'}]}", 3,
+         "each dimension has its axes in braces, {} where it is whole"),
+        ("a = f32[4,8] add(p, s32[4,8] convert(p))", 3, "convert one of them, to f32 or s32"),
+        ("a = f32[4,8] add(p, f32[] constant(1))", 3,
+         "no op broadcasts by itself: broadcast one of them to the shape of the other"),
+        ("a = f32[4,4] dot(p, p), lhs_contracting_dims={1}", 3,
+         "lhs_contracting_dims and rhs_contracting_dims name them in pairs"),
+        ("a = f32[4,8] reverse(p), dimensions={2}", 3, "they are numbered from 0"),
+    ],
+)  # fmt: skip
+def test_help_tells_what_to_write(text: str, column: int, help: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        parse(FRAME[0] + text + FRAME[1])
+    first = caught.value.diagnostics[0]
+    assert (first.line, first.column, first.help) == (5, column, help)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "help"),
+    [
+        ("entry e { ROOT p = f32[] parameter(0) }", (1, 1), "capitals and small letters differ"),
+        ("HloModule m\nentry e { ROOT p = f32[] parameter(0) }", (2, 7), "write ENTRY in capitals"),
+        ("HloModule m\nENTRY e { ROOT p = f32[] parameter(0) }\n}", (3, 1), "this brace closes nothing"),
+        ('{"a": 1}', (1, 1),
+         "HLO text begins with HloModule NAME, or with a computation; else it is a single instruction"),
+        ("HloModule m\nfunc f(p: f32[]) { ROOT p = f32[] parameter(0) }", (2, 6),
+         "a computation is written NAME { .. } or NAME (x: f32[8]) -> f32[8] { .. }, the main one after ENTRY"),
+    ],
+)  # fmt: skip
+def test_help_tells_how_texts_begin(text: str, place: tuple[int, int], help: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        parse(text)
+    first = caught.value.diagnostics[0]
+    assert (first.line, first.column, first.help) == (*place, help)
+
+
+def test_a_computation_without_its_last_brace_ends_where_the_next_begins() -> None:
+    text = """HloModule m
+f (p: f32[]) -> f32[] {
+  p = f32[] parameter(0)
+  ROOT q = f32[] negate(p)
+
+ENTRY e {
+  p = f32[] parameter(0)
+  ROOT c = f32[] negat(p)
+}
+"""
+    with pytest.raises(CompileError) as caught:
+        parse(text)
+    first, second = caught.value.diagnostics
+    assert (first.line, first.column, first.message) == (2, 23, "computation 'f' is not closed")
+    assert [(n.line, n.message) for n in first.notes] == [(6, "a '}' is missing before this")]
+    assert (second.line, second.message) == (8, "opcode 'negat' is not supported")
+
+
 def test_shape_errors_name_the_operands() -> None:
     with pytest.raises(CompileError) as caught:
         parse(FRAME[0] + "a = f32[4,9] negate(p)" + FRAME[1])
