@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+_CHOICE = re.compile(r"invalid choice: '(.*?)' \(")  # of argparse
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")  # of a line of shell
 
 
@@ -65,7 +67,9 @@ class Parser(argparse.ArgumentParser):
         self.complete()
         found, unknown = super().parse_known_args(*arguments, **options)
         if unknown and not self.commands:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            names = [name for action in self.options() for name in action.option_strings if len(name) > 2]
+            near = difflib.get_close_matches(unknown[0].partition("=")[0], names, 1, 0.66)
+            self.error(f"unrecognized arguments: {' '.join(unknown)}", near)
         return found, unknown
 
     def complete(self) -> Parser:
@@ -77,11 +81,15 @@ class Parser(argparse.ArgumentParser):
             self.usage = " ".join((f"{self.prog} [OPTION ..]", *filter(None, map(_used, self._actions))))
         return self
 
-    def error(self, message: str) -> NoReturn:
-        """Reports wrong usage, where help is, and exits."""
+    def error(self, message: str, near: Sequence[str] = ()) -> NoReturn:
+        """Reports wrong usage, words that may be meant, and where help is, and exits."""
         self.print_usage(sys.stderr)
+        if self.commands and (wrong := _CHOICE.search(message)):
+            message = f"there is no command '{wrong[1]}'"
+            near = difflib.get_close_matches(wrong[1], self.commands, 1, 0.66)
+        meant = f"did you mean {near[0]}? " if near else ""
         listed = "commands" if self.commands else "options"
-        self.exit(2, f"{self.prog}: error: {message}\n  help: {self.prog} --help lists the {listed}\n")
+        self.exit(2, f"{self.prog}: error: {message}\n  help: {meant}{self.prog} --help lists the {listed}\n")
 
     def print_help(self, file: Any = None) -> None:
         """Prints the help, and fails if it cannot be written, which argparse itself would ignore."""

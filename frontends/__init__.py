@@ -13,7 +13,7 @@ from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.late import late_names
-from ..ir.user_files import read_bytes, read_stream
+from ..ir.user_files import cannot_read, read_bytes, read_stream
 from . import hlo_text
 from .hlo_text import parse_array_sharding, parse_replica_groups, parse_shape, parse_sharding
 from .kinds import is_mlir_binary, is_mlir_text, may_be_proto
@@ -51,6 +51,8 @@ def load(path: str | Path, *, verify: bool = True) -> Module:
 
         return from_file(file, function)
     name, data = _contents(path)
+    if name.endswith(".py"):
+        fail(f"{name} is Python", help=f"{name}:FUNCTION names a function in it that returns (f, args)")
     is_named = name.endswith(".pb")
     if is_named or may_be_proto(data):
         from . import proto
@@ -81,7 +83,7 @@ def _contents(path: str | Path) -> tuple[str, bytes]:
     try:
         return name, read_stream(sys.stdin.buffer) if name == "<stdin>" else read_bytes(path)
     except (OSError, ValueError) as error:
-        fail(f"{name or repr(name)} cannot be read: {getattr(error, 'strerror', None) or error}")
+        cannot_read(name, error)
 
 
 __getattr__ = late_names(__name__, {"builder": "frontends.builder"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import errno
 import os
 import re
@@ -68,6 +69,24 @@ def read_stream(stream: IO[bytes], most: int = MOST_BYTES) -> bytes:
 def read_text(path: str | Path, most: int = MOST_SETTINGS) -> str:
     """Returns the text of a small file. Raises OSError, and ValueError if it is not UTF-8."""
     return read_bytes(path, most).decode("utf-8").replace("\r\n", "\n")
+
+
+def cannot_read(path: str | Path, error: Exception) -> NoReturn:
+    """Raises CompileError for a file that cannot be read, with a similar name if there is no such file."""
+    name = str(path) or "''"
+    help = f"{path} is a folder: name a file in it" if isinstance(error, IsADirectoryError) else None
+    if isinstance(error, FileNotFoundError):
+        help = _similar(Path(path))
+    fail(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}", help=help)
+
+
+def _similar(path: Path) -> str | None:
+    try:
+        names = os.listdir(path.parent)
+    except OSError:
+        return None
+    near = difflib.get_close_matches(path.name, names, 1, 0.7)
+    return f"did you mean {path.parent / near[0]}?" if near else None
 
 
 def write_text(path: str | Path, text: str, what: str = "") -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .diagnostics import InternalError, fail
+from .user_files import cannot_read
 
 
 def run_python(path: str, help: str | None = None) -> dict[str, Any]:
@@ -15,7 +16,7 @@ def run_python(path: str, help: str | None = None) -> dict[str, Any]:
     try:
         return runpy.run_path(path)
     except OSError as error:
-        fail(f"{path} cannot be read: {error.strerror or error}")
+        cannot_read(path, error)
     except (Exception, SystemExit) as error:
         fail(f"{user_place(error, [path]) or path}: {type(error).__name__}: {error}", help=help)
 

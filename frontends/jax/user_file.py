@@ -15,6 +15,7 @@ from typing import Any, NoReturn, cast
 from ...ir.diagnostics import CompileError, fail
 from ...ir.graph.module import Module
 from ...ir.graph.stack_frames import SourceSpan
+from ...ir.user_files import cannot_read
 from ..extras import imported
 from ..user_lines import UserLines
 from .lower import PURPOSE, from_jax
@@ -88,7 +89,7 @@ def _users_code(path: str) -> Generator[None]:
 def _fail(path: str, error: BaseException) -> NoReturn:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
     if isinstance(error, OSError) and not frames:
-        fail(f"{path} cannot be read: {error.strerror or error}")
+        cannot_read(path, error)
     if isinstance(error, SyntaxError) and error.filename == path and error.lineno:
         span = SourceSpan(path, error.lineno, max((error.offset or 1) - 1, 0))
     elif frames:

@@ -35,7 +35,7 @@ from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import DimSharding, Sharding, ShardingKind, Spelling
 from ...ir.tools.names import fits, name_pattern, names_of, suggestions
 from ...ir.tools.spmd import parts
-from ...ir.user_files import read_text, read_toml
+from ...ir.user_files import cannot_read, read_text, read_toml
 from .remesh import check_size, remesh
 from .strip import strip_annotations
 
@@ -88,7 +88,7 @@ def load_strategy(path: str | Path) -> Strategy:
     try:
         text = read_text(path)
     except (OSError, ValueError) as error:
-        fail(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
+        cannot_read(path, error)
     return parse_strategy(text, str(path))
 
 
@@ -105,7 +105,7 @@ def strategy_of(path: str | Path | None, settings: Sequence[str] = ()) -> Strate
 def parse_strategy(text: str, name: str = "<strategy>") -> Strategy:
     """Reads the strategy in the text of a TOML file called `name` in messages. Raises CompileError."""
     source = SourceFile(name, text)
-    content = read_toml(source)
+    content = read_toml(source, help="""such as 'w*' = ',y' in a line below [shardings]""")
     unknown = sorted(set(content) - {"mesh", "shardings", "alone"})
     if unknown:
         fail(f"there is no table '{unknown[0]}' in a strategy", _find(source, unknown[0]), help="mesh, shardings")

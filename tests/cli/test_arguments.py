@@ -55,6 +55,27 @@ def test_an_unknown_option_leads_to_the_help_of_its_command(capsys: pytest.Captu
         "  help: hloom comm --help lists the options\n")  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "help"),
+    [
+        (["comm", str(NAMED), "--jsn"], "hloom comm: error: unrecognized arguments: --jsn",
+         "did you mean --json? hloom comm --help lists the options"),
+        (["comm", str(NAMED), "--devicse=4"], "hloom comm: error: unrecognized arguments: --devicse=4",
+         "did you mean --devices? hloom comm --help lists the options"),
+        (["verfy", str(NAMED)], "hloom: error: there is no command 'verfy'",
+         "did you mean verify? hloom --help lists the commands"),
+        (["transform"], "hloom: error: there is no command 'transform'", "hloom --help lists the commands"),
+    ],
+)  # fmt: skip
+def test_misspelt_words_lead_to_near_ones(
+    arguments: list[str], error: str, help: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as done:
+        main(arguments)
+    assert done.value.code == 2
+    assert capsys.readouterr().err.endswith(f"\n{error}\n  help: {help}\n")
+
+
 # Words of examples that take long, of commands that have shorter ones or run so in tests of their own.
 _LONG = ("scan", "what-if", "8,16", "--time 5s", "schedule examples/tr", "forecast examples/tr", "report examples/tr")
 RUNNABLE = [e for c in COMMANDS.values() for e in c.examples if "--ranks" not in e and e[:6] == "hloom "]

@@ -74,9 +74,11 @@ def test_streams_and_files(command: str, code: int, message: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["verify", "."], 65, "hloom: error: . cannot be read: Is a directory\n"),
+        (["verify", "."], 65, "hloom: error: . cannot be read: Is a directory\n"
+                               "  help: . is a folder: name a file in it\n"),
         (["verify", ""], 65, "hloom: error: '' cannot be read: "),
-        (["shard", NAMED, "--strategy", "."], 65, "hloom: error: . cannot be read: Is a directory\n"),
+        (["shard", NAMED, "--strategy", "."], 65, "hloom: error: . cannot be read: Is a directory\n"
+                                                "  help: . is a folder: name a file in it\n"),
         (["picture", "f32[8]", "{devices=[100000000]<=[100000000]}"], 65, "too many for a picture"),
         (["run", NAMED, "--ranks", "²"], 2, "'²' is not a number of at least 1"),
     ],

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from hloom.frontends import load
 from hloom.ir.diagnostics import CompileError, SourceFile
 from hloom.ir.user_files import read_bytes, read_toml
 from support.command_line import hloom as command_line
@@ -58,6 +59,25 @@ def test_commands_say_so(tmp_path: Path, command: str, monkeypatch: pytest.Monke
     assert (done.code, done.err) == (65, "hloom: error: /dev/zero cannot be read: it is a device\n")
 
 
+def test_a_similar_name_is_suggested(tmp_path: Path) -> None:
+    (tmp_path / "model.hlo").write_text("f32[] constant(1)")
+    for name, help in [("mdel.hlo", f"did you mean {tmp_path / 'model.hlo'}?"), ("other", None), ("no/mdel.hlo", None)]:
+        with pytest.raises(CompileError) as caught:
+            load(tmp_path / name)
+        (found,) = caught.value.diagnostics
+        assert (found.message, found.help) == (f"{tmp_path / name} cannot be read: No such file or directory", help)
+
+
+def test_python_files_are_named_with_a_function(tmp_path: Path) -> None:
+    path = tmp_path / "step.py"
+    path.write_text("def program(): ...")
+    with pytest.raises(CompileError) as caught:
+        load(path)
+    assert [(d.message, d.help) for d in caught.value.diagnostics] == [
+        (f"{path} is Python", f"{path}:FUNCTION names a function in it that returns (f, args)")
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -80,3 +100,4 @@ def test_deep_settings_are_an_error(tmp_path: Path, option: str) -> None:
     done = command_line("partition", "-", option, "deep.toml", cwd=tmp_path, text=program)
     assert done.code == 65
     assert "deep.toml:1:105: error: this is not TOML: nested deeper than 100 levels" in done.err
+    assert "\n  help: " in done.err
