@@ -371,7 +371,8 @@ def parse_frontend_attributes(text: str) -> FrontendAttributes:
         if text.startswith(",", place):
             place = skip_space(text, place + 1)
         elif not text.startswith("}", place):
-            raise TextError("frontend attributes: ',' or '}' expected", place)
+            help = 'a quote in a text is written \\"' if text[place - 1] == '"' else None
+            raise TextError("frontend attributes: ',' or '}' expected", place, help=help)
     return found or NO_FRONTEND_ATTRIBUTES
 
 

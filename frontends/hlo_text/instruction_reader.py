@@ -43,6 +43,7 @@ _IDENT = re.compile(IDENT)
 _SHAPE_AHEAD = re.compile(rf"[A-Za-z][A-Za-z0-9]*(?:\s|{COMMENT})*\[|\(|b\(")
 _CALL_AHEAD = re.compile(rf"({IDENT})\s*\(")
 _TEXT = "HLO text begins with HloModule NAME, or with a computation; else it is a single instruction"
+_NAMES = "names begin with a letter or _, and a number is a constant, such as f32[] constant(1)"
 _FORM = "an instruction is written NAME = SHAPE OPCODE(OPERANDS), the result with ROOT before it"
 _INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
 
@@ -279,7 +280,7 @@ class InstructionReader(AttributeReader):
         if declared is not None and body.implicit_parameters and self.text[place] in ",)":
             name = body.computation.unique_name(f"_{len(body.computation.parameters)}")
         else:
-            name, place = self.name("operand", "a number is a constant, such as f32[] constant(1)")
+            name, place = self.name("operand", _NAMES)
         operand = body.computation.find(name)
         if operand is None:
             operand = self._undefined(body, name, declared, place)

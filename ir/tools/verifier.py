@@ -40,7 +40,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..diagnostics import CompileError, Diagnostic, Location, Severity
-from ..graph.attributes import ParameterAttributes
+from ..graph.attributes import ParameterAttributes, attribute_fields
 from ..graph.computation import Computation
 from ..graph.dynamic_sizes import result_shape, same_bounds
 from ..graph.instruction import Instruction
@@ -229,7 +229,17 @@ def _call(instruction: Instruction) -> Iterator[Diagnostic]:
     if computed(instruction) is None:
         declared, given = instruction.shape.without_layout(), inferred.without_layout()
         yield _error(f"{instruction.opcode}: declared shape {declared} but operands give {given}",
-                     instruction.location, None, *_operand_notes(instruction))
+                     instruction.location, _defaults(instruction), *_operand_notes(instruction))
+
+
+def _defaults(instruction: Instruction) -> str | None:
+    """Names the dimensions among the attributes of an instruction that gives no attributes; None for others."""
+    attributes = instruction.attributes
+    fields = attribute_fields(type(attributes)).values()
+    dims = [field.name for field in fields if field.type == tuple[int, ...]]
+    if not dims or any(field.required for field in fields) or attributes != type(attributes)():
+        return None
+    return f"without attributes these are empty: {', '.join(dims)}"
 
 
 @lru_cache(maxsize=65536)

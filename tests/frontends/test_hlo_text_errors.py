@@ -125,7 +125,8 @@ def test_help_suggests_the_nearest_word() -> None:
         ("a = u6[4,8] negate(p)", 7, "one of u64"),
         ("a = f32 negate(p)", 7, "write f32[] for a scalar, f32[8,16] for an array"),
         ("a = f32[4,8]{1,1} negate(p)", 15, "a layout lists each dimension once, {1,0} for rows"),
-        ("a = f32[4,8] add(p, 1.0)", 23, "a number is a constant, such as f32[] constant(1)"),
+        ("a = f32[4,8] add(p, 1.0)", 23,
+         "names begin with a letter or _, and a number is a constant, such as f32[] constant(1)"),
         ("a = f32[4,8] negate(p);", 25, "no ';' ends an instruction"),
         ("# of a", 3, "comments begin with //"),
         ("return p", 10, "an instruction is written NAME = SHAPE OPCODE(OPERANDS), the result with ROOT before it"),
@@ -155,6 +156,9 @@ def test_help_suggests_the_nearest_word() -> None:
          "no op broadcasts by itself: broadcast one of them to the shape of the other"),
         ("a = f32[4,4] dot(p, p), lhs_contracting_dims={1}", 3,
          "lhs_contracting_dims and rhs_contracting_dims name them in pairs"),
+        ("a = f32[4,4] dot(p, p)", 3, "without attributes these are empty: lhs_batch_dims, lhs_contracting_dims, "
+         "rhs_batch_dims, rhs_contracting_dims"),
+        ('a = f32[4,8] negate(p), frontend_attributes={a="b "c" d"}', 54, 'a quote in a text is written \\"'),
         ("a = f32[4,8] reverse(p), dimensions={2}", 3, "they are numbered from 0"),
     ],
 )  # fmt: skip
