@@ -233,10 +233,10 @@ class Loop:
         like = [run.arrays.new(x.shape, x.dtype) for x in given]
         self.left, self.device, self.given = run.left, device, given
         self.block, states = _coded(step, like, run, [None] * len(like))
-        self._addresses = RunAddresses(run.arrays)
-        self._states = tuple([self._addresses.moved(x) for x in state] for state in states)
+        self._addresses = RunAddresses(run.arrays, states)
+        self._states = self._addresses.states
         self._forwarded = {n: self._states[0][n].number for n, x in enumerate(states[0]) if x is like[n]}
-        self._arrays: Sequence[Array] = ()
+        self._arrays: Mapping[int, Array] = {}
 
     def is_like(self, given: Sequence[Array]) -> bool:
         """Whether the loop is that of state with these sizes and types."""
@@ -254,7 +254,7 @@ class Loop:
     def end(self) -> list[Array]:
         """Ends a run. Returns the state that it has reached."""
         given, arrays = self.given, self._arrays
-        self.given = self._arrays = ()
+        self.given, self._arrays = (), {}
         reached = enumerate(self._states[int(self.block[1])])
         return [given[n] if n in self._forwarded else one.of(arrays) for n, one in reached]
 
