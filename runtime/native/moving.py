@@ -70,7 +70,8 @@ class RunAddresses:
         self.states = [[self._moved(x, arrays) for x in state] for state in states]
         self._shapes = {one.number: (arrays[one.number].shape, arrays[one.number].dtype)
                         for state in self.states for one in state}  # fmt: skip
-        sizes = [0 if n in self._shapes else -(-x.nbytes // ALIGNMENT) * ALIGNMENT for n, x in enumerate(arrays)]
+        others = set(found[:, 1].tolist()).difference(self._shapes)  # code may use no address of a placeholder
+        sizes = [-(-x.nbytes // ALIGNMENT) * ALIGNMENT if n in others else 0 for n, x in enumerate(arrays)]
         self._offsets, self._size = np.cumsum([0, *sizes[:-1]]), sum(sizes)
 
     def _find(self, addresses: Array) -> tuple[Array, Array]:
