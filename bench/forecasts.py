@@ -26,6 +26,7 @@ import hloom
 from hloom.cost.collectives import kind_of
 from hloom.cost.runs import runs
 from hloom.cost.seconds import Clock
+from hloom.cost.sizes import Bytes
 from hloom.cost.timeline import Timeline
 from hloom.ir.graph.module import Module
 from hloom.ir.graph.op import Role
@@ -34,7 +35,6 @@ from hloom.passes.pipelines import partition
 from hloom.passes.schedule.fastest import Fastest
 from hloom.passes.schedule.limits import Limits
 from hloom.passes.schedule.schedule import ScheduleCollectives
-from hloom.passes.schedule.sizes import Bytes
 from hloom.passes.scheduling import SCHEDULE, schedule
 from hloom.report.measured import kendall
 

@@ -162,7 +162,7 @@ shares = _value(partial(_list, read=float), "are not numbers between 0 and 1, su
                 lambda found: all(0 < share < 1 for share in found))  # fmt: skip
 fault = _value(lambda text: late("runtime.fabric.rehearsal:Fault").parse(text),
                "is not of the form RANK,COLLECTIVE,kill|stop|slow|drop-host[,START]")  # fmt: skip
-byte_count = _value(lambda text: positive(str(int(late("passes.schedule.sizes:Bytes")(text)))),
+byte_count = _value(lambda text: positive(str(int(late("cost.sizes:Bytes")(text)))),
                     "is not a number of bytes such as 12GB")  # fmt: skip
 
 

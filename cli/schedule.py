@@ -13,13 +13,13 @@ from dataclasses import replace
 from functools import partial
 
 from ..cost.seconds import Clock
+from ..cost.sizes import sized
 from ..driver.forecast import forecast_in_order, put_in_order, schedule_in_order
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module, clone_module
 from ..ir.user_files import write_text
 from ..passes.base import PassContext
 from ..passes.schedule.bound import program_bound
-from ..passes.schedule.sizes import sized
 from ..report.forecast import forecast_record, forecast_text
 from ..report.measured import agreement_record, agreement_text, compare, load_trace
 from ..report.progress import working

@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..codegen.native.compile_llvm import host
+from ..cost.sizes import sized
 from ..ir import disk_cache
 from ..ir.installed import version_of
-from ..passes.schedule.sizes import sized
 from ..report.columns import columns
 from ..runtime.ranks.cores import core_count
 from ..runtime.ranks.launch import find_mpiexec

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
 
+from ..cost.sizes import Bytes
 from ..ir.checked_call import wrong_type
 from ..ir.diagnostics import fail
 from .annotating.sharded_optimizer import ShardedOptimizer
@@ -58,7 +59,6 @@ from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
 from .schedule.rewrites.sink_all_reduces import SinkAllReduces
 from .schedule.rotate_loops import RotateLoops
 from .schedule.schedule import Overlap, ScheduleCollectives
-from .schedule.sizes import Bytes
 from .schedule.split_batch import SplitBatch
 from .spmd.partition import SpmdPartition
 from .spmd.sort_prefix import SortPrefix

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ..cost.machine import SECOND
+from ..cost.sizes import sized, timed
 from ..ir.diagnostics import Diagnostics
 from ..ir.graph.module import Module
 from ..ir.sharding.sharding import Sharding
 from .base import PassContext
 from .schedule.does_not_fit import DoesNotFit
 from .schedule.recorded import recorded_forecast
-from .schedule.sizes import sized, timed
 
 _Step = Callable[[Module, PassContext], Module]  # works in place, and returns the module
 _WORTH = 0.99  # the share of the time that divided states must stay below

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..cost.sizes import Bytes
 from ..ir.graph.module import Module
 from .base import Pass, PassContext, run_pipeline
 from .cleanup.equal_computations import EqualComputations
@@ -15,7 +16,6 @@ from .schedule.rewrites.common_gathers import CommonGathers
 from .schedule.rewrites.reassociate import ReassociateAllReduces
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
 from .schedule.schedule import ScheduleCollectives
-from .schedule.sizes import Bytes
 from .schedule.split_batch import SplitBatch
 
 SCHEDULE: tuple[Pass, ...] = (

@@ -25,6 +25,7 @@ from ..cost.machine import SECOND, Machine
 from ..cost.memory import LiveMemory, live_memory
 from ..cost.runs import runs
 from ..cost.seconds import Clock
+from ..cost.sizes import timed
 from ..cost.timeline import COMPUTE, TOGETHER, Timeline
 from ..cost.work import computes, element_of, may_compute, multiply_adds
 from ..ir.brief import brief
@@ -41,7 +42,6 @@ from ..ir.tools.library_calls import without_library_calls
 from ..ir.tools.spmd import is_per_device
 from ..ir.types.element_type import Kind
 from ..passes.schedule.bound import Bound, program_bound
-from ..passes.schedule.sizes import timed
 from .columns import columns
 from .memory import buffers_table
 from .schedule import Schedule, schedule_of

@@ -11,6 +11,7 @@ from typing import Any
 from ..cost.goodput.detours import Torus, detours
 from ..cost.goodput.events import PodEvents, simulate_pod
 from ..cost.goodput.pod import DAY, MACHINE_DAYS, Pod, at_least, daly_interval, efficiency, needed_availability
+from ..cost.sizes import timed
 
 Record = dict[str, Any]
 _CONFIDENCE = 0.95
@@ -95,7 +96,7 @@ class GoodputQuestion:
                 yield _pairs("events", mine, "events_")
             if self.state is not None:
                 first = mine[0]  # the interval does not depend on availability
-                steps = "" if step is None else f", or {first['interval'] / step:.0f} steps of {step * 1e3:.3g} ms"
+                steps = "" if step is None else f", or {first['interval'] / step:.0f} steps of {timed(step)}"
                 yield (f"        a checkpoint each {first['interval']:.4g} s{steps}: {first['worked']:.2%} of a job's "
                        f"time is kept; goodput {', '.join(_percent(r['goodput']) for r in mine)}")  # fmt: skip
         for row in record["needed"]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from ..cost.sizes import sized, timed
 from ..ir.brief import brief
 from ..ir.sharding.mesh import sizes_text
 from ..passes.planning.fewest import FewSettings
 from ..passes.planning.on_mesh import PlanCandidate
 from ..passes.planning.plan import Plan
 from ..passes.planning.what_if import WhatIf
-from ..passes.schedule.sizes import sized, timed
 from .columns import columns
 from .memory import buffers_table
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..cost.sizes import sized, timed
 from ..passes.planning.sweep import Sweep, SweepPoint
-from ..passes.schedule.sizes import sized, timed
 from .columns import columns
 
 _BAR = 40  # characters of the longest bar

@@ -15,6 +15,7 @@ from enum import Enum
 
 from ...cost.attention import OutsideOfAttention
 from ...cost.memory import LiveBuffer, live_memory
+from ...cost.sizes import sized
 from ...cost.timeline import timeline
 from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.module import Module, clone_module
@@ -23,7 +24,6 @@ from ..schedule.does_not_fit import DoesNotFit
 from ..schedule.fastest import REWRITES, Fastest
 from ..schedule.limits import Limits
 from ..schedule.schedule import ScheduleCollectives
-from ..schedule.sizes import sized
 from ..stages import divided_states, to_local, to_scheduled
 from .time_left import WITHOUT_END, TimeLeft
 

@@ -17,6 +17,7 @@ from typing import NoReturn
 from ...cost.machine import Machine
 from ...cost.presets import as_machine
 from ...cost.seconds import Clock
+from ...cost.sizes import sized
 from ...ir.brief import brief
 from ...ir.checked_call import checked
 from ...ir.diagnostics import Diagnostic, Severity, fail
@@ -26,7 +27,6 @@ from ...ir.in_notebooks import InNotebooks
 from ...ir.sharding.mesh import Mesh
 from ..base import AsRun, PassContext
 from ..schedule.does_not_fit import DoesNotFit
-from ..schedule.sizes import sized
 from .batch_parts import in_parts
 from .by_hand import batch_of, by_hand, judged_by_hand
 from .classes import KnownClasses

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...cost.seconds import Clock
+from ...cost.sizes import sized
 from ...ir.analysis.fewer_layers import LayerSeam, ShortProgram, equal_layers, without_layers
 from ...ir.analysis.layers import Layers
 from ...ir.brief import brief
@@ -27,7 +28,6 @@ from ...ir.graph.module import Module, clone_module
 from ..base import PassContext, run_pipeline
 from ..pipelines import PARTITION, exchange_in_types
 from ..propagation.propagate import Propagate
-from ..schedule.sizes import sized
 from ..scheduling import SCHEDULE
 from .judge import Judged
 from .listed import LISTED, ListedForecast, ListedProgram, gathers_of

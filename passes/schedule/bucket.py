@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from ...cost.sizes import Bytes
 from ...ir.diagnostics import fail
 from ...ir.graph.module import Module, Stage
 from ..base import Pass, PassContext, refuse_starts
@@ -28,7 +29,6 @@ from .search.arrange import Buckets, arrange
 from .search.best import best_schedule
 from .search.heuristics import XLA_BYTES, capped, in_groups, simplefsdp
 from .search.problem import ActionKind, Outcome, Plan
-from .sizes import Bytes
 
 _MOST = Bytes(XLA_BYTES)
 

@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 from ...cost.attention import OutsideOfAttention
 from ...cost.machine import Machine
 from ...cost.memory import LiveBuffer, LiveMemory, alike_buffers, at_peak, live_memory
+from ...cost.sizes import sized, timed
 from ...ir.diagnostics import CompileError, Diagnostic, Diagnostics, Severity
 from ...ir.graph.module import Module
 from ...ir.graph.stack_frames import named_with_source
 from .least_held import least_held
-from .sizes import sized, timed
 from .ways_tried import WaysTried
 
 _LARGEST = 5  # groups of equal buffers that are said beside parameters and constants

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
+from ...cost.sizes import sized, timed
 from ...ir.diagnostics import CompileError, Diagnostics
 from ...ir.graph.module import Module, Stage, clone_module
 from ...ir.tools.trip_count import uncounted_loops
@@ -26,7 +27,6 @@ from .rewrites.prefetch_gathers import PrefetchGathers
 from .rewrites.sink_all_reduces import SinkAllReduces
 from .rotate_loops import RotateLoops
 from .schedule import ScheduleCollectives
-from .sizes import sized, timed
 from .start_earlier import StartEarlier
 
 _EARLIER = 0.86  # the least share of a schedule's time that earlier starts left (Llama 405B, `bench/plan.py`)

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 from ...cost.machine import SECOND
 from ...cost.seconds import Clock
 from ...cost.simulation import collective_in
+from ...cost.sizes import timed
 from ...cost.timeline import EXPOSED, timeline, timeline_seconds
 from ...ir.brief import brief
 from ...ir.graph.attributes import Attributes
@@ -40,7 +41,6 @@ from .piece_sizes import PieceSizes, Sizes, copied, even, module_of
 from .regions import CutRegion, PieceEmitter, RegionFinder
 from .rewrites.base import Edits, Rewrite, RewriteProgram
 from .roles import roles_of
-from .sizes import timed
 
 _WORTH = 0.98  # a region in pieces must take less than this share of its time
 _SAME = 0.001  # gains that differ by less than this share of the time are equal: more units can be refined further

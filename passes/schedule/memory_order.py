@@ -12,11 +12,11 @@ from typing import ClassVar
 from ...cost.attention import OutsideOfAttention
 from ...cost.memory import peak_memory
 from ...cost.seconds import Clock
+from ...cost.sizes import sized
 from ...ir.graph.computation import Computation
 from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext
 from .orders import Order, by_memory, depth_first, set_orders, soon
-from .sizes import sized
 
 ORDERS: dict[str, Callable[[Computation], Order]] = {"by bytes freed": by_memory, "depth first": depth_first}
 

@@ -31,6 +31,7 @@ from ...cost.attention import OutsideOfAttention
 from ...cost.machine import SECOND
 from ...cost.memory import at_peak, live_memory
 from ...cost.seconds import Clock
+from ...cost.sizes import Bytes, sized, timed
 from ...cost.timeline import timeline
 from ...ir.analysis.awaited import passes_on
 from ...ir.analysis.lifetimes import RESIDENT
@@ -48,7 +49,6 @@ from .regather import divert, readers_of
 from .roles import can_repeat
 from .saved import free_saved
 from .sent_away import HostLink, begins_of, links_at, send_away, spread_leaves
-from .sizes import Bytes, sized, timed
 
 _ROUNDS = 64  # peaks that are lowered one after the other
 _LONGEST = 24  # instructions that make one value again

@@ -23,6 +23,7 @@ from typing import ClassVar
 from ...cost.machine import SECOND, Machine
 from ...cost.seconds import Clock
 from ...cost.simulation import Steps
+from ...cost.sizes import timed
 from ...cost.timeline import timeline_seconds
 from ...ir.analysis.awaited import passes_on
 from ...ir.brief import brief
@@ -48,7 +49,6 @@ from .rewrites.loops import (
     state_index,
 )
 from .roles import is_anchored, roles_of
-from .sizes import timed
 
 _FORECAST = 4  # rotations of a loop whose trips are forecast
 _NEAR = 0.002  # the share of a trip below which fewer carried bytes are better

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from ...cost.seconds import Clock
+from ...cost.sizes import Bytes, sized, timed
 from ...ir.brief import brief
 from ...ir.diagnostics import fail
 from ...ir.graph.module import Module, Stage, clone_module
@@ -45,7 +46,6 @@ from .search.best import best_schedule
 from .search.heuristics import best_of, per_tensor
 from .search.problem import Outcome
 from .sent_away import spread_leaves
-from .sizes import Bytes, sized, timed
 from .start_later import start_later
 from .ways_tried import WaysTried
 

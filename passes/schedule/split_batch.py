@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ...cost.seconds import Clock
+from ...cost.sizes import sized
 from ...ir.brief import brief
 from ...ir.diagnostics import fail
 from ...ir.graph.computation import Computation
@@ -38,7 +39,6 @@ from .combining import PART
 from .cuts import Cut, joined, operand_cuts, piece_shape, sliced
 from .rewrites.base import Edits, Rewrite, RewriteProgram, adds_in_place
 from .rewrites.loops import renumber
-from .sizes import sized
 
 
 @brief

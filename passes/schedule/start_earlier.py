@@ -21,6 +21,7 @@ from typing import ClassVar
 
 from ...cost.machine import Machine
 from ...cost.resumed import ResumedOrders
+from ...cost.sizes import Bytes, timed
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
@@ -31,7 +32,6 @@ from .critical_chain import critical_chain
 from .order_forecasts import OrderForecasts
 from .orders import Emission, Needs, Order, dependences
 from .recorded import record, recorded_bound, recorded_forecast
-from .sizes import Bytes, timed
 
 _NO_LIMIT = Bytes()
 _STEPS = tuple(1 << n for n in range(8))  # places by which collectives and stalls are moved

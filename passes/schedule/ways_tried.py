@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...cost.sizes import sized, timed
 from ...ir.brief import brief
 from .planning import Candidate
-from .sizes import sized, timed
 
 
 @brief

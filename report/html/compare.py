@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...passes.schedule.sizes import sized, timed
+from ...cost.sizes import sized, timed
 from .markup import Markup, element, joined, table
 
 Record = dict[str, Any]

@@ -8,6 +8,7 @@ from typing import Any
 from ...cost.collectives import collectives
 from ...cost.memory import LiveMemory
 from ...cost.presets import machine_name
+from ...cost.sizes import sized, timed
 from ...ir.diagnostics import Diagnostic
 from ...ir.graph.computation import Computation
 from ...ir.graph.module import Module
@@ -18,7 +19,6 @@ from ...ir.tools.spmd import is_per_device
 from ...ir.types.element_type import F32
 from ...ir.types.shape import array
 from ...passes.planning.plan import Plan
-from ...passes.schedule.sizes import sized, timed
 from ..collectives import summary
 from ..forecast import StepForecast, forecast_text
 from ..plan import plan_text

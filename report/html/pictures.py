@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ...cost.sizes import sized, timed
 from ...cost.timeline import COMPUTE, TOGETHER, Event
 from ...ir.sharding.sharding import Sharding
 from ...ir.types.shape import Shape
-from ...passes.schedule.sizes import sized, timed
 from ..picture import MOST_DEVICES, Tiles, short_list
 from ..schedule import Schedule, live_bytes
 from .markup import Markup, element, joined

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from ...cost.sizes import sized, timed
 from ...ir.grouping import numberless
-from ...passes.schedule.sizes import sized, timed
 from ..work import amount
 from .markup import Markup, element, joined, table
 

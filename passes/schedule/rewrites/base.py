@@ -16,6 +16,7 @@ from ml_dtypes import finfo
 from ....cost.formulas import Kind, received
 from ....cost.groups import group_digits
 from ....cost.machine import SECOND
+from ....cost.sizes import timed
 from ....cost.uses import overwritten
 from ....ir.analysis.device_agreement import DeviceAgreement
 from ....ir.analysis.per_device import PerDevice
@@ -255,6 +256,6 @@ def amount(size: float) -> str:
     return f"{round(size):,} byte{'s' * (round(size) != 1)}"
 
 
-def microseconds(picoseconds: float) -> str:
-    """Returns a time as text, `1.5 us`."""
-    return f"{picoseconds / SECOND * 1e6:.3g} us"
+def time_text(picoseconds: float) -> str:
+    """Returns a cost as text, `1.5 us`."""
+    return timed(picoseconds / SECOND)

@@ -39,9 +39,9 @@ from .base import (
     is_conversion,
     is_plain_collective,
     keeps_order,
-    microseconds,
     only_user,
     remove_unused,
+    time_text,
 )
 from .groups import device_groups
 from .loops import (
@@ -98,7 +98,7 @@ class CarryReduceScatters(Rewrite):
         how = "the first trip runs before the loop" if peeled else "the first trip reduces zeros"
         program.remark(
             loop, f"{len(found)} reductions run beside the next trip: {amount(size)} more in its state, "
-            f"{microseconds(time)} beside each trip; {how}",
+            f"{time_text(time)} beside each trip; {how}",
         )  # fmt: skip
         remove_unused(body, [u.last for u in found])
         return True

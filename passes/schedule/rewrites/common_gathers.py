@@ -28,7 +28,7 @@ from ....ir.ops.collectives import AllGather, AllGatherAttributes
 from ....ir.ops.shaping import TransposeAttributes
 from ....ir.ops.slicing import DynamicSlice, Slice, SliceAttributes
 from ....ir.sharding.replica_groups import Groups
-from .base import Edits, Rewrite, RewriteProgram, amount, is_plain_collective, microseconds, only_user
+from .base import Edits, Rewrite, RewriteProgram, amount, is_plain_collective, only_user, time_text
 from .groups import chained_groups, device_groups, positions
 
 
@@ -82,7 +82,7 @@ class _Gathers:
 
     def _said(self, gather: Instruction, text: str) -> None:
         time = self.program.time("all-gather", gather.shape.byte_size, self._groups(gather))
-        self.program.remark(gather, f"{text}: {amount(gather.shape.byte_size)} less to gather, {microseconds(time)}")
+        self.program.remark(gather, f"{text}: {amount(gather.shape.byte_size)} less to gather, {time_text(time)}")
 
     def _repeated(self, gather: Instruction) -> Instruction | None:
         """Returns an earlier gather of the same value."""
@@ -143,10 +143,10 @@ class _Gathers:
         moved = self.program.context.machine.memory(2 * size) if _dim(inner) != _dim(outer) else 0.0
         after = self.program.time("all-gather", size, both) + moved
         if after > before:
-            times = f"{microseconds(before)}, {microseconds(after)} at once"
+            times = f"{time_text(before)}, {time_text(after)} at once"
             self.program.remark(outer, f"stays behind {inner.name}: {times}")
             return None
-        times = f"{microseconds(after)}, {microseconds(before)} before"
+        times = f"{time_text(after)}, {time_text(before)} before"
         self.program.remark(outer, f"gathers for {inner.name} as well: {times}")
         with self.edits.computation.at(before=outer):
             return self._gathered_at_once(inner, outer, both, len(groups[0][0]))

@@ -36,7 +36,7 @@ from ....ir.ops.collectives import (
 )
 from ....ir.ops.shaping import TransposeAttributes
 from ....ir.sharding.replica_groups import Groups
-from .base import Edits, MatchingRewrite, RewriteProgram, is_plain_collective, microseconds
+from .base import Edits, MatchingRewrite, RewriteProgram, is_plain_collective, time_text
 from .groups import device_groups
 
 
@@ -116,9 +116,9 @@ def _best(program: RewriteProgram, collective: Instruction) -> tuple[_Levels, st
     best = min(found, key=lambda levels: _time(program, collective, levels, size))
     after = _time(program, collective, best, size)
     if after >= before:
-        return f"{microseconds(before)}, in two levels {microseconds(after)}"
-    return best, (f"runs in hosts of {best.inside} and across {best.across}: {microseconds(after)} in place of "
-                  f"{microseconds(before)}")  # fmt: skip
+        return f"{time_text(before)}, in two levels {time_text(after)}"
+    return best, (f"runs in hosts of {best.inside} and across {best.across}: {time_text(after)} in place of "
+                  f"{time_text(before)}")  # fmt: skip
 
 
 @lru_cache(maxsize=64)  # layers have equal groups

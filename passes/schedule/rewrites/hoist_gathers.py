@@ -34,9 +34,9 @@ from .base import (
     is_conversion,
     is_plain_collective,
     keeps_order,
-    microseconds,
     only_user,
     remove_unused,
+    time_text,
 )
 from .groups import device_groups
 from .loops import Foreseen, body_of, copy_values, needed_for, state_index
@@ -180,8 +180,8 @@ def _emit(program: RewriteProgram, computation: Computation, loop: _Loop, hoists
     body.sort()
     edits.finish()
     program.remark(
-        loop.loop, f"{len(hoists)} all-gathers run once before it: {microseconds(after)} in place of "
-        f"{microseconds(before)} in {trips} trips, {amount(sum(h.size for h in hoists))} live as long as the loop",
+        loop.loop, f"{len(hoists)} all-gathers run once before it: {time_text(after)} in place of "
+        f"{time_text(before)} in {trips} trips, {amount(sum(h.size for h in hoists))} live as long as the loop",
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from ....ir.tools.control_flow import computations_run
 from ....ir.tools.trip_count import trip_count
 from ...cleanup.loop_state import editable_loops
 from .ahead import carry_ahead, last_trip
-from .base import Edits, Rewrite, RewriteProgram, amount, microseconds, remove_unused
+from .base import Edits, Rewrite, RewriteProgram, amount, remove_unused, time_text
 from .groups import device_groups
 from .loops import (
     Foreseen,
@@ -94,7 +94,7 @@ class PrefetchGathers(Rewrite):
         how = "the last trip runs after the loop" if end is not None else "the last trip gathers for nobody"
         program.remark(
             loop, f"{len(found)} all-gathers start one trip ahead: {amount(size)} more in its state, "
-            f"{microseconds(time)} beside each trip; {how}",
+            f"{time_text(time)} beside each trip; {how}",
         )  # fmt: skip
         remove_unused(body, [*values, *found])
         return True

@@ -28,8 +28,8 @@ from .base import (
     RewriteProgram,
     is_conversion,
     is_plain_collective,
-    microseconds,
     only_user,
+    time_text,
     widens_floats,
 )
 from .groups import are_equal, device_groups
@@ -65,7 +65,7 @@ class ReassociateAllReduces(MatchingRewrite["_Match"]):
             return "their groups differ"
         times = [program.time("all-reduce", v.shape.byte_size, groups) for v in (first, second, instruction)]
         if times[2] > times[0] + times[1]:
-            return f"one of the wider type takes {microseconds(times[2])}, both {microseconds(times[0] + times[1])}"
+            return f"one of the wider type takes {time_text(times[2])}, both {time_text(times[0] + times[1])}"
         return _Match((first, second), groups, monoid, times[0] + times[1], times[2])
 
     def emit(self, program: RewriteProgram, edits: Edits, instruction: Instruction, found: _Match) -> None:
@@ -85,8 +85,8 @@ class ReassociateAllReduces(MatchingRewrite["_Match"]):
             new = computation.add(first.op, (local,), attributes, instruction.shape, first.name, like=first)
             new.frontend_attributes = first.frontend_attributes
         program.remark(
-            instruction, f"is computed before one all-reduce in place of two: {microseconds(found.after)} in place of "
-            f"{microseconds(found.before)}",
+            instruction, f"is computed before one all-reduce in place of two: {time_text(found.after)} in place of "
+            f"{time_text(found.before)}",
         )  # fmt: skip
         edits.replace(instruction, new)
 

@@ -28,7 +28,7 @@ from ....ir.ops.shaping import TransposeAttributes
 from ....ir.ops.slicing import DynamicSlice, Pad, PadAttributes, Slice
 from ....ir.ops.structure import constant_array
 from ....ir.sharding.replica_groups import Groups
-from .base import Edits, MatchingRewrite, RewriteProgram, amount, is_plain_collective, microseconds, only_user
+from .base import Edits, MatchingRewrite, RewriteProgram, amount, is_plain_collective, only_user, time_text
 from .groups import device_groups, positions
 
 
@@ -129,7 +129,7 @@ def _emit(program: RewriteProgram, edits: Edits, reduced: Instruction, found: _M
     times = [program.time(kind, whole, groups) for kind in ("all-reduce", "reduce-scatter")]
     program.remark(
         reduced, f"becomes a reduce-scatter: {amount(found.slice.shape.byte_size)} of {amount(whole)} are read, "
-        f"{microseconds(times[1])} in place of {microseconds(times[0])}",
+        f"{time_text(times[1])} in place of {time_text(times[0])}",
     )  # fmt: skip
     edits.replace(found.slice, new)
 

@@ -25,7 +25,7 @@ from ....ir.graph.instruction import Instruction
 from ....ir.ops.collectives import AllGatherAttributes, AllToAllAttributes
 from ....ir.sharding.replica_groups import Groups
 from ....ir.types.element_type import ELEMENT_TYPES, ElementType
-from .base import RewriteProgram, amount, microseconds
+from .base import RewriteProgram, amount, time_text
 from .exchange_types import unit_of_rounding
 
 F32, F64 = ELEMENT_TYPES["f32"], ELEMENT_TYPES["f64"]
@@ -88,10 +88,10 @@ class Costs:
     def objection(self) -> str:
         """Says that eight bits take longer; empty if they do not."""
         before, after = self.times
-        return f"{microseconds(before)} on the links, {microseconds(after)} with scales" if after > before else ""
+        return f"{time_text(before)} on the links, {time_text(after)} with scales" if after > before else ""
 
     def __str__(self) -> str:
-        sizes, times = " become ".join(map(amount, self.bytes)), " become ".join(map(microseconds, self.times))
+        sizes, times = " become ".join(map(amount, self.bytes)), " become ".join(map(time_text, self.times))
         return f"{sizes}, {times}"
 
 

@@ -47,8 +47,8 @@ from .base import (
     adds_in_place,
     is_plain_collective,
     keeps_order,
-    microseconds,
     only_user,
+    time_text,
     widens_floats,
     writes_in_place,
 )
@@ -82,7 +82,7 @@ class SinkAllReduces(Rewrite):
         count, size = _beyond(program, found)
         inside = count * program.time("all-reduce", reduced.shape.byte_size, found.groups)
         after = program.time("all-reduce", size, found.groups)
-        times = f"{microseconds(inside)} in {count} trips, {microseconds(after)} once"
+        times = f"{time_text(inside)} in {count} trips, {time_text(after)} once"
         if after > (1 - self.least_gain) * inside:
             return times
         body = body_of(loop)

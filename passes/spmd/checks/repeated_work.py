@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ....cost.sizes import timed
+from ....cost.transfer import SECOND
 from ....cost.work import REPEATED, is_contraction
 from ....ir.brief import brief
 from ....ir.diagnostics import Diagnostics
@@ -79,8 +81,8 @@ def _report(c: _Contraction, share: float, diagnostics: Diagnostics) -> None:
     other = c.divided()
     if other is None:
         return
-    now, then = cost(c.op, c.assignment) / 1e6, cost(c.op, other) / 1e6
-    told = f"is {abs(then - now):,.3g} us {'slower' if then > now else 'faster'}"
+    now, then = cost(c.op, c.assignment) / SECOND, cost(c.op, other) / SECOND
+    told = f"is {timed(abs(then - now))} {'slower' if then > now else 'faster'}"
     diagnostics.remark(
         f"{named_with_source(c.instruction)} is computed alike by groups of {product(c.unused)} devices: "
         f"{c.multiply_adds:,} multiply-adds on each, {share:.0%} of the program's, for {_bytes(c, c.assignment)}; "

@@ -13,6 +13,7 @@ import pytest
 from hloom.cost.attention import OutsideOfAttention
 from hloom.cost.memory import at_peak, live_memory, peak_memory
 from hloom.cost.presets import PRESETS
+from hloom.cost.sizes import Bytes, sized
 from hloom.ir.diagnostics import Diagnostic, Diagnostics
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pass
@@ -22,7 +23,6 @@ from hloom.passes.schedule.fastest import REWRITES, Fastest
 from hloom.passes.schedule.least_held import least_held
 from hloom.passes.schedule.memory_order import memory_orders
 from hloom.passes.schedule.schedule import ScheduleCollectives
-from hloom.passes.schedule.sizes import Bytes, sized
 from hloom.passes.scheduling import schedule
 from hloom.report.remarks import FEW, chosen
 from support.fsdp_steps import fsdp_step

@@ -9,6 +9,7 @@ from typing import ClassVar
 import hloom
 import pytest
 from hloom.cost.presets import parse_machine
+from hloom.cost.sizes import Bytes
 from hloom.ir.diagnostics import InternalError
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.module import Module, Stage, clone_module
@@ -22,7 +23,6 @@ from hloom.passes.schedule.rewrites.base import Rewrite, RewriteProgram
 from hloom.passes.schedule.rewrites.loops import body_of
 from hloom.passes.schedule.rewrites.prefetch_gathers import PrefetchGathers
 from hloom.passes.schedule.schedule import ScheduleCollectives
-from hloom.passes.schedule.sizes import Bytes
 from hloom.passes.schedule.split_batch import SplitBatch
 from hloom.passes.schedule.start_earlier import StartEarlier
 from hloom.passes.scheduling import schedule

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hloom.cost.memory import live_memory
 from hloom.cost.presets import PRESETS
+from hloom.cost.sizes import Bytes
 from hloom.cost.timeline import timeline
 from hloom.ir.graph.module import Module, clone_module
 from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.named import parse_pipeline
 from hloom.passes.schedule.does_not_fit import DoesNotFit
 from hloom.passes.schedule.schedule import Overlap
-from hloom.passes.schedule.sizes import Bytes
 from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.simulator import simulate

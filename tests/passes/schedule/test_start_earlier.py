@@ -12,6 +12,7 @@ from hloom.cost.presets import parse_machine
 from hloom.cost.resumed import ResumedOrders
 from hloom.cost.seconds import Clock
 from hloom.cost.simulation import Steps
+from hloom.cost.sizes import Bytes
 from hloom.cost.timeline import timeline_seconds
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.tools.verifier import check
@@ -19,7 +20,6 @@ from hloom.passes.base import PassContext, run_pass
 from hloom.passes.schedule.critical_chain import critical_chain
 from hloom.passes.schedule.fastest import Fastest
 from hloom.passes.schedule.recorded import record, recorded_forecast
-from hloom.passes.schedule.sizes import Bytes
 from hloom.passes.schedule.start_earlier import StartEarlier
 from hloom.passes.scheduling import schedule
 from hloom.runtime.inputs.inputs import inputs_for_module

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hloom
 from hloom.cost.memory import peak_memory
 from hloom.cost.presets import PRESETS, parse_machine
+from hloom.cost.sizes import Bytes
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.tools.verifier import check
 from hloom.passes.base import PassContext, run_pass
 from hloom.passes.pipelines import partition
 from hloom.passes.schedule.order_forecasts import OrderForecasts
 from hloom.passes.schedule.schedule import ScheduleCollectives
-from hloom.passes.schedule.sizes import Bytes
 from hloom.passes.schedule.start_later import start_later
 from hloom.runtime.inputs.inputs import inputs_for_module
 from hloom.runtime.simulator import simulate

@@ -1,4 +1,4 @@
-"""Numbers of bytes as people write them: `12GB`, `500MB`, `1.5TB`, `4096`."""
+"""Reads and writes numbers of bytes as people write them: `12GB`, `500MB`, `4096`. Writes times: `1.5 ms`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ def sized(count: float) -> str:
 
 
 def timed(seconds: float) -> str:
-    """Returns a duration as text: `1.5 ms`. A tenth of a nanosecond is nothing."""
-    for scale, unit in ((1, "s"), (1e3, "ms")):
+    """Returns a duration as text, with the largest unit of which it is at least one: `1.5 ms`. A tenth of a nanosecond
+    is nothing.
+    """
+    for scale, unit in ((1, "s"), (1e3, "ms"), (1e6, "us")):
         if seconds * scale >= 1:
             return f"{seconds * scale:.4g} {unit}"
-    return f"{seconds * 1e6:.4g} us" if seconds >= 1e-10 else "0 us"
+    return f"{seconds * 1e9:.4g} ns" if seconds >= 1e-10 else "0 us"
