@@ -26,6 +26,8 @@ from support.virtual_devices import eight_devices, quick_compilation
 
 eight_devices()
 quick_compilation()
+# Workers have the processors: threads of numpy's products would wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # No example fails for being slow: tests share their machine.
 hypothesis.settings.register_profile("hloom", deadline=None)
