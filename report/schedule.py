@@ -221,7 +221,8 @@ def source_text(instruction: Instruction) -> str:
 
 def ms(seconds: float) -> str:
     """Returns a time in milliseconds, with three digits or all before the point."""
-    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds * 1e3:,.0f} ms"
+    time = seconds * 1e3
+    return f"{time:.3g} ms" if time < 999.5 else f"{time:,.0f} ms"
 
 
 def alike_collectives(found: Sequence[Scheduled]) -> list[list[Scheduled]]:
