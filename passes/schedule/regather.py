@@ -11,7 +11,8 @@ gap between uses.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -33,7 +34,7 @@ def regather(module: Module, clock: Clock, share: float) -> int:
     """Repeats gathers, in place: the largest with the longest gaps first, up to this share of the gathered bytes.
     Returns their number.
     """
-    channel = max((channel_of(i) or 0 for c in module for i in c), default=0)
+    channels = unused_channels(module)
     count = 0
     for computation in computations_run(module):
         place = {i: n for n, i in enumerate(computation)}
@@ -44,15 +45,26 @@ def regather(module: Module, clock: Clock, share: float) -> int:
             if left <= 0:
                 break
             left -= gather.shape.byte_size
-            copy = clone_instruction(computation, gather, gather.operands, lambda called: called)
-            if channel_of(gather) is not None:
-                channel += 1
-                copy.attributes = replace(copy.attributes_as(CollectiveAttributes), channel_id=channel)
-            divert(computation, gather, copy, late)
+            divert(computation, gather, repeat(computation, gather, gather.operands, channels), late)
             count += 1
         if found:
             computation.sort()
     return count
+
+
+def unused_channels(module: Module) -> Iterator[int]:
+    """Yields channels that no collective of a program has."""
+    return itertools.count(1 + max((channel_of(i) or 0 for c in module for i in c), default=0))
+
+
+def repeat(
+    computation: Computation, step: Instruction, operands: Sequence[Instruction], channels: Iterator[int]
+) -> Instruction:
+    """Appends a copy of an instruction with these operands; one of a collective has a channel of its own."""
+    copy = clone_instruction(computation, step, operands, lambda called: called)
+    if step.op.is_collective and channel_of(step) is not None:
+        copy.attributes = replace(copy.attributes_as(CollectiveAttributes), channel_id=next(channels))
+    return copy
 
 
 def _divided(

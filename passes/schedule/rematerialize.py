@@ -3,11 +3,9 @@
     before:  t = tanh(h)   y = dot(t, w)   ..   d = multiply(e, t)
     after:   t = tanh(h)   y = dot(t, w)   ..   t.1 = tanh(h)   d = multiply(e, t.1)
 
-A value that lives at the peak and is next read after it can be recomputed there, from parameters and from values that
-stay alive for others anyway. The cost is the seconds of all recomputed instructions. Values that free most bytes per
-second come first, until the peak is within the limit (Korthikanti et al., "Reducing activation recomputation in large
-transformer models", 2022). Another peak may then be the highest: the search continues there, for as long as peaks get
-lower. Collectives, control flow and effects are never repeated (`regather` repeats gathers).
+At the peak, the cheapest choice of values that live on and of values that are made again frees as many bytes as are
+needed (`across_peak`; Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022, choose
+by hand). Another peak may then be the highest: the search continues there, for as long as peaks get lower.
 
 XLA merges equal expressions, and would keep the value after all. For it, recomputed instructions read through a barrier
 together with another operand of the late reader: they differ from all others, and cannot precede that operand.
@@ -22,36 +20,35 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heapify, heappop, heappush
 from typing import ClassVar
 
 from ...cost.attention import OutsideOfAttention
-from ...cost.machine import SECOND
+from ...cost.machine import SECOND, Machine
 from ...cost.memory import at_peak, live_memory
 from ...cost.seconds import Clock
 from ...cost.sizes import Bytes, sized, timed
 from ...cost.timeline import timeline
-from ...ir.analysis.awaited import passes_on
-from ...ir.analysis.lifetimes import RESIDENT
 from ...ir.brief import brief
-from ...ir.graph.clone import clone_instruction
 from ...ir.graph.computation import Computation
 from ...ir.graph.host_memory import is_host_move
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage, clone_module
-from ...ir.graph.op import Role
 from ...ir.tools.trip_count import runs_of_computations
 from ..base import Pass, PassContext
+from .across_peak import AcrossPeak, late_readers, price_to_free
 from .on_host import moves_to_host
-from .regather import divert, readers_of
-from .roles import can_repeat
+from .regather import readers_of, unused_channels
 from .saved import free_saved
 from .sent_away import HostLink, begins_of, links_at, send_away, spread_leaves
 
 _ROUNDS = 64  # peaks that are lowered one after the other
-_LONGEST = 24  # instructions that make one value again
+_TRIES = 4  # at one peak
+_FREED = 0.8  # of the bytes asked for, below which fewer may lower the peak more
+_LESS = 0.99  # of the peak, that is worth a further search
+_FULL = 0.95  # of the limit, that is near enough
 _LEAST_BYTES = 1 / 1000  # of the peak, that a value frees
 _NO_LIMIT = Bytes()
 
@@ -108,55 +105,69 @@ def rematerialize(
     """
     machine = clock.machine
     kernels = OutsideOfAttention.on(machine)
-    count, (peak, highest) = 0, at_peak(module, kernels)
     ways = (_Way.LOOPS, *((_Way.AWAY,) if offload and math.isfinite(machine.host) else ()), _Way.AGAIN)
+    now = _Tried(module, 0, *at_peak(module, kernels))
     for _ in range(_ROUNDS):
-        for way in ways if peak > limit and time.monotonic() < until else ():
-            copies: dict[Instruction, Instruction] = {}
-            trial, excess = clone_module(module, copies), peak - limit
-            times, least = Clock.of(trial, machine), peak * _LEAST_BYTES
-            chosen = free_saved(trial, times, excess, offload) if way is _Way.LOOPS else _round(
-                trial, times, [copies[i] for i in highest], excess, least, barriers, way is _Way.AWAY)
-            lower, there = at_peak(trial, kernels) if chosen else (peak, highest)
-            if lower < peak:
+        for way in ways:
+            if now.peak <= limit or time.monotonic() >= until:
+                return now.count
+            new = now.within(limit, way, machine, barriers, offload)
+            if new is not None:
                 module.release()
-                module.take(trial)
-                peak, highest, count = lower, there, count + chosen
+                module.take(new.module)
+                is_little = new.peak > max(limit, _LESS * now.peak)
+                now = _Tried(module, new.count, new.peak, new.highest)
+                if is_little:
+                    return now.count
                 break
-            trial.release()
         else:
             break
-    return count
+    return now.count
 
 
 @brief
 @dataclass(frozen=True, slots=True)
-class _Again:
-    """A value to rematerialize: the instructions that recompute it, in order, its late readers, and the cost."""
+class _Tried:
+    """A program with so many rematerialized values, its peak, and the instructions that run then."""
 
-    value: Instruction
-    steps: list[Instruction]
-    late: set[Instruction]
-    seconds: float
+    module: Module
+    count: int
+    peak: int
+    highest: list[Instruction]
 
-    @property
-    def needed(self) -> set[Instruction]:
-        """The values whose live ranges extend to the recomputation."""
-        return {o for s in self.steps for o in s.operands}.difference(self.steps)
+    def within(self, limit: float, way: _Way, machine: Machine, barriers: bool, offload: bool) -> _Tried | None:
+        """Returns a copy of which values are rematerialized in a way: the one that is just within the limit, or has the
+        lowest peak of those tried; None if none has a lower one.
 
-    @property
-    def rank(self) -> float:
-        """Seconds per byte; less is better."""
-        return self.seconds / self.value.shape.byte_size
+        Where more or fewer bytes are freed in the end than were asked for, that is asked for the next time.
+        """
+        runs, clock = runs_of_computations(self.module), Clock.of(self.module, machine)
+        found = [AcrossPeak(i.parent, clock, i, runs[i.parent]) for i in self.highest if i.parent is not None]
+        best, excess, low, high = self, self.peak - limit, 0.0, sum(one.living for one in found)
+        excess = excess if way is _Way.LOOPS else min(excess, high)
+        for _ in range(_TRIES):
+            copies: dict[Instruction, Instruction] = {}
+            module = clone_module(self.module, copies)
+            if way is _Way.LOOPS:
+                count = free_saved(module, Clock.of(module, machine), excess, offload)
+            else:
+                count = _freed(module, copies, found, excess, self.peak * _LEAST_BYTES, barriers, way is _Way.AWAY)
+            peak, highest = at_peak(module, OutsideOfAttention.on(machine)) if count else (self.peak, self.highest)
+            new = _Tried(module, self.count + count, peak, highest)
+            if new.rank(limit) < best.rank(limit):
+                best, new = new, best
+            if new is not self:
+                new.module.release()
+            if way is _Way.LOOPS or not count or limit * _FULL <= peak <= limit:
+                break
+            low, high = (excess, high) if peak <= self.peak - _FREED * excess else (low, excess)
+            excess += peak - limit
+            excess = excess if 0 < excess < high else (low + high) / 2
+        return best if best is not self else None
 
-    def take(self, scan: _Scan, barriers: bool) -> bool:
-        """Rematerializes the value, unless another one needs it, or it needs one that is not kept any more."""
-        if self.value in scan.kept or not scan.gone.isdisjoint(self.needed):
-            return False
-        scan.kept |= self.needed
-        scan.gone.add(self.value)
-        _emit(scan.computation, self, scan.place, barriers)
-        return True
+    def rank(self, limit: float) -> tuple[bool, float]:
+        """Returns the key by which one is better: the highest peak within the limit, else the lowest."""
+        return self.peak > limit, self.peak if self.peak > limit else -self.peak
 
 
 @brief
@@ -177,132 +188,74 @@ class _Away:
         late = sum(link.late(move) - link.late() for link, move in zip(self.links, self.moves, strict=True))
         return late / self.value.shape.byte_size
 
-    def take(self, scan: _Scan, barriers: bool) -> bool:
-        """Moves the value, unless rematerialized ones need it; XLA needs no `barriers` then."""
-        if self.value in scan.kept:
-            return False
-        scan.gone.add(self.value)
+    def take(self, computation: Computation, peak: Instruction, first: Instruction) -> None:
+        """Moves the value, which its `first` late reader needs back."""
         for link, move in zip(self.links, self.moves, strict=True):
             link.moves.append(move)
-        send_away(scan.computation, self.value, self.late, scan.at, min(self.late, key=scan.place.__getitem__))
-        return True
+        send_away(computation, self.value, self.late, peak, first)
 
 
-def _round(
-    module: Module, clock: Clock, peak: list[Instruction], excess: float, least: float, barriers: bool, away: bool
-) -> int:
-    """Rematerializes values of at least this size that live at the peak, in the entry or in the computations that run
-    then, or moves those of the entry `away` to the host, until this many bytes are freed there. Returns their number.
+def _freed(
+    module: Module, copies: dict[Instruction, Instruction], found: list[AcrossPeak], excess: float, least: float,
+    barriers: bool, away: bool,
+) -> int:  # fmt: skip
+    """Rematerializes values that live at the peak, in a copy, or moves those of the entry `away` to the host, of at
+    least so many bytes, until this many bytes are freed there. Returns their number.
     """
-    runs = runs_of_computations(module)
-    scans = [_Scan(i.parent, clock, i, runs[i.parent]) for i in peak if i.parent is not None]
-    known: list[tuple[_Away | _Again, _Scan]] = [(f, s) for s in scans[:away] for f in s.movable(least)]
-    known += [(f, s) for s in scans for f in s.candidates(least)]
-    heap = [(f.rank, number, f, s) for number, (f, s) in enumerate(known)]
-    heapify(heap)
-    count = 0
-    while heap and excess > 0:
-        rank, number, found, scan = heappop(heap)
-        if found.rank > rank:  # the link has become busier
-            heappush(heap, (found.rank, number, found, scan))
-        elif found.value not in scan.gone and found.take(scan, barriers):
-            excess -= found.value.shape.device_bytes
-            count += 1
+    price, count = price_to_free(found, excess), 0
     if away:
-        spread_leaves(module.entry, clock)
+        freed = sum(one.living - one.choice(price).kept for one in found)
+        clock = Clock.of(module, found[0].clock.machine)
+        most = price if freed >= excess else math.inf
+        count, excess = _move_away(module.entry, copies[found[0].at], clock, most, excess, least)
+        if not count:
+            return 0  # it is the same by the other way
+        runs = runs_of_computations(module)
+        there = [copies[one.at] for one in found]
+        found = [AcrossPeak(i.parent, clock, i, runs[i.parent]) for i in there if i.parent is not None]
+        copies = {i: i for one in found for i in one.place}
+        price = price_to_free(found, excess) if excess > 0 else 0.0
+    if price:
+        channels = unused_channels(module)
+        count += sum(one.make(one.choice(price), copies, barriers, channels) for one in found)
+    if away:
+        spread_leaves(module.entry, Clock.of(module, found[0].clock.machine))
     return count
 
 
-@brief
-@dataclass(slots=True)
-class _Scan:
-    """The uses of values of a computation, in which memory is highest `at` an instruction. `kept` must stay alive for
-    rematerialized values, `gone` are rematerialized.
+def _move_away(
+    computation: Computation, peak: Instruction, clock: Clock, price: float, excess: float, least: float
+) -> tuple[int, float]:
+    """Moves values to the host that cost less than the price for each byte, until this many bytes are freed. Returns
+    their number, and the bytes that are left to free.
     """
-
-    computation: Computation
-    clock: Clock
-    at: Instruction
-    runs: int
-    place: dict[Instruction, int] = field(default_factory=dict[Instruction, int])
-    readers: dict[Instruction, set[Instruction]] = field(default_factory=dict[Instruction, set[Instruction]])
-    kept: set[Instruction] = field(default_factory=set[Instruction])
-    gone: set[Instruction] = field(default_factory=set[Instruction])
-
-    def __post_init__(self) -> None:
-        self.place = {i: n for n, i in enumerate(self.computation)}
-        self.readers = {i: readers_of(i) for i in self.place}
-
-    def candidates(self, least: float) -> Iterator[_Again]:
-        """Yields values of at least this size that live through the peak and can be rematerialized after it."""
-        for value, late in self._living(least):
-            steps = self._steps(value, min(self.place[r] for r in late)) if can_repeat(value) else None
-            if steps is not None:
-                yield _Again(value, steps, late, self.runs * sum(self.clock.alone(s).total for s in steps))
-
-    def movable(self, least: float) -> Iterator[_Away]:
-        """Yields values of at least this size that live through the peak and can be on the host then."""
-        begins = begins_of(list(self.place), self.clock)
-        links = links_at(self.computation, self.clock, begins[self.place[self.at]], begins)
-        for value, late in self._living(least):
-            if value.shape == value.shape.without_layout() and not is_host_move(value):
-                made, needed = begins[self.place[value] + 1], begins[min(self.place[r] for r in late)]
-                seconds = value.shape.byte_size * self.clock.machine.host / SECOND
-                yield _Away(value, late, ((made, seconds), (begins[-1] - needed, seconds)), links)
-
-    def _living(self, least: float) -> Iterator[tuple[Instruction, set[Instruction]]]:
-        """Yields values of at least this size that live through the peak unread, and their readers after it."""
-        peak = self.place[self.at]
-        for value, place in self.place.items():
-            if place >= peak or not value.shape.is_array or value.shape.device_bytes < least or passes_on(value):
-                continue
-            if value.op.role in RESIDENT or value is self.computation.root:
-                continue
-            late = {r for r in self.readers[value] if self.place[r] > peak}
-            if late and not any(self.place[r] == peak for r in self.readers[value]):
-                yield value, late
-
-    def _steps(self, value: Instruction, place: int) -> list[Instruction] | None:
-        """Returns the instructions that recompute a value from values that live at a place; None if there are too many.
-        """
-        found, stack = {value}, [value]
-        while stack:
-            for operand in stack.pop().operands:
-                if operand in found or self._lives(operand, place):
-                    continue
-                if not can_repeat(operand) or len(found) == _LONGEST:
-                    return None
-                found.add(operand)
-                stack.append(operand)
-        return sorted(found, key=self.place.__getitem__)
-
-    def _lives(self, value: Instruction, place: int) -> bool:
-        if value.op.role in RESIDENT or value is self.computation.root:
-            return True
-        return max((self.place[r] for r in self.readers[value]), default=-1) >= place
+    place = {i: n for n, i in enumerate(computation)}
+    heap = [(one.rank, number, one) for number, one in enumerate(_movable(computation, peak, place, clock, least))]
+    heapify(heap)
+    count = 0
+    while heap and excess > 0 and heap[0][0] <= price:
+        rank, number, one = heappop(heap)
+        if one.rank > rank:  # the link has become busier
+            heappush(heap, (one.rank, number, one))
+        else:
+            one.take(computation, peak, min(one.late, key=place.__getitem__))
+            excess -= one.value.shape.device_bytes
+            count += 1
+    return count, excess
 
 
-def _behind_barrier(computation: Computation, found: _Again, reader: Instruction) -> dict[Instruction, Instruction]:
-    """Passes a value's inputs through an opt-barrier that waits for an operand of its reader; returns the results."""
-    needed = sorted(found.needed, key=lambda v: v.name)
-    inputs = [v for v in needed if v.shape.is_array and v.op.role is not Role.CONSTANT]
-    if not inputs:
-        return {}
-    known = {found.value, *found.steps, *inputs}
-    others = [o for o in reader.operands if o.shape.is_array and o not in known]
-    packed = computation.build("tuple", *inputs, *others[-1:], like=found.value)
-    barrier = computation.build("opt-barrier", packed, like=found.value)
-    return {v: computation.build("get-tuple-element", barrier, index=n, like=v) for n, v in enumerate(inputs)}
-
-
-def _emit(computation: Computation, found: _Again, place: dict[Instruction, int], barriers: bool) -> None:
-    """Recomputes a value just before its first late reader."""
-    first = min(found.late, key=place.__getitem__)
-    with computation.at(before=first):
-        copies = _behind_barrier(computation, found, first) if barriers else {}
-        for step in found.steps:
-            operands = [copies.get(o, o) for o in step.operands]
-            copies[step] = clone_instruction(computation, step, operands, lambda called: called)
-        divert(computation, found.value, copies[found.value], found.late)
-    if not found.value.users:
-        computation.remove(found.value)
+def _movable(
+    computation: Computation, peak: Instruction, place: dict[Instruction, int], clock: Clock, least: float
+) -> Iterator[_Away]:
+    """Yields values of at least this size that live through the peak unread and can be on the host then."""
+    begins = begins_of(list(place), clock)
+    links = links_at(computation, clock, begins[place[peak]], begins)
+    late = late_readers(computation, peak, place, clock)
+    for value, after in late.items():
+        shape = value.shape
+        if not shape.is_array or shape.device_bytes < least or value is computation.root or is_host_move(value):
+            continue
+        if shape == shape.without_layout() and not any(place[r] == place[peak] for r in readers_of(value)):
+            made, needed = begins[place[value] + 1], begins[min(place[r] for r in after)]
+            seconds = shape.byte_size * clock.machine.host / SECOND
+            yield _Away(value, set(after), ((made, seconds), (begins[-1] - needed, seconds)), links)

