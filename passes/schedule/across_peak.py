@@ -66,6 +66,7 @@ class AcrossPeak:
     seconds: dict[Instruction, float] = field(default_factory=dict[Instruction, float])
     sizes: dict[Instruction, float] = field(default_factory=dict[Instruction, float])
     network: Any = None  # of the last choice
+    known: dict[float, MadeAgain] = field(default_factory=dict[float, MadeAgain])  # by price
 
     def __post_init__(self) -> None:
         self.place = {i: n for n, i in enumerate(self.computation)}
@@ -104,8 +105,11 @@ class AcrossPeak:
 
     def choice(self, price: float) -> MadeAgain:
         """Returns the cheapest choice at a price in seconds for each byte that lives on."""
-        if not self.late:
-            return MadeAgain(frozenset(), 0.0)
+        if price not in self.known:
+            self.known[price] = self._cut(price) if self.late else MadeAgain(frozenset(), 0.0)
+        return self.known[price]
+
+    def _cut(self, price: float) -> MadeAgain:
         values, most = list(self.sizes), self.most
         if self.network is None:
             self.network = self._network()

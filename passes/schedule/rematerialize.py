@@ -111,7 +111,7 @@ def rematerialize(
         for way in ways:
             if now.peak <= limit or time.monotonic() >= until:
                 return now.count
-            new = now.within(limit, way, machine, barriers, offload)
+            new = now.within(limit, way, machine, barriers, offload, until)
             if new is not None:
                 module.release()
                 module.take(new.module)
@@ -135,14 +135,17 @@ class _Tried:
     peak: int
     highest: list[Instruction]
 
-    def within(self, limit: float, way: _Way, machine: Machine, barriers: bool, offload: bool) -> _Tried | None:
+    def within(
+        self, limit: float, way: _Way, machine: Machine, barriers: bool, offload: bool, until: float
+    ) -> _Tried | None:
         """Returns a copy of which values are rematerialized in a way: the one that is just within the limit, or has the
         lowest peak of those tried; None if none has a lower one.
 
         Where more or fewer bytes are freed in the end than were asked for, that is asked for the next time.
         """
         runs, clock = runs_of_computations(self.module), Clock.of(self.module, machine)
-        found = [AcrossPeak(i.parent, clock, i, runs[i.parent]) for i in self.highest if i.parent is not None]
+        peaks = self.highest if way is not _Way.LOOPS else []
+        found = [AcrossPeak(i.parent, clock, i, runs[i.parent]) for i in peaks if i.parent is not None]
         best, excess, low, high = self, self.peak - limit, 0.0, sum(one.living for one in found)
         excess = excess if way is _Way.LOOPS else min(excess, high)
         for _ in range(_TRIES):
@@ -158,7 +161,7 @@ class _Tried:
                 best, new = new, best
             if new is not self:
                 new.module.release()
-            if way is _Way.LOOPS or not count or limit * _FULL <= peak <= limit:
+            if way is _Way.LOOPS or not count or limit * _FULL <= peak <= limit or time.monotonic() >= until:
                 break
             low, high = (excess, high) if peak <= self.peak - _FREED * excess else (low, excess)
             excess += peak - limit
