@@ -19,7 +19,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,7 @@ from ..cleanup.dce import sweep
 from .regather import divert, readers_of, repeat
 from .roles import can_repeat, roles_of
 
-_NEAR = 1.001  # between two prices of which no other is tried
+_SAME = 1e-9  # by which costs differ that are equal
 _CLOSE = 0.01  # of the bytes to free, by which more may be freed
 _TILT = 0.1  # of the price of a byte, for one that is made at the beginning
 
@@ -43,10 +43,14 @@ _TILT = 0.1  # of the price of a byte, for one that is made at the beginning
 @brief
 @dataclass(frozen=True, slots=True)
 class MadeAgain:
-    """Values that are made again, and the bytes that live on."""
+    """Values that are made again, the seconds that this takes, and the bytes that live on, as they are and as they
+    count.
+    """
 
     again: frozenset[Instruction]
+    seconds: float
     kept: float
+    counted: float
 
 
 @brief
@@ -66,7 +70,6 @@ class AcrossPeak:
     seconds: dict[Instruction, float] = field(default_factory=dict[Instruction, float])
     sizes: dict[Instruction, float] = field(default_factory=dict[Instruction, float])
     network: Any = None  # of the last choice
-    known: dict[float, MadeAgain] = field(default_factory=dict[float, MadeAgain])  # by price
 
     def __post_init__(self) -> None:
         self.place = {i: n for n, i in enumerate(self.computation)}
@@ -103,13 +106,20 @@ class AcrossPeak:
         """More seconds than it takes to make all values again."""
         return 2 * sum(self.seconds.values()) or 1.0
 
+    @property
+    def nothing(self) -> MadeAgain:
+        """The choice of which nothing is made again."""
+        return self._made_again(frozenset(), self.late)
+
+    def _made_again(self, again: frozenset[Instruction], wanted: Iterable[Instruction]) -> MadeAgain:
+        kept = [v for v in wanted if v not in again]
+        return MadeAgain(again, sum(self.seconds[v] for v in again), sum(self.sizes[v] for v in kept),
+                         sum(self._longer(v) * self.sizes[v] for v in kept))  # fmt: skip
+
     def choice(self, price: float) -> MadeAgain:
         """Returns the cheapest choice at a price in seconds for each byte that lives on."""
-        if price not in self.known:
-            self.known[price] = self._cut(price) if self.late else MadeAgain(frozenset(), 0.0)
-        return self.known[price]
-
-    def _cut(self, price: float) -> MadeAgain:
+        if not self.late:
+            return self.nothing
         values, most = list(self.sizes), self.most
         if self.network is None:
             self.network = self._network()
@@ -120,8 +130,7 @@ class AcrossPeak:
         _networkx().algorithms.flow.boykov_kolmogorov(self.network, "all", "nothing", residual=self.network)
         wanted = _reached(self.network)
         again = frozenset(v for n, v in enumerate(values) if v in self.seconds and 2 * n + 1 in wanted)
-        kept = sum(self.sizes[v] for n, v in enumerate(values) if 2 * n in wanted and v not in again)
-        return MadeAgain(again, kept)
+        return self._made_again(again, [v for n, v in enumerate(values) if 2 * n in wanted])
 
     def _network(self) -> Any:
         """Returns the graph to cut. For the value of number n, 2n is that it is wanted, 2n+1 that it is made again."""
@@ -179,30 +188,38 @@ def _networkx() -> Any:
     return importlib.import_module("networkx")
 
 
-def price_to_free(found: Sequence[AcrossPeak], excess: float) -> float:
-    """Returns about the least price at which choices free so many bytes, all together, or as many as possible; 0 if
-    nothing can be made again.
+def choices_to_free(found: Sequence[AcrossPeak], excess: float) -> tuple[float, list[MadeAgain]]:
+    """Returns the cheapest choices that free so many bytes, all together, of those that are cheapest at some price, or
+    those that free most; before them the price, 0 if nothing can be made again.
+
+    Over the price, the cost of a choice is a line. Where the lines of two choices meet, either another one is cheaper
+    or none is between them.
     """
-    found = [one for one in found if one.late]
     costs = [s for one in found for s in one.seconds.values() if s]
     sizes = [s for one in found for s in one.sizes.values() if s and math.isfinite(s)]
+    more = [one.nothing for one in found]
     if not costs or not sizes:
-        return 0.0
-
-    def kept(price: float) -> float:
-        return sum(one.choice(price).kept for one in found)
-
-    low, high = min(costs) / max(sizes) / 2, 2 * sum(costs) / min(sizes)
-    most = max(sum(one.living for one in found) - excess, kept(high))
-    while high > _NEAR * low:
-        middle = math.sqrt(low * high)
-        if (left := kept(middle)) > most:
-            low = middle
+        return 0.0, more
+    price = 2 * sum(costs) / min(sizes)
+    less = [one.choice(price) for one in found]
+    most = sum(c.kept for c in more) - excess
+    while sum(c.kept for c in less) < most - _CLOSE * excess:
+        bytes_less = sum(c.counted for c in more) - sum(c.counted for c in less)
+        if bytes_less <= 0:
+            break
+        price = (sum(c.seconds for c in less) - sum(c.seconds for c in more)) / bytes_less
+        new = [one.choice(price) for one in found]
+        if _cost(new, price) >= _cost(less, price) * (1 - _SAME):
+            break
+        if sum(c.kept for c in new) <= most:
+            less = new
         else:
-            high = middle
-            if most - left <= _CLOSE * excess:
-                break
-    return high
+            more = new
+    return price, less
+
+
+def _cost(choices: Sequence[MadeAgain], price: float) -> float:
+    return sum(c.seconds + price * c.counted for c in choices)
 
 
 def late_readers(

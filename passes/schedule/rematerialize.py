@@ -38,7 +38,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage, clone_module
 from ...ir.tools.trip_count import runs_of_computations
 from ..base import Pass, PassContext
-from .across_peak import AcrossPeak, late_readers, price_to_free
+from .across_peak import AcrossPeak, choices_to_free, late_readers
 from .on_host import moves_to_host
 from .regather import readers_of, unused_channels
 from .saved import free_saved
@@ -205,9 +205,9 @@ def _freed(
     """Rematerializes values that live at the peak, in a copy, or moves those of the entry `away` to the host, of at
     least so many bytes, until this many bytes are freed there. Returns their number.
     """
-    price, count = price_to_free(found, excess), 0
+    (price, chosen), count = choices_to_free(found, excess), 0
     if away:
-        freed = sum(one.living - one.choice(price).kept for one in found)
+        freed = sum(one.living - choice.kept for one, choice in zip(found, chosen, strict=True))
         clock = Clock.of(module, found[0].clock.machine)
         most = price if freed >= excess else math.inf
         count, excess = _move_away(module.entry, copies[found[0].at], clock, most, excess, least)
@@ -217,10 +217,9 @@ def _freed(
         there = [copies[one.at] for one in found]
         found = [AcrossPeak(i.parent, clock, i, runs[i.parent]) for i in there if i.parent is not None]
         copies = {i: i for one in found for i in one.place}
-        price = price_to_free(found, excess) if excess > 0 else 0.0
-    if price:
-        channels = unused_channels(module)
-        count += sum(one.make(one.choice(price), copies, barriers, channels) for one in found)
+        chosen = choices_to_free(found, excess)[1] if excess > 0 else []
+    channels = unused_channels(module)
+    count += sum(one.make(choice, copies, barriers, channels) for one, choice in zip(found, chosen, strict=False))
     if away:
         spread_leaves(module.entry, Clock.of(module, found[0].clock.machine))
     return count
