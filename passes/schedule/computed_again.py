@@ -21,6 +21,7 @@ from .sent_away import spread_leaves
 from .ways_tried import WaysTried
 
 _AGAIN, _HOSTED = "values computed again", "values on the host"
+_ROUNDING = 1e-9  # of sums in another order
 _PLANNED = 2  # times that values are computed again for one plan
 
 
@@ -66,16 +67,15 @@ class ComputedAgain:
         """Yields a program with values rematerialized until the peak is at most `aim`, and a plan of the old one."""
         machine, barriers = self.planning.machine, self.planning.form is CombinedForm.XLA
         module = clone_module(base)
-        if base is self.module:
-            self._order_soon(module)
+        is_sooner = base is self.module and self._order_soon(module)
         count = rematerialize(module, Clock.of(module, machine), aim, barriers, offload, self.until)
         moves = moves_to_host(module)
         planned = clone_module(module) if count and base is self.module else None
         new = forecast(module, machine)
         self.is_exhausted &= new.peak > aim
         self.is_met |= new.peak <= limit
-        if count:
-            new.done, new.repeats = done(module, count), True
+        if count or is_sooner:
+            new.done, new.repeats = done(module, count) or "the order as soon as possible", count > 0
             yield new
         else:
             module.release()
@@ -88,12 +88,13 @@ class ComputedAgain:
             new.done, new.repeats = done(new.module, count), True
             yield new
 
-    def _order_soon(self, module: Module) -> None:
+    def _order_soon(self, module: Module) -> bool:
         """Lets the entry compute as soon as possible where that is no slower: what the gradients of weights need does
-        not live until its end then, as it does in the order in which XLA prints.
+        not live until its end then, as it does in the order in which XLA prints. Returns whether it is so ordered.
         """
         forecasts, clock = OrderForecasts.of(module, self.planning.machine), Clock.of(module, self.planning.machine)
         given, seconds = list(module.entry), forecasts.seconds()
         set_orders([module.entry], [soon(module.entry, clock, roles_of(module.entry, clock).gathers)])
-        if forecasts.seconds() > seconds:
+        if is_slower := forecasts.seconds() > seconds * (1 + _ROUNDING):
             set_orders([module.entry], [given])
+        return not is_slower

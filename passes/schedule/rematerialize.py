@@ -213,7 +213,7 @@ def _freed(
         count, excess = _move_away(module.entry, copies[found[0].at], clock, most, excess, least)
         if not count:
             return 0  # it is the same by the other way
-        runs = runs_of_computations(module)
+        runs, clock = runs_of_computations(module), Clock.of(module, clock.machine)
         there = [copies[one.at] for one in found]
         found = [AcrossPeak(i.parent, clock, i, runs[i.parent]) for i in there if i.parent is not None]
         copies = {i: i for one in found for i in one.place}
