@@ -54,8 +54,13 @@ def row_major(dims: Sequence[int]) -> list[int]:
 
 
 def through(source: Source, index: Index, dims: Sequence[int], operand: Sequence[int], sizes: Sequence[int]) -> Index:
-    """Returns the index of the operand for one of the result. Raises SplitAxis."""
+    """Returns the index of the operand for one of the result. Raises SplitAxis. In a dimension of size 1 it is 0: where
+    a mask is false, as beside an operand that is padded, the index of the result may be another.
+    """
     if isinstance(source, RowMajor):
+        kept = [part for part, size in zip(index, dims, strict=True) if size != 1]
+        if [size for size in dims if size != 1] == [size for size in operand if size != 1]:
+            return tuple(Affine() if size == 1 else kept.pop(0) for size in operand)
         return delinearized(combined(index, row_major(dims)), operand, sizes)
     return tuple(combined([index[a.dim]], [a.stride], a.offset) if a.stride else Affine(a.offset) for a in source)
 

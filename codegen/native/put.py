@@ -6,7 +6,8 @@ a run, as a broadcast array does, the copies are copied, twice as many each time
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,6 +22,7 @@ from .step import NativeStep, StridedLayout
 
 _KINDS: dict[np.dtype[Any], int] = {np.dtype(np.int32): 0, np.dtype(np.uint32): 1, np.dtype(np.int64): 2}
 _EXTENDED = (("i32", "sext"), ("i32", "zext"), ("i64", ""))  # how an index of each kind is stored and read
+WIDTHS = (1, 2, 4, 8)  # bytes of runs that are moved as words, without a call
 _HEAD = 3  # words before those of the indices
 _OF_INDEX = 3  # words of an index
 _COPY = "call void @llvm.memcpy.p0.p0.i64(ptr {}, ptr {}, i64 {}, i1 false)"
@@ -85,8 +87,26 @@ def put_words(
     while rank and (part[rank - 1] == 1 or (strides[0][rank - 1] == 0 and strides[1][rank - 1] == filled)):
         rank -= 1
         filled *= part[rank]
-    loops = [w for n, a, b in zip(part[:rank], *(s[:rank] for s in strides), strict=True) for w in (n, a, b)]
-    return [rank, run, filled, *(w for s in starts for w in (s.kind, s.limit, strides[1][s.dim])), *loops]
+    loops = _merged(zip(part[:rank], *(s[:rank] for s in strides), strict=True))
+    indices = (w for s in starts for w in (s.kind, s.limit, strides[1][s.dim]))
+    return [len(loops), run, filled, *indices, *(w for loop in loops for w in loop)]
+
+
+def put_runs(part: StridedLayout, whole: StridedLayout) -> tuple[int, int]:
+    """Returns the elements in each run that `put` copies at once, and the number of runs."""
+    _, run, filled, *_ = put_words(part.dims, 1, (part.strides, whole.strides))
+    return run, math.prod(part.dims) // filled
+
+
+def _merged(loops: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Returns loops of a size and two strides, without those of one trip, and with those joined that are one loop."""
+    found = list[tuple[int, int, int]]()
+    for size, a, b in loops:
+        if found and (found[-1][1], found[-1][2]) == (size * a, size * b):
+            found[-1] = found[-1][0] * size, a, b
+        elif size > 1:
+            found.append((size, a, b))
+    return found
 
 
 @cache
@@ -97,7 +117,7 @@ def put_code(starts: int) -> Loaded:
 
 def _nest() -> str:
     """Copies runs of a part, in loops whose words are their size and the strides of both arrays. A run is repeated
-    until it fills `%filled` bytes.
+    until it fills `%filled` bytes. The innermost loop over words moves these itself.
     """
     f = Assembly("define internal void @nest(ptr %a, ptr %b, ptr %loops, i64 %count, i64 %run, i64 %filled)")
     done, going = f.value("alloca i64"), f.value("alloca i1")
@@ -113,8 +133,16 @@ def _nest() -> str:
             after = f.integer("add", sofar, more)
             f.line(f"store i64 {after}, ptr {done}")
             f.line(f"store i1 {f.value(f'icmp slt i64 {after}, %filled')}, ptr {going}")
-    with f.when(f.nor(here)):
-        size, a, b = (f.word("%loops", n) for n in range(3))
+    size, a, b = (f.word("%loops", n) for n in range(3))
+    are_words = f.both(f.value("icmp eq i64 %count, 1"), f.value("icmp eq i64 %run, %filled"))
+    is_done = here
+    for width in WIDTHS:
+        is_word = f.both(are_words, f.value(f"icmp eq i64 %run, {width}"))
+        is_done = f.value(f"or i1 {is_done}, {is_word}")
+        with f.when(is_word), f.loop(size) as i:
+            word = f.value(f"load i{8 * width}, ptr {f.step('%a', i, a)}, align 1")
+            f.line(f"store i{8 * width} {word}, ptr {f.step('%b', i, b)}, align 1")
+    with f.when(f.nor(is_done)):
         inside, left = f.at("%loops", 24), f.integer("sub", "%count", 1)
         with f.loop(size) as i:
             x, y = f.step("%a", i, a), f.step("%b", i, b)

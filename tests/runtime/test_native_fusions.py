@@ -31,6 +31,15 @@ any { a = pred[] parameter(0) b = pred[] parameter(1) ROOT r = pred[] or(a,b) }
 """
 # The body of each fused computation.
 FUSIONS = {
+    "parts of a stack": """
+  x = f32[5,7] parameter(0)
+  y = f32[5,7] parameter(1)
+  zero = f32[] constant(0)
+  xr = f32[1,5,7] reshape(x)
+  yr = f32[1,5,7] reshape(y)
+  xp = f32[3,5,7] pad(xr, zero), padding=2_0x0_0x0_0
+  yp = f32[3,5,7] pad(yr, zero), padding=1_1x0_0x0_0
+  ROOT r = f32[3,5,7] add(xp, yp)""",
     "softmax": """
   x = f32[31,70] parameter(0)
   low = f32[] constant(-inf)

@@ -25,6 +25,7 @@ from ..native_steps import conversions, has_loops, loops_of, widened
 from ..products.product import is_product, product_plan
 from ..products.stages import CopyStage, Method, Multiply, Repeat, Stage
 from ..products.tiles import WIDEST, heights
+from ..put import WIDTHS, put_runs
 from ..step import StridedLayout
 from ..turned import turned_in
 
@@ -36,6 +37,8 @@ _OF_EXTREME = 5  # operations of an extreme of floats
 _OF_SELECTED = 4  # elements of a window, as long as one of which an element is selected
 _READ_AHEAD = 4  # times as many lines as the first cache holds, from which on reading waits for each
 _WORD = 4  # bytes
+_STRIP = 4 * LANES  # bytes
+_OF_RUN = 10  # words that move while the copy of a run begins
 _ALONE = ("scattered", "narrow")
 _SIDE_BY_SIDE = 4  # operations that take as long as a link of a chain
 _DIVIDED = 3  # operations, and links of a chain, that take as long as a division
@@ -77,6 +80,16 @@ def kernel_counts(kernel: Kernel) -> KernelWork:
         for step in nest.steps:
             found.add(_row(nest, step, waits) if isinstance(step, Row) else _strip(nest, step, waits))
     return found
+
+
+def put_counts(part: StridedLayout, whole: StridedLayout, itemsize: int) -> KernelWork:
+    """Counts putting an array of this layout into another one: runs as long as words move alone, a longer one takes as
+    long as some of these to begin.
+    """
+    run, runs = put_runs(part, whole)
+    if run * itemsize in WIDTHS and runs > 1:
+        return KernelWork(narrow=runs)
+    return KernelWork(move=2 * math.prod(part.dims) * itemsize / _STRIP, narrow=_OF_RUN * (runs - 1))
 
 
 def numpy_counts(instruction: Instruction) -> KernelWork:

@@ -25,7 +25,7 @@ from ..products.product import is_product
 from ..put import start_indices
 from ..step import StridedLayout
 from ..views import view_of
-from .counts import KernelWork, native_counts, numpy_counts
+from .counts import KernelWork, native_counts, numpy_counts, put_counts
 from .puts import PutForm, SlicePuts, forwards
 from .reuse import Reuse
 from .table_arrays import TableArrays
@@ -156,11 +156,13 @@ class NativeCounts:
         """Counts an update of a slice with the copy that it needs: by a kernel, or of an array from outside by Python,
         unless that is state of a loop.
         """
-        whole, part = instruction.shape.byte_size, instruction.operands[1].shape.byte_size
+        whole, dense = instruction.shape.byte_size, StridedLayout.dense(instruction.shape.dims)
+        part = self._layout(instruction.operands[1]) or StridedLayout.dense(instruction.operands[1].shape.dims)
         is_state = form is PutForm.TAKEN and self._puts[_parent(instruction)].is_of_state(instruction)
         is_copied = form is PutForm.COPIED or (in_code and form is PutForm.TAKEN and not is_state)
-        moved = part + (whole if is_copied else 0)
-        work = self._with_waiting(instruction, KernelWork(entry=1 + is_copied, move=2 * moved / _LANES))
+        work = put_counts(part, StridedLayout(part.dims, dense.strides), instruction.shape.element.byte_size)
+        work.add({"entry": 1 + is_copied, "move": 2 * whole * is_copied / _LANES})
+        self._with_waiting(instruction, work)
         if form is PutForm.TAKEN and not (in_code or is_state):
             work["taken"] += whole
         return work

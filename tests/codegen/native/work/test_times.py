@@ -337,3 +337,22 @@ ENTRY e {
     runs = [timer.runner(hloom.parse(product)) for timer in (few, many)]
     alone, crowded = (min(run() for _ in range(50)) for run in runs)
     assert 2.0 < crowded / alone < 8.0
+
+
+def test_parts_that_lie_otherwise_are_put_word_by_word_or_run_by_run() -> None:
+    text = """HloModule m
+ENTRY e {{ x = bf16[{part}] parameter(0)
+ w = bf16[4,16,32] parameter(1)
+ i = s32[] parameter(2)
+ z = s32[] constant(0)
+ y = bf16[{part}] negate(x)
+ v = bf16[4,16,32] negate(w)
+ t = {view}
+ p = bf16[1,16,32] reshape(t)
+ ROOT u = bf16[4,16,32] dynamic-update-slice(v, p, i, z, z) }}"""
+    turned = text.format(part="32,16", view="bf16[16,32] transpose(y), dimensions={1,0}")
+    cut = text.format(part="16,40", view="bf16[16,32] slice(y), slice={[0:16], [0:32]}")
+    dense = text.format(part="16,32", view="bf16[16,32] copy(y)")
+    words, runs, none = (_counts(one).get("narrow", 0) for one in (turned, cut, dense))
+    assert words == 16 * 32
+    assert none == 0 < runs < words
