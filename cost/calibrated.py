@@ -150,5 +150,5 @@ def machine_of(found: Measured, name: str) -> MachineFile:
         links, found.memory.value, by_bits[-1][1], by_bits, found.launch.value, share, fits=tuple(fits),
         fused=found.fused, native_speed=found.native,
     )  # fmt: skip
-    sources |= {f"native.{name}": found.native_source for name in NATIVE}
+    sources |= {f"native.{name}": found.native_source for name in (*NATIVE, "second_cache")}
     return MachineFile(name, machine, sources)

@@ -66,6 +66,7 @@ SINGLE = {
     ("products", "units"): ("products.units", Quantity.COUNT),
     ("products", "least"): ("products.least", Quantity.COUNT),
     **{("native", name): (f"native_speed.{name}", Quantity.SECONDS) for name in NATIVE},
+    ("native", "second_cache"): ("native_speed.second_cache", Quantity.BYTES),
 }
 """The numbers of a machine by table and key: the field of `Cluster`, or of one of its fields, and what they count."""
 

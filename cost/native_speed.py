@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 
+from .host import HOST
+
 HIDING = 0.7
 """The share of a kernel's time of computing during which bytes come that caches do not hold. Of nine shares from a
 quarter to all, forecasts of the calibration's programs were closest with 0.69 and 0.75 on a Xeon (Sapphire Rapids), by
@@ -54,6 +56,7 @@ class NativeSpeed:
     vector_multiply: float = 0.0
     loop_multiply: float = 0.0  # a multiply-add of plain loops
     copied: float = 0.0  # an element copied to scratch or back
+    close: float = 0.0  # a byte that the first cache no longer holds when a kernel uses it, but the second one
     near: float = 0.0  # a byte that the second cache no longer holds when a kernel uses it
     far: float = 0.0  # a byte that no cache holds
     run: float = 0.0  # of a program
@@ -74,12 +77,16 @@ class NativeSpeed:
     placed: float = 0.0  # an array that its tables take, make or show
     taken: float = 0.0  # a byte of arrays that Python copies: state that a loop changes, and updates
     trip: float = 0.0  # of a loop in machine code
+    second_cache: float = HOST.near_cache  # its bytes, with which work was counted
     unmeasured: tuple[str, ...] = ()
 
     def seconds(self, counts: Counts) -> float:
         """Returns the time of an op with these counts."""
         computing = waiting = rest = 0.0
+        apart = self.operation * counts.get(APART, 0.0)
         for name, count in counts.items():
+            if name == APART:
+                continue
             seconds = getattr(self, name) * count
             if name in WAITING:
                 waiting += seconds
@@ -87,7 +94,7 @@ class NativeSpeed:
                 computing += seconds
             else:
                 rest += seconds
-        return rest + computing + max(waiting - HIDING * computing, 0.0)
+        return rest + computing + max(waiting - HIDING * (computing - apart), 0.0)
 
     def of_run(self, ops: Iterable[tuple[float, Counts]]) -> float:
         """Returns the time of ops, each with its number of executions."""
@@ -104,11 +111,15 @@ class NativeSpeed:
         return tuple(name for name in self.unmeasured if name in done)
 
 
+APART = "apart"
+"""Among the counts of an op: its operations that take place while no bytes come, since they follow in a row after more
+than a processor looks ahead.
+"""
 UNKNOWN = NativeSpeed()
-NATIVE = tuple(field.name for field in fields(NativeSpeed) if field.name != "unmeasured")
+NATIVE = tuple(field.name for field in fields(NativeSpeed) if field.name not in ("second_cache", "unmeasured"))
 """The names of all kinds of work."""
 FORMER = ("loop_code", "loop_array", "loop_entry", "loop_state")
 """Kinds that older calibrations measured: the code of a loop was made for each run."""
-WAITING = ("near", "far")
-COMPUTING = frozenset(NATIVE[: NATIVE.index("near")]).difference(("turned", "scattered", "narrow", "crowded"))
+WAITING = ("close", "near", "far")
+COMPUTING = frozenset(NATIVE[: NATIVE.index("close")]).difference(("turned", "scattered", "narrow", "crowded"))
 """What kernels do while bytes come. Elements that are moved alone or turned are not read ahead."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from .. import frontends
 from ..cost.calibrated import Figure, Measured, Sample
 from ..cost.formulas import Kind
+from ..cost.host import second_cache
 from ..cost.native_fit import fit_native
 from ..cost.native_speed import NativeSpeed
 from ..ir.graph.module import Module
@@ -99,7 +100,8 @@ class NativePrograms:
 
     def __init__(self, timer: Timer, backend: Backend, texts: Iterable[str]) -> None:
         prepared = [backend.prepared(frontends.parse(text)) for text in texts]
-        self.work = [program_work(module) for module in prepared]
+        self._second_cache = second_cache()
+        self.work = [program_work(module, self._second_cache) for module in prepared]
         self._runs = [timer.runner(module) for module in prepared]
         self.seconds = [math.inf] * len(prepared)
 
@@ -110,7 +112,8 @@ class NativePrograms:
 
     def fit(self) -> tuple[NativeSpeed, float]:
         """Returns the speed, and the median of the relative errors."""
-        return fit_native(self.work, self.seconds)
+        speed, error = fit_native(self.work, self.seconds)
+        return replace(speed, second_cache=self._second_cache), error
 
 
 def least_of(run: Callable[[], float], longest: float) -> float:
@@ -240,7 +243,8 @@ def _between(timer: _Timer, ranks: int, speed: NativeSpeed) -> float:
                    for run, module in ((timer.run_together, with_sums), (timer.run, without)))  # fmt: skip
     more = whole - only
     if speed.is_known:
-        counted, base = (speed.of_run(program_work(timer.backend.prepared(m))) for m in (with_sums, without))
+        counted, base = (speed.of_run(program_work(timer.backend.prepared(module), speed.second_cache))
+                         for module in (with_sums, without))  # fmt: skip
         more -= counted - base
     return max(more / _LAYERS - alone, 0.0)
 

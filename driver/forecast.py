@@ -74,4 +74,4 @@ def forecast_in_order(local: Module, machine: Machine, whole: Module, batch_of: 
         found = forecast_of(local, machine, whole, batch_of, clock, memory_by_xla(local, machine))
     if clock is None or not machine.native.unmeasured:
         return found
-    return replace(found, unmeasured=machine.native.not_measured(program_work(local)))
+    return replace(found, unmeasured=machine.native.not_measured(program_work(local, machine.native.second_cache)))

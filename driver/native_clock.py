@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..cost.host import HOST
 from ..cost.machine import Machine
 from ..cost.native_speed import Counts
 from ..cost.seconds import Clock
@@ -15,13 +16,13 @@ from ..ir.graph.module import Module
 from .backend import NATIVE, Backend
 
 
-def program_work(module: Module) -> Sequence[tuple[float, Counts]]:
+def program_work(module: Module, second_cache: float = HOST.near_cache) -> Sequence[tuple[float, Counts]]:
     """Returns the executions of each op in a run of a prepared program, and its work by the names of
-    `cost.native_speed`.
+    `cost.native_speed`, where the second cache of a core has so many bytes.
     """
     from ..codegen.native.work.times import NativeCounts
 
-    return NativeCounts(module).run(module)
+    return NativeCounts(module, second_cache).run(module)
 
 
 def native_clock(module: Module, machine: Machine) -> tuple[Module, Clock] | None:
@@ -34,5 +35,5 @@ def native_clock(module: Module, machine: Machine) -> tuple[Module, Clock] | Non
     from ..codegen.native.work.times import NativeCounts
 
     prepared = Backend(NATIVE).prepared(module)
-    counts = NativeCounts(prepared)
+    counts = NativeCounts(prepared, speed.second_cache)
     return prepared, Clock(machine, prepared.devices, kernels=lambda op: counts.seconds(speed, op))

@@ -8,9 +8,9 @@ from hloom.cost.machine import Cluster
 from hloom.cost.machine_file import MachineFile, read_machine
 from hloom.cost.machine_text import machine_text
 from hloom.cost.native_fit import fit_native
-from hloom.cost.native_speed import HIDING, NATIVE, NativeSpeed
+from hloom.cost.native_speed import APART, HIDING, NATIVE, NativeSpeed
 
-WANTED = NativeSpeed(operation=1.5e-10, move=3e-10, tile_multiply=2e-11, near=4e-10, run=1e-5)
+WANTED = NativeSpeed(operation=1.5e-10, move=3e-10, tile_multiply=2e-11, near=4e-10, run=1e-5, second_cache=2e6)
 
 
 def _programs(count: int) -> list[list[tuple[float, dict[str, float]]]]:
@@ -42,6 +42,12 @@ def test_a_share_of_the_computing_hides_bytes() -> None:
     assert WANTED.seconds({"move": 1e6, "near": 1e6}) == pytest.approx(computing - hidden + near)
     assert WANTED.seconds({"move": 1e6, "near": 1e6 * hidden / near}) == pytest.approx(computing)
     assert WANTED.seconds({"run": 1e3, "near": 1e6}) == pytest.approx(WANTED.seconds({"run": 1e3}) + near)
+
+
+def test_operations_of_long_rows_that_follow_their_bytes_hide_nothing() -> None:
+    work = {"operation": 1e5, "near": 1e5}
+    apart = WANTED.seconds({**work, APART: 4e4})
+    assert apart - WANTED.seconds(work) == pytest.approx(HIDING * 4e4 * WANTED.operation)
 
 
 def test_nothing_is_negative_and_too_fast_is_as_wrong_as_too_slow() -> None:

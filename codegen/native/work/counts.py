@@ -3,8 +3,9 @@
 Kernels of loops are counted as they are written: a nest runs the operations of each of its steps once per row, or once
 per strip of 16 columns, of which the last one is as long as the others. LLVM makes fewer of some and more of others;
 an extreme of floats with the order of zeros and NaN takes five. A strip whose sums or extremes the rest of the row
-waits for runs at the speed of its longest chain if that is longer than its operations take side by side. Products are
-counted by the stages of their plan, with the conversions around them.
+waits for runs at the speed of its longest chain if that is longer than its operations take side by side. A division
+takes the place of some operations; what it takes longer counts where fewer others go on beside it. Products are counted
+by the stages of their plan, with the conversions around them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ....cost.memory_traffic import touched
 from ....ir.errors import NotEvaluable
 from ....ir.graph.attributes import Window
 from ....ir.graph.instruction import Instruction
-from ..loops import LANES, LOADS, Do, Kernel, Lane, Nest, Node, Row, Store, Strip
+from ..loops import LANES, LOADS, Access, Do, Kernel, Lane, Nest, Node, Row, Step, Store, Strip
 from ..lowerings import Lowerings
 from ..native import expand
 from ..native_steps import conversions, has_loops, loops_of, widened
@@ -35,12 +36,15 @@ _QUOTIENTS = frozenset((Do.SDIV, Do.UDIV, Do.SREM, Do.UREM))
 _EXTREMES = frozenset((Do.MAXIMUM, Do.MINIMUM))
 _OF_EXTREME = 5  # operations of an extreme of floats
 _OF_SELECTED = 4  # elements of a window, as long as one of which an element is selected
+_LOOKED_AHEAD = 512  # operations of a row that a processor begins before those before them have ended
 _READ_AHEAD = 4  # times as many lines as the first cache holds, from which on reading waits for each
 _WORD = 4  # bytes
 _STRIP = 4 * LANES  # bytes
 _OF_RUN = 10  # words that move while the copy of a run begins
 _ALONE = ("scattered", "narrow")
 _SIDE_BY_SIDE = 4  # operations that take as long as a link of a chain
+_BESIDE_DIVISION = 12  # operations that a processor does while it divides ..
+_OF_DIVISION = 7  # .. and those in whose place the division itself stands
 _DIVIDED = 3  # operations, and links of a chain, that take as long as a division
 _AHEAD = 4  # strips of a row after which its results are in memory when the next row reads them
 
@@ -76,10 +80,21 @@ def kernel_counts(kernel: Kernel) -> KernelWork:
     found = KernelWork(entry=1)
     for nest in expand(kernel).nests:
         found["nest"] += 1
-        waits = any(isinstance(step, Strip) and step.folds for step in nest.steps)
+        waits, known = any(isinstance(step, Strip) and step.folds for step in nest.steps), set[Access]()
         for step in nest.steps:
-            found.add(_row(nest, step, waits) if isinstance(step, Row) else _strip(nest, step, waits))
+            more = _row(nest, step, waits) if isinstance(step, Row) else _strip(nest, step, waits)
+            moved = _moved(step)
+            if known and moved <= known:
+                more["apart"] = max(more["operation"] - _LOOKED_AHEAD * math.prod(nest.rows), 0.0)
+            known |= moved
+            found.add(more)
     return found
+
+
+def _moved(step: Step) -> set[Access]:
+    """Returns the accesses of a step whose places differ between rows."""
+    loads = [node.data for node in step.nodes if node.do in LOADS and not node.uniform]
+    return {a for a in (*loads, *(store.access for store in step.stores)) if any(a.strides[:-1])}
 
 
 def put_counts(part: StridedLayout, whole: StridedLayout, itemsize: int) -> KernelWork:
@@ -156,6 +171,9 @@ def _strip(nest: Nest, step: Strip, waits: bool) -> KernelWork:
         if store.do:
             inside["operation"] += wide
             found["combined"] += rows * (strips <= _AHEAD and _follows(nest, store))
+    divisions = inside["division"]
+    inside["division"] = max(divisions - inside["operation"] / _BESIDE_DIVISION, 0.0)
+    inside["operation"] += _OF_DIVISION * divisions
     links = _links(lanes)
     beside = inside["operation"] + inside["move"] + _DIVIDED * (inside["division"] + inside["remainder"])
     if waits and _SIDE_BY_SIDE * links > strips * beside:

@@ -9,7 +9,7 @@ where others have lain, so a result is never further away than the arena is larg
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....cost.host import HOST
 from ....cost.memory_traffic import read_of_operands, written_of
@@ -34,20 +34,34 @@ _TRIPS = 2  # that are followed
 _LAST_CACHE = 2 * HOST.streamed
 
 
+class Missed(NamedTuple):
+    """The bytes that the first cache does not hold: those that are `close` in the second one, those that only the last
+    cache holds, and those that none does.
+    """
+
+    close: float = 0.0
+    near: float = 0.0
+    far: float = 0.0
+
+    def plus(self, more: Missed) -> Missed:
+        return Missed(self.close + more.close, self.near + more.near, self.far + more.far)
+
+
 class LastUses:
     """The arrays of a program in the order of their last use."""
 
-    def __init__(self) -> None:
+    def __init__(self, second_cache: float = HOST.near_cache) -> None:
         self._sizes: dict[_Key, int] = {}
+        self._caches = (HOST.cache_ways * HOST.cache_way, second_cache, _LAST_CACHE)
 
-    def touch(self, key: _Key, size: int, most: float = float("inf")) -> tuple[float, float]:
-        """Uses bytes of an array; returns how many of these only the last cache holds, and how many none. `most`
-        bounds the bytes that were touched since its last use.
+    def touch(self, key: _Key, size: int, most: float = float("inf")) -> Missed:
+        """Uses bytes of an array; returns which of these caches hold. `most` bounds the bytes that were touched since
+        its last use.
         """
         between = min(self._between(key), most)
         self._sizes[key] = max(self._sizes.pop(key, 0), size)
-        beyond, outside = (min(max(between + size - cache, 0), size) for cache in (HOST.near_cache, _LAST_CACHE))
-        return beyond - outside, outside
+        first, second, last = (min(max(between + size - cache, 0), size) for cache in self._caches)
+        return Missed(first - second, second - last, last)
 
     def _between(self, key: _Key) -> float:
         found = 0
@@ -60,16 +74,18 @@ class LastUses:
 
 
 class Reuse:
-    """Counts the bytes that ops read from memory. `of` maps each op to its bytes that only the last cache holds, and
-    its bytes that no cache holds; a loop that Python starts and that `is_code` has those of copying the state that it
+    """Counts the bytes that ops read from memory. `of` maps each op to its bytes that the first cache does not hold; a
+    loop that Python starts and that `is_code` has those of copying the state that it
     changes. `before` maps each instruction to the bytes that a run has touched until then, `total` is all of them.
     """
 
-    def __init__(self, module: Module, view: _View, is_code: _IsCode = lambda _: False) -> None:
-        self.of: dict[Instruction, tuple[float, float]] = {}
+    def __init__(
+        self, module: Module, view: _View, is_code: _IsCode = lambda _: False, second_cache: float = HOST.near_cache
+    ) -> None:
+        self.of: dict[Instruction, Missed] = {}
         self.before: dict[Instruction, int] = {}
         self.total = 0
-        self._view, self._is_code, self._uses = view, is_code, LastUses()
+        self._view, self._is_code, self._uses = view, is_code, LastUses(second_cache)
         self._in_code = False
         self._arenas: dict[Computation, int] = {}
         self._slices = 0  # bytes of slices in a trip
@@ -115,18 +131,18 @@ class Reuse:
 
     def _copied(
         self, loop: Instruction, given: _Key, trip: tuple[int, ...]
-    ) -> tuple[tuple[float, float], list[_Key]]:
+    ) -> tuple[Missed, list[_Key]]:
         """Follows copies of the arrays that a loop changes. Returns their bytes, and the keys of its state."""
-        near = far = 0.0
+        moved = Missed()
         body, found = loop.attributes_as(WhileAttributes).body, list[_Key]()
         for number, leaf in enumerate(loop.shape.leaves()):
             found.append(given[number] if isinstance(given, list) else (given, number))
             if not forwards(body, number):
                 for key in (found[number], (loop, number)):
                     more = self._touch(key, leaf.byte_size, leaf.byte_size, trip)
-                    near, far = near + more[0], far + more[1]
+                    moved = moved.plus(more)
                 found[number] = loop, number
-        return (near, far), found
+        return moved, found
 
     def _trips(self, instruction: Instruction, state: _Key, trip: tuple[int, ...]) -> _Key:
         """Follows the trips of a loop from this state on."""
@@ -143,7 +159,7 @@ class Reuse:
         return state
 
     def _op(self, instruction: Instruction, given: list[_Key], trip: tuple[int, ...]) -> _Key:
-        near = far = 0.0
+        found = Missed()
         kept, key = overwritten(instruction), instruction
         if instruction.op.role is Role.CONSTANT or instruction.op.is_collective:
             return key
@@ -157,13 +173,13 @@ class Reuse:
                 key = own
             elif read and not isinstance(own, list):
                 more = self._touch(own, read, operand.shape.byte_size, trip)
-                near, far = near + more[0], far + more[1]
+                found = found.plus(more)
         for number, wide in enumerate(widened_bytes(instruction.op, instruction.call)):
             for _ in ("written", "read"):
                 more = self._touch(("widened", number), wide, wide, ())
-                near, far = near + more[0], far + more[1]
+                found = found.plus(more)
         more = self._touch(key, size, instruction.shape.byte_size, trip, self._arena(instruction))
-        self.of[instruction] = near + more[0], far + more[1]
+        self.of[instruction] = found.plus(more)
         return key
 
     def _is_repeated(self, value: Instruction) -> bool:
@@ -173,7 +189,7 @@ class Reuse:
 
     def _touch(
         self, key: _Key, size: int, whole: int, trip: tuple[int, ...], most: float = float("inf")
-    ) -> tuple[float, float]:
+    ) -> Missed:
         self.total += size
         if trip and size < whole:
             self._slices += size

@@ -27,7 +27,7 @@ from ..step import StridedLayout
 from ..views import view_of
 from .counts import KernelWork, native_counts, numpy_counts, put_counts
 from .puts import PutForm, SlicePuts, forwards
-from .reuse import Reuse
+from .reuse import Missed, Reuse
 from .table_arrays import TableArrays
 from .tables import STRUCTURE, tables_of
 
@@ -42,16 +42,19 @@ _DISPLACED = 200  # microseconds of other work of Python, after which little is 
 
 
 class NativeCounts:
-    """The work of the ops of a prepared program, by the names of `cost.native_speed`."""
+    """The work of the ops of a prepared program, by the names of `cost.native_speed`, where the second cache of a core
+    has so many bytes.
+    """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Module, second_cache: float = HOST.near_cache) -> None:
+        self._second_cache = second_cache
         self._lowerings = Lowerings()
         self._native: dict[Instruction, KernelWork | None] = {}
         self._loops: dict[Instruction, bool] = {}
         self._layouts: dict[Instruction, StridedLayout | None] = {}
         self._arrays: dict[Computation, int] = {}
         self._puts: dict[Computation, SlicePuts] = {}
-        self._reuse = Reuse(module, self._view, self._is_native)
+        self._reuse = Reuse(module, self._view, self._is_native, second_cache)
         self._by_python = list[Instruction]()  # also collectives
         self.of: dict[Instruction, KernelWork] = {}
         self._count(module.entry, False)
@@ -84,7 +87,7 @@ class NativeCounts:
         last = self._reuse.before[steps[-1]] - self._reuse.total if steps else 0
         for instruction in steps:
             work, place = self.of[instruction], self._reuse.before[instruction]
-            share = min((place - last) / HOST.near_cache, 1.0)
+            share = min((place - last) / self._second_cache, 1.0)
             work["cold"] += share * _of_python(work, _OF_PYTHON)
             last = place
 
@@ -173,8 +176,7 @@ class NativeCounts:
 
     def _with_waiting(self, instruction: Instruction, work: KernelWork) -> KernelWork:
         """Adds the bytes of an op that the second cache does not hold to its work."""
-        near, far = self._reuse.of.get(instruction, (0.0, 0.0))
-        work.add({"near": near, "far": far})
+        work.add(self._reuse.of.get(instruction, Missed())._asdict())
         return work
 
     def _known(self, instruction: Instruction) -> KernelWork | None:
@@ -235,9 +237,9 @@ class NativeCounts:
                    if not forwards(instruction.attributes_as(WhileAttributes).body, n)]  # fmt: skip
         if in_code:
             return KernelWork(trip=trips + _STARTED, entry=len(changed), move=2 * sum(changed) / _LANES)
-        near, far = self._reuse.of.get(instruction, (0.0, 0.0))
+        missed = self._reuse.of.get(instruction, Missed())._asdict()
         arrays = {"state": instruction.shape.num_leaves, "placed": self._held(instruction)}
-        return KernelWork(loop=1, trip=trips, taken=sum(changed), near=near, far=far, **arrays)
+        return KernelWork(loop=1, trip=trips, taken=sum(changed), **missed, **arrays)
 
     def _held(self, instruction: Instruction) -> int:
         """Counts the arrays that the tables of a loop take and show, and those of loops and branches in it."""

@@ -12,7 +12,7 @@ SIZE = HOST.near_cache // 4  # bytes of each array
 def _of(text: str) -> dict[str, tuple[float, float]]:
     """Returns the bytes that the last cache holds, and those that none does, by the names of ops."""
     reuse = Reuse(hloom.parse(text.replace("N]", f"{SIZE // 4}]")), lambda _: None)
-    return {instruction.name: found for instruction, found in reuse.of.items()}
+    return {instruction.name: (found.near, found.far) for instruction, found in reuse.of.items()}
 
 
 def test_a_value_that_was_just_made_is_near_and_one_of_the_run_before_is_not() -> None:

@@ -104,7 +104,7 @@ def _copied(width: int) -> tuple[float, float]:
     """Returns the bytes past caches of copying the state of a loop of the calibration, which writes 24 stacks."""
     text = next(t for t in native_programs() if f"new23 = f32[2,{width}]" in t)
     module = hloom.parse(text)
-    return Reuse(module, lambda _: None, lambda _: True).of[module.entry.root]
+    return Reuse(module, lambda _: None, lambda _: True).of[module.entry.root][1:]
 
 
 def test_python_whose_code_other_python_displaces() -> None:
@@ -356,3 +356,31 @@ ENTRY e {{ x = bf16[{part}] parameter(0)
     words, runs, none = (_counts(one).get("narrow", 0) for one in (turned, cut, dense))
     assert words == 16 * 32
     assert none == 0 < runs < words
+
+
+def test_divisions_are_free_beside_many_operations() -> None:
+    text = "HloModule m\nENTRY e {{ x = f32[8,64] parameter(0)\n y = f32[8,64] parameter(1)\n {} }}"
+    alone = _counts(text.format("ROOT r = f32[8,64] divide(x, y)"))
+    beside = _counts(text.format("e = f32[8,64] exponential(x)\n ROOT r = f32[8,64] divide(e, y)"))
+    assert alone["division"] == 8 * 64 / 16
+    assert beside.get("division", 0) == 0
+    assert beside["operation"] > alone["operation"] > 0
+
+
+def test_long_rows_compute_apart_from_what_they_move() -> None:
+    text = """HloModule m
+add { a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT r = f32[] add(a, b) }
+ENTRY e { x = f32[8,64] parameter(0)
+ z = f32[] constant(0)
+ m = f32[8] reduce(x, z), dimensions={1}, to_apply=add
+ b = f32[8,64] broadcast(m), dimensions={0}
+ d = f32[8,64] subtract(x, b)
+ e = f32[8,64] exponential(d)
+ s = f32[8] reduce(e, z), dimensions={1}, to_apply=add
+ c = f32[8,64] broadcast(s), dimensions={0}
+ ROOT r = f32[8,64] subtract(d, c) }"""
+    short, long = _counts(text), _counts(text.replace(",64]", ",1024]"))
+    assert "apart" not in short
+    assert 0 < long["apart"] < long["operation"] - 8 * 512
