@@ -1,4 +1,6 @@
-"""Lists programs of the calibration that read every other element of a transposed array, so each of them alone."""
+"""Lists programs of the calibration that move elements alone: that read every other one of a transposed array, and that
+add rows at computed places, one after the other.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,23 @@ y{n} = {half} add(s, b{n})
 v{n} = {half} opt-barrier(y{n})
 """
 
+_PLACES = ((2048, 1, 20),)
+"""The rows and columns of an array, and how often rows are added to it."""
+
+_ADDED = """HloModule calibrate
+add {{ a = f32[] parameter(0)
+ b = f32[] parameter(1)
+ ROOT r = f32[] add(a, b) }}
+ENTRY e {{ v0 = {s} parameter(0)
+ u = {s} parameter(1)
+ i = s32[{rows},1] iota(), iota_dimension=0
+ j = s32[{rows},1] opt-barrier(i)
+"""
+_ADD = """a{n} = {s} scatter(v{n}, j, u), update_window_dims={{1}}, inserted_window_dims={{0}}, index_vector_dim=1, \
+scatter_dims_to_operand_dims={{0}}, to_apply=add
+v{m} = {s} opt-barrier(a{n})
+"""
+
 
 def moves() -> Iterator[str]:
     """Yields the texts of the programs."""
@@ -26,3 +45,7 @@ def moves() -> Iterator[str]:
         results = ", ".join(f"v{n}" for n in range(count))
         lines.append(f"ROOT r = ({', '.join([half] * count)}) tuple({results})")
         yield "HloModule calibrate\nENTRY e {\n" + "\n".join(lines) + "\n}"
+    for rows, columns, count in _PLACES:
+        s = f"f32[{rows},{columns}]"
+        lines = [_ADD.format(n=n, m=n + 1, s=s) for n in range(count)]
+        yield _ADDED.format(s=s, rows=rows) + "".join(lines) + f"ROOT r = {s} negate(v{count}) }}"
