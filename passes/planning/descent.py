@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -93,9 +93,12 @@ def _price(costs: ChoiceCosts, parts: Sequence[Floats], held: Floats, limit: flo
     return np.asarray(found * (1.0 + OVER * np.maximum(0.0, held / limit - 1.0)), np.float64)
 
 
-def descend(costs: ChoiceCosts, choice: Choice, limit: float = math.inf) -> Choice:
-    """Returns a choice that is at least as good, by changes of one class at a time."""
-    return _Descent(costs, choice, limit).run()
+def descend(
+    costs: ChoiceCosts, choice: Choice, limit: float = math.inf, allowed: Mapping[int, Rows] | None = None
+) -> Choice:
+    """Returns a choice that is at least as good, by changes of one class at a time, to `allowed` rows (by default all).
+    """
+    return _Descent(costs, choice, limit, allowed).run()
 
 
 def alternatives(costs: ChoiceCosts, choice: Choice, numbers: Iterable[int]) -> Iterator[Floats]:
@@ -105,8 +108,10 @@ def alternatives(costs: ChoiceCosts, choice: Choice, numbers: Iterable[int]) -> 
 
 
 class _Descent:
-    def __init__(self, costs: ChoiceCosts, choice: Choice, limit: float) -> None:
-        self.costs, self.limit, self.choice = costs, limit, dict(choice)
+    def __init__(
+        self, costs: ChoiceCosts, choice: Choice, limit: float, allowed: Mapping[int, Rows] | None = None
+    ) -> None:
+        self.costs, self.limit, self.choice, self.allowed = costs, limit, dict(choice), allowed
         self.classes = costs.model.classes
         every = [costs.of_reads(number) for number in range(len(costs.model.of.reads))]
         self.touching: list[list[ReadCosts]] = [[] for _ in self.classes]
@@ -141,7 +146,7 @@ class _Descent:
             return False
         sums, moments = self._sums(number), self._moments(number)
         found = self._priced(sums, moments) * (1.0 + _TIE * moments.sum(0) / self.filled)
-        row = int(np.argmin(found))
+        row = int(np.argmin(found)) if self.allowed is None else _least(found, self.allowed[number])
         if not found[row] < found[self.choice[number]] * (1 - _SAME):
             return False
         self.parts, self.held = [part[row] for part in sums], moments[:, row]
@@ -165,3 +170,8 @@ class _Descent:
         none = np.zeros(len(self.classes[number].rows))
         changes = [m[number] - m[number][self.choice[number]] if number in m else none for m in self.costs.moments]
         return self.held[:, None] + np.array(changes).reshape(len(changes), len(none))
+
+
+def _least(prices: Floats, rows: Rows) -> int:
+    """Returns the row of the least price among some."""
+    return int(rows[np.argmin(prices[rows])])

@@ -158,13 +158,12 @@ class _Search:
 
 
 def by_axes(
-    costs: ChoiceCosts, limit: float, deadline: float, relaxes: bool = False,
-    given: Mapping[int, Division] = MappingProxyType({}),
+    costs: ChoiceCosts, limit: float, deadline: float, given: Mapping[int, Division] = MappingProxyType({}),
 ) -> list[Proposal]:
-    """Returns the choices of all stages but the joint one, best first, found from relaxations first if it `relaxes`.
-    Some classes have `given` divisions, by the axes that divide anything yet.
+    """Returns the choices of all stages but the joint one, best first. Some classes have `given` divisions, by the axes
+    that divide anything yet.
     """
-    stages = _Stages(costs, limit, deadline, relaxes, given)
+    stages = _Stages(costs, limit, deadline, given)
     stages.run()
     return stages.ranked()
 
@@ -173,9 +172,9 @@ class _Stages:
     """The stages under one assumption, until a deadline."""
 
     def __init__(
-        self, costs: ChoiceCosts, limit: float, deadline: float, relaxes: bool, given: Mapping[int, Division]
+        self, costs: ChoiceCosts, limit: float, deadline: float, given: Mapping[int, Division]
     ) -> None:
-        self.costs, self.limit, self.deadline, self.relaxes, self.given = costs, limit, deadline, relaxes, given
+        self.costs, self.limit, self.deadline, self.given = costs, limit, deadline, given
         self.found: list[Proposal] = []
 
     def ranked(self) -> list[Proposal]:
@@ -220,9 +219,7 @@ class _Stages:
             return None
         model = self.costs.model
         allowed = {n: np.array(list(_rows(model, n, is_allowed))) for n in range(len(model.classes))}
-        solved = solve(
-            self.costs, allowed, limit=self.limit, seconds=max(left, 1.0), soft=True, relaxes=self.relaxes
-        )
+        solved = solve(self.costs, allowed, limit=self.limit, seconds=max(left, 1.0), soft=True, relaxes=True)
         choice = solved.choice
         if choice is not None:
             self.found.append(Proposal(name, choice, self.costs.value(choice)))

@@ -222,7 +222,7 @@ class Sweeping:
         costs = self._costs(name, square, self._classes(name, square, kept_in(self.module, self.keep, square)))
         usual = Usual(costs)
         usual.search(share)
-        for found in by_axes(costs, self._limit(name), time.monotonic() + share, relaxes=True)[:2]:
+        for found in by_axes(costs, self._limit(name), time.monotonic() + share)[:2]:
             self._keep(costs.model, found.choice)
         for _, choice in usual.found:
             self._keep(costs.model, choice)

@@ -122,7 +122,7 @@ class Usual:
             if number in self.renewed:
                 rows = [r for r in rows if (of_class.divisions[r][0] != WHOLE) is divides] or rows
             allowed[number] = np.array(rows or range(len(of_class.rows)), np.int64)
-        return solve(self.costs, allowed, seconds=_SECONDS).choice
+        return solve(self.costs, allowed, seconds=_SECONDS, relaxes=True).choice
 
     def _by_axes(self, kinds: tuple[str, ...]) -> Choice | None:
         """Returns the choice that divides by one axis after the other, tensor parallelism last."""
@@ -135,7 +135,7 @@ class Usual:
             )
             still = Still(axis, self.renewed | self.moving) if kind == "tensor" else None
             rows = self._rows(axis, choice, whole, divided)
-            choice = solve(self.costs, rows, seconds=_SECONDS, still=still).choice
+            choice = solve(self.costs, rows, seconds=_SECONDS, still=still, relaxes=True).choice
             if choice is None:
                 return None
         return choice
