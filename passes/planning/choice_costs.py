@@ -70,6 +70,7 @@ class ChoiceCosts:
     _busies: dict[tuple[Any, ...], Floats] = field(init=False, default_factory=dict[Any, Any])
     _reads: dict[int, ReadCosts | None] = field(init=False, default_factory=dict[Any, Any])
     _stands: dict[Stand, dict[Division, Division]] = field(init=False, default_factory=dict[Any, Any])
+    _others: dict[Assumed, ChoiceCosts] = field(init=False, repr=False, default_factory=dict[Any, Any])
 
     def __post_init__(self) -> None:
         self.moments = []
@@ -82,11 +83,13 @@ class ChoiceCosts:
             self.moments.append(found)
 
     def under(self, assumed: Assumed) -> ChoiceCosts:
-        """Returns the costs under another assumption."""
-        other = object.__new__(ChoiceCosts)
+        """Returns the costs under another assumption, the same ones each time."""
+        if (known := self._others.get(assumed)) is not None:
+            return known
+        other = self._others[assumed] = object.__new__(ChoiceCosts)
         other.model, other.assumed, other.moments = self.model, assumed, self.moments
         other._moves, other._tables, other._reads = {}, {}, {}
-        other._busies, other._stands = self._busies, self._stands
+        other._busies, other._stands, other._others = self._busies, self._stands, self._others
         return other
 
     def move(self, source: Division, target: Division, size: int, hides: bool) -> float:

@@ -114,6 +114,11 @@ class MeshPlan:
         whole = [p.choice for p in found if all(p.choice[number] == best[number] for number in given)]
         return [(USUAL_STATE, choice, self.costs.value(choice)) for choice in whole[:1]]
 
+    def prices(self, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
+        """Returns the prices of choices under each assumption on overlap."""
+        every = [self.costs.under(assumed).values(choices) for assumed in ASSUMED]
+        return [tuple(value.price(self.limit) for value in of_one) for of_one in zip(*every)]
+
     @property
     def least(self) -> float:
         return min((value.seconds for _, _, value in self.proposals), default=math.inf)

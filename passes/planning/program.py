@@ -114,8 +114,8 @@ def solve(
     """Solves the program over the `allowed` rows (by default all) within this many seconds.
 
     `limit` is the memory in bytes; with `soft` more has a price. What is `still` is not moved.
-    `share` is that of C + K + H in the objective. If it `relaxes`, the relaxation is solved first, and a choice near its
-    solution does, unless values are to be still.
+    `share` is that of C + K + H in the objective. If it `relaxes`, the relaxation is solved first, and a choice near
+    its solution does, unless values are to be still or the memory has no price.
     """
     highs = solver()
     rows = allowed or {n: np.arange(len(c.rows)) for n, c in enumerate(costs.model.classes)}
@@ -151,8 +151,8 @@ def solve(
     upper = np.concatenate([np.ones(columns), [math.inf, math.inf if soft else 0.0]])
     model, begun = _highs_model(highs, builder, objective, upper, count), time.monotonic()
     found = _run(highs, model, seconds, is_relaxed=True)[0] if relaxes else None
-    bound, is_whole = 0.0, found is not None and np.abs(found[:count] - found[:count].round()).max(initial=0.0) < _ROUNDING
-    if found is None or (still is not None and not is_whole):
+    bound, is_whole = 0.0, found is not None and _is_whole(found[:count])
+    if found is None or not (is_whole or (still is None and (soft or limit == math.inf))):
         left = seconds - (time.monotonic() - begun)
         found, least = _run(highs, model, max(left, 0.0), is_relaxed=False)
         bound, is_whole = max((least - _TIE) / scale, 0.0) if not share else 0.0, True
@@ -160,6 +160,10 @@ def solve(
         return Solution(None, bound, columns)
     choice = {n: int(rows[n][np.argmax(found[first[n] : first[n] + len(rows[n])])]) for n in first}
     return Solution(choice if is_whole else descend(costs, choice, limit, rows), bound, columns)
+
+
+def _is_whole(values: Floats) -> bool:
+    return bool(np.abs(values - values.round()).max(initial=0.0) <= _ROUNDING)
 
 
 def _run(highs: Any, model: Any, seconds: float, is_relaxed: bool) -> tuple[Floats | None, float]:

@@ -30,6 +30,7 @@ from .written import Inside
 
 _ALIKE = 0.05  # difference of all parts of the model's time, relative, below which proposals are of one kind
 _FURTHER = 0.05  # share that each proposal before it of its kind adds to the price of one
+_FAR = 1.5  # times the least price, beyond which usual shardings are not screened early
 _SCREENED = 24  # proposals at most
 _SCREENING = 0.4  # share of the time left
 _CLOSER = 0.3  # share of what is left then, for quick schedules of the best
@@ -197,12 +198,12 @@ class PlanTrials:
     def _screened(self, kinds: Sequence[Sequence[Proposed]]) -> list[list[PlanTrial]]:
         """Returns the kinds and their proposals, the best by a list schedule first: of each kind one, then others."""
         part, found = self.left.share(_SCREENING), list[list[PlanTrial]](([]) for _ in kinds)
-        for count, (number, one) in enumerate(turns_of(kinds)[:_SCREENED]):
+        for count, (number, one) in enumerate(_first(turns_of(kinds))):
             usual = one[1][0] in _EARLY
             if count >= _FEW and not usual and not self.left.is_patient:
-                break
+                continue
             if count and not (self.left.allows_first() if count < _FEW else (self.left if usual else part).allows()):
-                break
+                continue
             begun = time.monotonic()
             found[number].append(self._screen(one, part))
             part = part.after(time.monotonic() - begun)
@@ -292,15 +293,33 @@ class PlanTrials:
 
 
 def turns_of(kinds: Sequence[Sequence[Proposed]]) -> list[tuple[int, Proposed]]:
-    """Returns the proposals with the number of their kind, in the order to screen them: the best one, the usual ones,
-    and the others by their price under one assumption, further ones of a kind later.
+    """Returns the proposals with the number of their kind, in the order to screen them: the best one, the usual ones
+    unless they are far behind, and the others by their expected price, further ones of a kind later.
     """
-    found: list[tuple[float, int, Proposed]] = []
+    prices, found = _expected([one for kind in kinds for one in kind]), list[tuple[float, int, Proposed]]()
     for number, kind in enumerate(kinds):
-        prices = sorted(((on.costs.value(named[1]).price(on.limit), n) for n, (on, named) in enumerate(kind)))
-        found += [(price * (1 + _FURTHER * before), number, kind[n]) for before, (price, n) in enumerate(prices)]
+        own = sorted((next(prices), n) for n in range(len(kind)))
+        found += [(price * (1 + _FURTHER * before), number, kind[n]) for before, (price, n) in enumerate(own)]
     found.sort(key=lambda one: one[0])
-    return [one[1:] for one in sorted(found, key=lambda one: one is not found[0] and one[2][1][0] not in _EARLY)]
+    early = [one for one in found[1:] if one[2][1][0] in _EARLY and one[0] <= _FAR * found[0][0]]
+    return [one[1:] for one in [*found[:1], *early, *(one for one in found[1:] if one not in early)]]
+
+
+def _first(turns: Sequence[tuple[int, Proposed]]) -> list[tuple[int, Proposed]]:
+    """Returns the turns that take place at most: the first ones, and all of usual shardings."""
+    return [*turns[:_SCREENED], *(one for one in turns[_SCREENED:] if one[1][1][0] in _EARLY)]
+
+
+def _expected(proposed: Sequence[Proposed]) -> Iterator[float]:
+    """Yields the price of each proposal, the mean under all assumptions on overlap, each relative to the least price
+    under it: nobody knows before a schedule how much hides.
+    """
+    prices: dict[int, Iterator[tuple[float, ...]]] = {}
+    for on in {id(on): on for on, _ in proposed}.values():
+        prices[id(on)] = iter(on.prices([named[1] for own, named in proposed if own is on]))
+    every = [next(prices[id(on)]) for on, _ in proposed]
+    least = [min(column) or 1.0 for column in zip(*every)]
+    yield from (sum(price / best for price, best in zip(own, least)) / len(least) for own in every)
 
 
 def others_of(judged: Sequence[tuple[PlanCandidate, Sequence[PlanTrial]]]) -> list[PlanTrial]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -48,6 +48,9 @@ class Priced:
     def costs(self) -> Priced:
         return self
 
+    def prices(self, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
+        return [(choice[0],) for choice in choices]
+
     def value(self, choice: Choice) -> PlanValue:
         return PlanValue(choice[0], choice[0], 0.0, 0.0, 0.0)
 
@@ -59,13 +62,13 @@ def proposed(seconds: int, name: str = "a search") -> Proposed:
     return ON, (name, {0: seconds}, Priced().value({0: seconds}))
 
 
-def test_proposals_like_others_are_screened_later_and_usual_ones_early() -> None:
+def test_proposals_like_others_are_screened_later_and_usual_ones_early_unless_far_behind() -> None:
     kinds = [
         [proposed(1010), proposed(1000), proposed(1001)], [proposed(1070)], [proposed(1300), proposed(1020)],
-        [proposed(9000, "all data parallel")],
+        [proposed(1400, "all sharded")], [proposed(9000, "all data parallel")],
     ]  # fmt: skip
     order = [(number, named[1][0]) for number, (_, named) in turns_of(kinds)]
-    assert order == [(0, 1000), (3, 9000), (2, 1020), (0, 1001), (1, 1070), (0, 1010), (2, 1300)]
+    assert order == [(0, 1000), (3, 1400), (2, 1020), (0, 1001), (1, 1070), (0, 1010), (2, 1300), (4, 9000)]
 
 
 def test_others_are_judged_as_the_gain_of_the_first_of_their_kind_lets_expect() -> None:
