@@ -37,6 +37,7 @@ _CLOSER = 0.3  # share of what is left then, for quick schedules of the best
 _FEW = 2  # proposals that are screened first, and that get a forecast if there is time
 _NEAR = 0.02  # of the best forecast, below which usual shardings are judged, and others with few annotations
 _TIED = 0.005  # of the best screening, below which others of its kind are judged before other kinds
+_LESS = 1e-4  # share of the computation, from which on a proposal computes less than another one
 _OTHERS = 0.5  # share of the time for others than the best of the first kinds
 _FREE = 2  # plans that are tried with fewer annotations inside
 _FREELY = 0.3  # share of the time for the fewest of these
@@ -144,12 +145,14 @@ class PlanTrials:
         return judged
 
     def _judge_tied(self, kind: list[PlanTrial]) -> tuple[PlanCandidate, list[PlanTrial]]:
-        """Judges the best of a kind, and another that ties with it by its screening: the better one of these becomes
-        the first of the kind, and is returned with it.
+        """Judges the best of a kind, and another that ties with it by its screening, or is near it and computes least:
+        so it is faster if rewrites hide the rest. The better one becomes the first of the kind, and is returned.
         """
-        found = [(self._judge(kind[0]), kind[0])]
-        for trial in kind[1:_FEW]:
-            if trial.screened.seconds <= (1 + _TIED) * kind[0].screened.seconds and self._may_win(trial):
+        found, screened = [(self._judge(kind[0]), kind[0])], kind[0].screened
+        least = min(kind[:1] + _within(_NEAR, kind), key=lambda trial: trial.screened.computing)
+        others = [least] if least.screened.computing * (1 + _LESS) < screened.computing else _within(_TIED, kind)
+        for trial in others[:1]:
+            if self._may_win(trial):
                 found.append((self._judge(trial), trial))
         best, first = min(found, key=lambda one: one[0].rank)
         kind.sort(key=lambda trial: trial is not first)
@@ -293,16 +296,41 @@ class PlanTrials:
 
 
 def turns_of(kinds: Sequence[Sequence[Proposed]]) -> list[tuple[int, Proposed]]:
-    """Returns the proposals with the number of their kind, in the order to screen them: the best one, the usual ones
-    unless they are far behind, and the others by their expected price, further ones of a kind later.
+    """Returns the proposals with the number of their kind, in the order to screen them: the best one, those that are
+    best under an assumption on overlap, the usual ones unless they are far behind, and the others by their price,
+    further ones of a kind later.
     """
-    prices, found = _expected([one for kind in kinds for one in kind]), list[tuple[float, int, Proposed]]()
+    prices, found = _relative([one for kind in kinds for one in kind]), list[_Turn]()
     for number, kind in enumerate(kinds):
-        own = sorted((next(prices), n) for n in range(len(kind)))
-        found += [(price * (1 + _FURTHER * before), number, kind[n]) for before, (price, n) in enumerate(own)]
-    found.sort(key=lambda one: one[0])
-    early = [one for one in found[1:] if one[2][1][0] in _EARLY and one[0] <= _FAR * found[0][0]]
-    return [one[1:] for one in [*found[:1], *early, *(one for one in found[1:] if one not in early)]]
+        own = sorted((sum(under := next(prices)) / len(under), n, under) for n in range(len(kind)))
+        found += [_Turn(mean * (1 + _FURTHER * k), number, kind[n], under) for k, (mean, n, under) in enumerate(own)]
+    found.sort(key=lambda one: one.price)
+    best = {one.under: one for one in reversed(found[1:]) if min(one.under) <= 1.0}
+    usual = [one for one in found[1:] if one.of[1][0] in _EARLY and one.price <= _FAR * found[0].price]
+    first = [*found[:1], *reversed(best.values()), *usual]
+    return [(one.number, one.of) for one in dict.fromkeys([*first, *found])]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Turn:
+    """A proposal with the number of its kind, its prices `under` the assumptions, and the mean of these."""
+
+    price: float
+    number: int
+    of: Proposed
+    under: tuple[float, ...]
+
+
+def _relative(proposed: Sequence[Proposed]) -> Iterator[tuple[float, ...]]:
+    """Yields the prices of each proposal under all assumptions on overlap, each relative to the least under it: nobody
+    knows before a schedule how much hides.
+    """
+    prices: dict[int, Iterator[tuple[float, ...]]] = {}
+    for on in {id(on): on for on, _ in proposed}.values():
+        prices[id(on)] = iter(on.prices([named[1] for own, named in proposed if own is on]))
+    every = [next(prices[id(on)]) for on, _ in proposed]
+    least = [min(column) or 1.0 for column in zip(*every)]
+    yield from (tuple(price / best for price, best in zip(own, least)) for own in every)
 
 
 def _first(turns: Sequence[tuple[int, Proposed]]) -> list[tuple[int, Proposed]]:
@@ -310,16 +338,10 @@ def _first(turns: Sequence[tuple[int, Proposed]]) -> list[tuple[int, Proposed]]:
     return [*turns[:_SCREENED], *(one for one in turns[_SCREENED:] if one[1][1][0] in _EARLY)]
 
 
-def _expected(proposed: Sequence[Proposed]) -> Iterator[float]:
-    """Yields the price of each proposal, the mean under all assumptions on overlap, each relative to the least price
-    under it: nobody knows before a schedule how much hides.
-    """
-    prices: dict[int, Iterator[tuple[float, ...]]] = {}
-    for on in {id(on): on for on, _ in proposed}.values():
-        prices[id(on)] = iter(on.prices([named[1] for own, named in proposed if own is on]))
-    every = [next(prices[id(on)]) for on, _ in proposed]
-    least = [min(column) or 1.0 for column in zip(*every)]
-    yield from (sum(price / best for price, best in zip(own, least)) / len(least) for own in every)
+def _within(share: float, kind: Sequence[PlanTrial]) -> list[PlanTrial]:
+    """Returns the trials that are so little behind the first by their screening, but for those that equal it."""
+    best = kind[0].screened
+    return [t for t in kind[1:] if t.screened.rank > best.rank and t.screened.seconds <= (1 + share) * best.seconds]
 
 
 def others_of(judged: Sequence[tuple[PlanCandidate, Sequence[PlanTrial]]]) -> list[PlanTrial]:

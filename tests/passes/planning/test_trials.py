@@ -49,7 +49,8 @@ class Priced:
         return self
 
     def prices(self, choices: Sequence[Choice]) -> list[tuple[float, ...]]:
-        return [(choice[0],) for choice in choices]
+        """Only one proposal has less to hide than others."""
+        return [(choice[0], 999.0 if choice[0] == 1300 else choice[0]) for choice in choices]
 
     def value(self, choice: Choice) -> PlanValue:
         return PlanValue(choice[0], choice[0], 0.0, 0.0, 0.0)
@@ -68,7 +69,7 @@ def test_proposals_like_others_are_screened_later_and_usual_ones_early_unless_fa
         [proposed(1400, "all sharded")], [proposed(9000, "all data parallel")],
     ]  # fmt: skip
     order = [(number, named[1][0]) for number, (_, named) in turns_of(kinds)]
-    assert order == [(0, 1000), (3, 1400), (2, 1020), (0, 1001), (1, 1070), (0, 1010), (2, 1300), (4, 9000)]
+    assert order == [(0, 1000), (2, 1300), (3, 1400), (2, 1020), (0, 1001), (1, 1070), (0, 1010), (4, 9000)]
 
 
 def test_others_are_judged_as_the_gain_of_the_first_of_their_kind_lets_expect() -> None:
