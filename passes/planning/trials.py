@@ -145,15 +145,16 @@ class PlanTrials:
         return judged
 
     def _judge_tied(self, kind: list[PlanTrial]) -> tuple[PlanCandidate, list[PlanTrial]]:
-        """Judges the best of a kind, and another that ties with it by its screening, or is near it and computes least:
-        so it is faster if rewrites hide the rest. The better one becomes the first of the kind, and is returned.
+        """Judges the best of a kind, and another that ties with it by its screening; one that is near it and computes
+        least instead, and before it: that is faster if rewrites hide what waits, as they mostly do where both are near.
+        The better one becomes the first of the kind, and is returned.
         """
-        found, screened = [(self._judge(kind[0]), kind[0])], kind[0].screened
-        least = min(kind[:1] + _within(_NEAR, kind), key=lambda trial: trial.screened.computing)
-        others = [least] if least.screened.computing * (1 + _LESS) < screened.computing else _within(_TIED, kind)
-        for trial in others[:1]:
-            if self._may_win(trial):
-                found.append((self._judge(trial), trial))
+        first, near = kind[0], _within(_NEAR, kind)
+        least = min([first, *near], key=lambda trial: trial.screened.computing)
+        is_less = least.screened.computing * (1 + _LESS) < first.screened.computing
+        chosen = [least, first] if is_less else [first, *_within(_TIED, kind)[:1]]
+        found = [(self._judge(chosen[0]), chosen[0])]
+        found += [(self._judge(trial), trial) for trial in chosen[1:] if self._may_win(trial)]
         best, first = min(found, key=lambda one: one[0].rank)
         kind.sort(key=lambda trial: trial is not first)
         return best, kind
