@@ -9,8 +9,8 @@ error, Kendall's rank correlation, and where a table has them the growth from on
 all-to-alls. What GShard's paper says of 128 and 2,048 experts is compared for the forward layers, with as many tokens
 per device. The rows of 36 and of 12 layers also say what a layer takes, and what does not grow with the layers.
 
-As most published steps, forecasts hide collectives of weights and gradients only; `--models` and rows that hide those
-of activations have Hloom's whole schedule.
+As most published steps, forecasts save what the programs say, and hide collectives of weights and gradients only;
+`--models` and rows that hide those of activations have Hloom's whole schedule.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from hloom.passes.base import PassContext, run_pipeline
 from hloom.passes.pipelines import partition
 from hloom.passes.schedule.fastest import Fastest
 from hloom.passes.schedule.limits import Limits
+from hloom.passes.schedule.save_less import SaveLess
 from hloom.passes.schedule.schedule import ScheduleCollectives
 from hloom.passes.scheduling import SCHEDULE, schedule
 from hloom.report.measured import kendall
@@ -75,7 +76,8 @@ def forecast(
     if plain:
         final = ScheduleCollectives(memory=Bytes(memory), limits=Limits(lists=()))
         fastest = Fastest(final=final, pieces=None, past_barriers=None, rotation=None, earlier=None)
-        run_pipeline([fastest if isinstance(p, Fastest) else p for p in SCHEDULE], module, context)
+        steps = [fastest if isinstance(p, Fastest) else p for p in SCHEDULE if not isinstance(p, SaveLess)]
+        run_pipeline(steps, module, context)
     else:
         schedule(module, context, memory)
     found = hloom.timeline(module, machine)

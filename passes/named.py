@@ -58,6 +58,7 @@ from .schedule.rewrites.reduce_in import ReduceIn
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
 from .schedule.rewrites.sink_all_reduces import SinkAllReduces
 from .schedule.rotate_loops import RotateLoops
+from .schedule.save_less import SaveLess
 from .schedule.schedule import Overlap, ScheduleCollectives
 from .schedule.split_batch import SplitBatch
 from .spmd.partition import SpmdPartition
@@ -73,7 +74,7 @@ PASSES: dict[str, type[Pass]] = {
         ReassociateAllReduces, CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters,
         HierarchicalCollectives, HoistGathers, ScheduleCollectives, Bucket, Overlap, MemoryOrder, Rematerialize,
         FlatParameters, InPieces, RotateLoops, SplitBatch, ReduceIn, GatherIn, AccumulateInPlace, UnitTransposes,
-        DeviceForms,
+        SaveLess, DeviceForms,
     )
 }
 
@@ -99,7 +100,7 @@ ORDER: tuple[OrderRule, ...] = (
             "all-reduce-to-reduce-scatter", "reassociate-all-reduces", "common-gathers", "sink-all-reduces",
             "hoist-gathers", "prefetch-gathers", "carry-reduce-scatters", "hierarchical-collectives", "in-pieces",
             "rotate-loops", "split-batch",
-            "reduce-in", "gather-in", "accumulate-in-place",
+            "reduce-in", "gather-in", "accumulate-in-place", "save-less",
         )
     ),
     OrderRule("gather-in", "reduce-in", "sums in eight bits gather scales, which stay as they are"),

@@ -15,10 +15,12 @@ from .schedule.rewrites.accumulate_in_place import AccumulateInPlace
 from .schedule.rewrites.common_gathers import CommonGathers
 from .schedule.rewrites.reassociate import ReassociateAllReduces
 from .schedule.rewrites.reduce_scatters import AllReduceToReduceScatter
+from .schedule.save_less import SaveLess
 from .schedule.schedule import ScheduleCollectives
 from .schedule.split_batch import SplitBatch
 
 SCHEDULE: tuple[Pass, ...] = (
+    SaveLess(),  # of loops that share no computations yet
     EqualComputations(),  # collectives with equal reducers can share a message
     AccumulateInPlace(),  # before sums over devices leave loops, which then know the part
     UnitTransposes(),  # which are views

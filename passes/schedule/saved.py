@@ -40,9 +40,12 @@ from .roles import can_repeat
 _LONGEST = 200  # instructions that recompute one entry
 
 
-def free_saved(module: Module, clock: Clock, excess: float, offload: bool = False) -> int:
+def free_saved(
+    module: Module, clock: Clock, excess: float, offload: bool = False, if_faster: bool = False
+) -> int:
     """Recomputes entries of stacks, in place, or with `offload` keeps them on the host, until this many bytes of stacks
-    are gone. Returns the number of stacks. `clock` has the times of the program before.
+    are gone. Returns the number of stacks. `clock` has the times of the program before. With `if_faster`, only entries
+    are recomputed that take longer to be saved and read.
     """
     count = 0
     edited: set[Computation] = set()
@@ -56,7 +59,8 @@ def free_saved(module: Module, clock: Clock, excess: float, offload: bool = Fals
         pairs = [_Pair.of(a, b) for n, a in enumerate(loops) for b in loops[n + 1 :]]
         found: list[_Again | _OnHost] = []
         for pair in filter(None, pairs):
-            found += [*pair.candidates(clock), *(pair.movable(clock) if offload else ())]
+            again = (one for one in pair.candidates(clock) if one.seconds < one.saved or not if_faster)
+            found += [*again, *(pair.movable(clock) if offload else ())]
         while found and excess > 0:
             best = min(found, key=lambda c: c.rank)
             found.remove(best)
@@ -73,7 +77,8 @@ def free_saved(module: Module, clock: Clock, excess: float, offload: bool = Fals
 @dataclass(frozen=True, slots=True)
 class _Again:
     """An entry to recompute: what the first loop's body writes into the stack, the slices that read it in the second
-    one, the instructions of the first body that compute it, the stacks these read, and the cost.
+    one, the instructions of the first body that compute it, the stacks these read, and the seconds in which it is
+    computed again, or is saved and read.
     """
 
     pair: _Pair
@@ -82,6 +87,7 @@ class _Again:
     steps: list[Instruction]
     needed: frozenset[Instruction]
     seconds: float
+    saved: float
     size: int
 
     @property
@@ -195,7 +201,9 @@ class _Pair:
             if steps is not None:
                 seconds = self.trips * _of_a_kernel(steps, clock)
                 needed = frozenset(n for s in steps for o in s.operands if (n := self._saved(o)) not in (None, entry))
-                yield _Again(self, entry, self.slices[entry], steps, needed, seconds, self.sizes[entry])
+                moves = (*(u for u in entry.users if written_at(u) is self.index), *self.slices[entry])
+                saved = self.trips * sum(clock.alone(move).total for move in moves)
+                yield _Again(self, entry, self.slices[entry], steps, needed, seconds, saved, self.sizes[entry])
 
     def movable(self, clock: Clock) -> Iterator[_OnHost]:
         """Yields the entries that can lie on the host."""
