@@ -48,7 +48,6 @@ class SaveLess(Pass):
             module.take(new)
             count, least = count + more, seconds
         if count:
-            context.diagnostics.remark(
-                f"{self.name}: {count} stacks are computed again; {timed(before)} become {timed(least)}"
-            )
+            times = f"{timed(before)} become {timed(least)}"
+            context.diagnostics.remark(f"{self.name}: {count} of the arrays that loops save computed again; {times}")
         return count > 0
