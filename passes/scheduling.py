@@ -20,7 +20,7 @@ from .schedule.schedule import ScheduleCollectives
 from .schedule.split_batch import SplitBatch
 
 SCHEDULE: tuple[Pass, ...] = (
-    SaveLess(),  # of loops that share no computations yet
+    SaveLess(),  # before others change what loops carry
     EqualComputations(),  # collectives with equal reducers can share a message
     AccumulateInPlace(),  # before sums over devices leave loops, which then know the part
     UnitTransposes(),  # which are views

@@ -17,6 +17,7 @@ from typing import ClassVar
 from ...cost.seconds import Clock
 from ...cost.sizes import timed
 from ...cost.timeline import timeline_seconds
+from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage, clone_module
 from ...ir.graph.op import Role
 from ..base import Pass, PassContext
@@ -35,12 +36,15 @@ class SaveLess(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         if not any(sum(i.op.role is Role.LOOP for i in c) > 1 for c in module):
             return False
-        before = least = timeline_seconds(module, Clock.of(module, context.machine))
+        clock = Clock.of(module, context.machine)
+        before = least = timeline_seconds(module, clock)
         count = 0
         while True:
-            new = clone_module(module)
-            more = free_saved(new, Clock.of(new, context.machine), math.inf, if_faster=True)
-            seconds = timeline_seconds(new, Clock.of(new, context.machine)) if more else math.inf
+            copies: dict[Instruction, Instruction] = {}
+            new = clone_module(module, copies)
+            more = free_saved(new, clock.copied(copies), math.inf, if_faster=True)
+            clock = Clock.of(new, context.machine)
+            seconds = timeline_seconds(new, clock) if more else math.inf
             if seconds > _BETTER * least:
                 new.release()
                 break
@@ -49,5 +53,5 @@ class SaveLess(Pass):
             count, least = count + more, seconds
         if count:
             times = f"{timed(before)} become {timed(least)}"
-            context.diagnostics.remark(f"{self.name}: {count} of the arrays that loops save computed again; {times}")
+            context.diagnostics.remark(f"{self.name}: arrays that loops save no longer: {count}; {times}")
         return count > 0

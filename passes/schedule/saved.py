@@ -40,9 +40,7 @@ from .roles import can_repeat
 _LONGEST = 200  # instructions that recompute one entry
 
 
-def free_saved(
-    module: Module, clock: Clock, excess: float, offload: bool = False, if_faster: bool = False
-) -> int:
+def free_saved(module: Module, clock: Clock, excess: float, offload: bool = False, if_faster: bool = False) -> int:
     """Recomputes entries of stacks, in place, or with `offload` keeps them on the host, until this many bytes of stacks
     are gone. Returns the number of stacks. `clock` has the times of the program before. With `if_faster`, only entries
     are recomputed that take longer to be saved and read.

@@ -79,4 +79,4 @@ def test_schedules_save_less() -> None:
     schedule(local, context)
     assert _stacks(local) == 2
     said = [remark.message for remark in context.diagnostics.found]
-    assert any("save-less: 1 of the arrays that loops save computed again" in message for message in said)
+    assert any("save-less: arrays that loops save no longer: 1; " in message for message in said)
