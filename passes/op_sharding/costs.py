@@ -23,9 +23,21 @@ def operand_cost(op: OpSharding, assignment: Assignment) -> float:
 
 
 def result_cost(op: OpSharding, assignment: Assignment) -> float:
-    """Returns the time of the local form's exchange, and to reshard the results as they are wanted."""
+    """Returns the time of the local form's exchange, and to reshard the results as they are wanted.
+
+    A later op reads what stays partial, which is larger.
+    """
     total = op.exchanged(op, assignment) if op.exchanged is not None else 0.0
+    if op.use.stays_partial and op.reduced(assignment):
+        total += sum(_read_later(op, assignment, value) for value in range(len(op.rule.operands), len(op.shapes)))
     return total + sum(plan.cost for plan, _ in _result_plans(op, assignment))
+
+
+def _read_later(op: OpSharding, assignment: Assignment, value: int) -> float:
+    """Returns the time in which the next op reads more than if a result were as it is wanted."""
+    shape, memory = op.shapes[value], op.machine.memory
+    local, wanted = (t.local_shape(shape).byte_size for t in (op.tiling(value, assignment), op.tilings[value]))
+    return memory(local) - memory(wanted)
 
 
 def received_bytes(op: OpSharding, assignment: Assignment) -> float:

@@ -88,3 +88,32 @@ def test_scatters_into_one_table_are_reduced_once(table: str, other: str, reduct
     rng = np.random.default_rng(0)
     inputs = [rng.integers(-40, 40, p.shape.dims).astype(p.shape.element.numpy) for p in module.entry.parameters]
     np.testing.assert_array_equal(hloom.simulate(local, inputs)[0], hloom.evaluate(module, inputs)[0])
+
+
+# Messages along the edges of a graph: eight edges for each row of the table.
+MESSAGES = """HloModule m, num_partitions=4
+add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] add(a, b) }
+ENTRY e {
+  h = f32[512,32] parameter(0), sharding={devices=[4,1]<=[4]}
+  from = s32[4096] parameter(1), sharding={devices=[4]<=[4]}
+  to = s32[4096] parameter(2), sharding={devices=[4]<=[4]}
+  zero = f32[] constant(0)
+  none = f32[512,32] broadcast(zero), dimensions={}
+  sent = f32[4096,32] gather(h, from), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0},
+    index_vector_dim=1, slice_sizes={1,32}
+  ROOT r = f32[512,32] scatter(none, to, sent), update_window_dims={1}, inserted_window_dims={0},
+    scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add, sharding={devices=[4,1]<=[4]}
+}
+"""
+
+
+@pytest.mark.parametrize("machine", ["default", "tpu-v4"])
+def test_what_stays_partial_is_read_in_full_by_the_next_op(machine: str) -> None:
+    """A gather from a divided table gives each device parts of all messages, which the scatter would have to read."""
+    whole = hloom.parse(MESSAGES)
+    inputs = inputs_for_module(whole)
+    local = hloom.partition(whole, machine=machine)
+    assert [c.kind for c in hloom.collectives(local)] == ["all-gather", "reduce-scatter"]
+    (sent,) = (i for i in local.module.entry if i.opcode == "gather")
+    assert sent.shape.dims == (1024, 32)
+    np.testing.assert_allclose(hloom.simulate(local, inputs)[0], evaluate(whole, inputs)[0], rtol=1e-5, atol=1e-5)
