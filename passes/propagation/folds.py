@@ -19,7 +19,7 @@ far as a search sees. So more layers are left at the ends then, if that pays; el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -31,6 +31,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ...ir.graph.op import Role
 from ...ir.sharding.sharding import leaf_shardings
+from .clusters import LeafClusters, is_read_where_computed
 from .values import Leaf, RuleRelation, ValueGraph
 
 _SETTLE = 4  # layers that stay at each end, in addition to those that a search sees from the gap; then twice as many
@@ -86,6 +87,14 @@ class Folds:
                 for leaf in relation.leaves:
                     if leaf.instruction not in self.layered and leaf.shape.rank and is_open(leaf):
                         raise UnequalLayers
+
+    def check_clusters(self, graph: ValueGraph, clusters: LeafClusters) -> None:
+        """Raises UnequalLayers if leaves that change together go through a whole layer, and so through all of them."""
+        places = {i: place for layer in self.layers for place, i in enumerate(layer)}
+        for leaf in (x for i in chain.from_iterable(self.layers[:1]) for x in graph.leaves[i]):
+            found = [places[x.instruction] for x in clusters.of(leaf).leaves if x.instruction in places]
+            if len(set(found)) < len(found):
+                raise UnequalLayers
 
     def check_depths(self, depths: Mapping[Instruction, tuple[int, ...]]) -> None:
         """Raises UnequalLayers unless the uses of a value come in one order in all layers of the gap."""
@@ -157,13 +166,35 @@ def _reach(layers: Layers, radius: int) -> int:
     middle = len(layers) // 2
     places = {i: (place, n - middle) for n in (middle - 1, middle, middle + 1) for place, i in enumerate(layers[n])}
     near = [[places[x] for x in _around(i) if x in places] for i in layers[middle]]
+    together = list(_clusters([[places[x] for x in _tied(i) if x in places] for i in layers[middle]]))
     opened = [i.annotation is None for i in layers[middle]]
     edge = {(place, 0) for place in range(len(near))}
     seen = set(edge)
     for _ in range(radius):
         edge = {(other, n + step) for place, n in edge if opened[place] for other, step in near[place]} - seen
+        edge |= {(other, n + step) for place, n in edge for other, step in together[place].items()}
         seen |= edge
     return max(n for _, n in seen)
+
+
+def _clusters(tied: Sequence[Sequence[tuple[int, int]]]) -> Iterator[Mapping[int, int]]:
+    """Yields for each place of a layer those whose values may change together with its own, and how many layers further
+    these are. `tied` are the next ones.
+    """
+    for place in range(len(tied)):
+        found, stack = {place: 0}, [place]
+        while stack:
+            one = stack.pop()
+            new = {other: found[one] + step for other, step in tied[one] if other not in found}
+            found |= new
+            stack += new
+        yield found
+
+
+def _tied(instruction: Instruction) -> Iterator[Instruction]:
+    """Yields the values that are in a cluster with this one if all are open, next to it."""
+    yield from (user for user in instruction.users if is_read_where_computed(instruction, user))
+    yield from (o for o in instruction.operands if is_read_where_computed(o, instruction))
 
 
 def _around(instruction: Instruction) -> Iterator[Instruction]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence, Set
 import numpy as np
 
 from ...ir.hashes import Hashes, mixed
+from .clusters import LeafClusters
 from .folds import Folds
 from .traffic import Traffic
 from .values import Leaf, RuleRelation, ValueGraph
@@ -26,8 +27,9 @@ class Surroundings:
     """
 
     def __init__(
-        self, graph: ValueGraph, traffic: Traffic, is_open: Callable[[Leaf], bool], radius: int, folds: Folds
-    ) -> None:
+        self, graph: ValueGraph, traffic: Traffic, is_open: Callable[[Leaf], bool], radius: int, folds: Folds,
+        clusters: LeafClusters,
+    ) -> None:  # fmt: skip
         self._traffic, self._radius = traffic, radius
         self._known: dict[Hashable, int] = {}
         self._kinds: dict[Hashable, int] = {}
@@ -38,7 +40,9 @@ class Surroundings:
         opened = list(map(is_open, self._leaves))
         counts = [folds.repeats(r, leaf) for r in graph.relations for leaf in r.leaves] if folds.stands else None
         groups = frozenset([number for number, r in enumerate(graph.relations) if r.is_group])
-        self._graph = Neighbourhoods(relations, [not x for x in opened], counts, groups)
+        together = [self._numbers[clusters.of(x).last] if o else n
+                    for n, (x, o) in enumerate(zip(self._leaves, opened, strict=True))]  # fmt: skip
+        self._graph = Neighbourhoods(relations, [not x for x in opened], counts, groups, together)
         self._own = [self._hash((x.shape.dims, x.shape.element.name, traffic.is_free(x), o))
                      for x, o in zip(self._leaves, opened, strict=True)]  # fmt: skip
 
@@ -90,12 +94,13 @@ class Neighbourhoods:
 
     Each relation has a kind, and the numbers of its leaves, whose order counts except in the relations `groups`. Beyond
     a `closed` leaf only the relations next to it count. `counts` says how many equal relations each end of a relation,
-    in their order, stands for as its leaf sees it.
+    in their order, stands for as its leaf sees it. `clusters` has the same number for leaves whose neighbourhoods are
+    one.
     """
 
     def __init__(
         self, relations: Sequence[tuple[int, Sequence[int]]], closed: Sequence[bool],
-        counts: Sequence[int] | None = None, groups: Set[int] = frozenset(),
+        counts: Sequence[int] | None = None, groups: Set[int] = frozenset(), clusters: Sequence[int] = (),
     ) -> None:  # fmt: skip
         ends = [(r, n, 0 if r in groups else place)
                 for r, (_, leaves) in enumerate(relations) for place, n in enumerate(leaves)]  # fmt: skip
@@ -105,6 +110,9 @@ class Neighbourhoods:
         self._kinds = np.array([kind for kind, _ in relations], np.uint64)
         self._closed = np.array(closed, bool)
         self._counts = np.uint64(1) if counts is None else np.array(counts, np.uint64)
+        together = np.array(clusters, np.int64)
+        shared = np.flatnonzero(np.bincount(together, minlength=len(together))[together] > 1)
+        self._shared, self._cluster = shared, together[shared]
 
     def fingerprints(self, states: Hashes, radius: int) -> list[int]:
         """Returns a fingerprint per leaf. `states` are hashes of each leaf without its neighbourhood."""
@@ -115,6 +123,10 @@ class Neighbourhoods:
             ends = mixed(ends)
             wider = found.copy()
             np.add.at(wider, self._leaf, self._counts * mixed(ends[self._relation] ^ self._place))
+            if self._shared.size:
+                sums = np.zeros_like(wider)
+                np.add.at(sums, self._cluster, mixed(wider[self._shared]))
+                wider[self._shared] += sums[self._cluster]
             wider = mixed(wider)
             found = np.where(self._closed, found, wider) if distance else wider
         return found.tolist()

@@ -32,6 +32,7 @@ from ...ir.time_limit import check_time
 from ...ir.tools.spmd import Order
 from ..op_sharding.assignment import compatible_tiling
 from ..op_sharding.decide import Decider
+from .clusters import LeafCluster, LeafClusters
 from .folds import Folds
 from .neighbourhoods import Surroundings
 from .sliced import read_in_slices, with_whole_slices
@@ -62,9 +63,9 @@ LIMITS = RefinementLimits()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """A leaf with a tiling that it may get. Equal changes are one object, so that looking one up hashes no tiling."""
+    """A cluster with a tiling that it may get. Equal changes are one object: looking one up hashes no tiling."""
 
-    leaf: Leaf
+    cluster: LeafCluster
     tiling: Tiling
 
 
@@ -139,21 +140,24 @@ class _Refiner:
         default_factory=dict[tuple[int, int, int, int], Tiling])
     _changes: dict[tuple[Leaf, int], Change] = field(default_factory=dict[tuple[Leaf, int], Change])
     _around: dict[Leaf, frozenset[Leaf]] = field(default_factory=dict[Leaf, frozenset[Leaf]])
+    clusters: LeafClusters = field(init=False)
 
     def __post_init__(self) -> None:
+        self.clusters = LeafClusters(self.is_open)
         self.folds.check_shared(self.graph, self.is_open)
+        self.folds.check_clusters(self.graph, self.clusters)
 
     @cached_property
     def surroundings(self) -> Surroundings:
         """The surroundings of all leaves, which a search needs only if a disputed leaf is open."""
-        return Surroundings(self.graph, self.traffic, self.is_open, RADIUS, self.folds)
+        return Surroundings(self.graph, self.traffic, self.is_open, RADIUS, self.folds, self.clusters)
 
     def run(self, asked: Iterable[Leaf]) -> dict[Leaf, Tiling]:
         """Searches around these leaves. Returns the leaves that change, and their tilings."""
         first: dict[Leaf, Tiling] = {}
         for _ in range(self.limits.rounds):
             again: dict[Leaf, None] = {}
-            waiting = list(filter(self.is_open, asked))
+            waiting = list(dict.fromkeys(self.clusters.of(x).last for x in asked if self.is_open(x)))
             while waiting and self._goes_on():
                 trails, waiting = self._next_class(waiting)
                 for changed, old in (change for trail in trails for change in trail.items()):
@@ -184,11 +188,12 @@ class _Refiner:
                 break
             self.searched += 1
             first, *others = sorted(classes[fingerprint], key=lambda x: self._key(x, prints))
-            for tiling in self._candidates(first) if self.traffic.received_around(first) > _LEAST else ():
+            for tiling in self._candidates(self.clusters.of(first)):
                 before = self.tried
                 if found := self._trail(first, tiling, prints):
                     self._note(first, found, self.tried - before)
-                    more = (self._repeated(x, tiling, prints) for x in others if self.traffic.tiling(x) != tiling)
+                    more = (self._repeated(x, tiling, prints) for x in others
+                            if self._is_possible(self.clusters.of(x), tiling))  # fmt: skip
                     return [found, *filter(None, more)], [x for p in order[number + 1 :] for x in classes[p]]
             self.settled.add(fingerprint)
         return [], []
@@ -229,20 +234,22 @@ class _Refiner:
                 for r in leaf.relations)
         return self._open[leaf]
 
-    def _candidates(self, leaf: Leaf) -> list[Tiling]:
-        """Returns the tilings in which ops use a leaf, and those compatible with the other values of these ops. The one
-        under which slices are whole that loops read of it comes first.
+    def _candidates(self, cluster: LeafCluster) -> list[Tiling]:
+        """Returns the tilings in which ops use a cluster, and those compatible with the other values of these ops. The
+        one under which slices are whole that loops read of it comes first. There are none if nothing is sent.
         """
         found: dict[Tiling, None] = {}
-        whole = self.traffic.one(with_whole_slices(leaf, self.traffic.tiling(leaf)))
-        for relation in leaf.relations:
+        if self.traffic.received_around(cluster) <= _LEAST:
+            return []
+        whole = self.traffic.one(with_whole_slices(cluster.last, self.traffic.tiling(cluster.last)))
+        for relation in cluster.relations:
             tilings = self.traffic.relation_cost(relation).tilings
-            places = [n for n, x in enumerate(relation.leaves) if x is leaf]
+            places = [n for n, x in enumerate(relation.leaves) if x in cluster.leaves]
             found.update(dict.fromkeys(tilings[n] for n in places))
             for other in relation.leaves:
-                if other is not leaf and other.fixed_sharding is None:
+                if other not in cluster.leaves and other.fixed_sharding is None:
                     found.update(dict.fromkeys(self._compatible(relation, other, n) for n in places))
-        return [t for t in (whole, *sorted(found.keys() - {whole}, key=_tiling_key)) if self._is_possible(leaf, t)]
+        return [t for t in (whole, *sorted(found.keys() - {whole}, key=_tiling_key)) if self._is_possible(cluster, t)]
 
     def _compatible(self, relation: RuleRelation, other: Leaf, place: int) -> Tiling:
         """Returns the tiling of a relation's value under which `other` can keep its tiling."""
@@ -254,51 +261,51 @@ class _Refiner:
             found = self._known_compatible[key] = self.traffic.one(found.canonical())
         return found
 
-    def _is_possible(self, leaf: Leaf, tiling: Tiling) -> bool:
-        if tiling is self.traffic.tiling(leaf) or tiling.unreduced or tiling.manual or tiling.device is not None:
+    def _is_possible(self, cluster: LeafCluster, tiling: Tiling) -> bool:
+        if tiling.unreduced or tiling.manual or tiling.device is not None:
+            return False
+        if all(tiling is self.traffic.tiling(leaf) for leaf in cluster.leaves):
             return False
         return tiling.order in (None, self.traffic.order)
 
     def _trail(self, leaf: Leaf, tiling: Tiling, prints: Mapping[Leaf, int]) -> Trail:
-        """Changes a leaf, and other leaves in consequence, if it pays."""
-        old = {leaf: self.traffic.tiling(leaf)}
-        delta = self._change(leaf, tiling)
-        best, length = 0.0, 0
+        """Changes a leaf and its cluster, and others in consequence, if it pays."""
+        change = self._one(self.clusters.of(leaf), tiling)
+        old: Trail = {}
+        delta = self._tried(change)
+        best, length, steps = 0.0, 0, 0
         known: dict[Change, Delta] = {}
         offered: dict[RuleRelation, list[Change]] = {}
         while True:
+            old |= {changed: self.traffic.tiling(changed) for changed in change.cluster.leaves}
+            for changed in change.cluster.leaves:
+                self.traffic.set_tiling(changed, change.tiling)
             if delta.gains(best):
                 best, length = delta.total, len(old)
-            options = self._next(old, known, offered) if len(old) < _LONGEST else []
+            for relation in change.cluster.relations:
+                offered.pop(relation, None)
+            near = self._neighbours(change)
+            # The costs around a leaf depend on the tilings of its neighbours and theirs.
+            known = {c: d for c, d in known.items() if near.isdisjoint(self._neighbours(c))}
+            steps += 1
+            options = self._next(old, known, offered) if steps < _LONGEST else []
             if not options:
                 break
             least = min(known[option].rank() for option in options)
             equal = [option for option in options if known[option].rank() == least]
             change = min(equal, key=lambda c: self._rank(c, prints)) if len(equal) > 1 else equal[0]
-            delta, changed = delta.plus(known[change]), change.leaf
-            old[changed] = self.traffic.tiling(changed)
-            self.traffic.set_tiling(changed, change.tiling)
-            for relation in changed.relations:
-                offered.pop(relation, None)
-            near = self._neighbours(changed)
-            # The costs around a leaf depend on the tilings of its neighbours and theirs.
-            known = {c: d for c, d in known.items() if near.isdisjoint(self._neighbours(c.leaf))}
+            delta = delta.plus(known[change])
         for changed, tiling in list(old.items())[length:]:
             self.traffic.set_tiling(changed, tiling)
         kept = dict(list(old.items())[:length])
         self.surroundings.note(kept)
         return kept
 
-    def _change(self, leaf: Leaf, tiling: Tiling) -> Delta:
-        """Changes a leaf and returns the change in cost."""
-        found = self._tried(leaf, tiling)
-        self.traffic.set_tiling(leaf, tiling)
-        return found
-
-    def _tried(self, leaf: Leaf, tiling: Tiling) -> Delta:
-        """Returns the change in cost if a leaf changes, rounded so that the order of summation decides nothing."""
+    def _tried(self, change: Change) -> Delta:
+        """Returns the difference in cost that a change makes, rounded so that the order of summation decides nothing.
+        """
         self.tried += 1
-        more = self.traffic.change(leaf, tiling)
+        more = self.traffic.change(change.cluster, change.tiling)
         return Delta(_rounded(more.received), _rounded(sum(more)), _rounded(more.arithmetic))
 
     def _next(
@@ -317,7 +324,7 @@ class _Refiner:
                 found.update(dict.fromkeys(changes))
         for change in found:
             if change not in known:
-                known[change] = self._tried(change.leaf, change.tiling)
+                known[change] = self._tried(change)
         return list(found)
 
     def _offered(self, relation: RuleRelation, changed: Trail) -> Iterator[Change]:
@@ -326,28 +333,30 @@ class _Refiner:
         for place, leaf in enumerate(relation.leaves):
             if leaf not in changed and self.is_open(leaf):
                 compatible = (self._compatible(relation, x, place) for x in relation.leaves if x in changed)
+                cluster = self.clusters.of(leaf)
                 for tiling in (tilings[place], *compatible):
-                    if self._is_possible(leaf, tiling):
-                        yield self._one(leaf, tiling)
+                    if self._is_possible(cluster, tiling):
+                        yield self._one(cluster, tiling)
 
-    def _one(self, leaf: Leaf, tiling: Tiling) -> Change:
+    def _one(self, cluster: LeafCluster, tiling: Tiling) -> Change:
         """Returns the object that stands for all equal changes."""
-        key = leaf, id(tiling)  # `Traffic` keeps its tilings
+        key = cluster.last, id(tiling)  # `Traffic` keeps its tilings
         found = self._changes.get(key)
         if found is None:
-            found = self._changes[key] = Change(leaf, tiling)
+            found = self._changes[key] = Change(cluster, tiling)
         return found
 
-    def _neighbours(self, leaf: Leaf) -> frozenset[Leaf]:
-        """Returns the leaves of the relations of a leaf."""
-        found = self._around.get(leaf)
+    def _neighbours(self, change: Change) -> frozenset[Leaf]:
+        """Returns the leaves of the relations of those that change."""
+        first = change.cluster.last
+        found = self._around.get(first)
         if found is None:
-            found = self._around[leaf] = frozenset([x for r in leaf.relations for x in r.leaves])
+            found = self._around[first] = frozenset([x for r in change.cluster.relations for x in r.leaves])
         return found
 
     def _rank(self, change: Change, prints: Mapping[Leaf, int]) -> tuple[object, ...]:
         """Returns a sort key of changes that cost the same: by tilings, then large values first."""
-        leaf = change.leaf
+        leaf = change.cluster.last
         return _tiling_key(change.tiling), -leaf.shape.byte_size, self._key(leaf, prints)
 
     def _key(self, leaf: Leaf, prints: Mapping[Leaf, int]) -> tuple[tuple[int, ...], int]:

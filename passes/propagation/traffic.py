@@ -28,6 +28,7 @@ from ..op_sharding.costs import arithmetic, memory_traffic, result_cost
 from ..op_sharding.decide import Decider
 from ..op_sharding.use import OpUse
 from ..resharding.plan import plan_reshard
+from .clusters import LeafCluster
 from .values import Leaf, RuleRelation, ValueGraph
 
 
@@ -108,21 +109,22 @@ class Traffic:
             for other in relation.leaves:
                 self._sent.pop(other, None)
 
-    def received_around(self, leaf: Leaf) -> float:
-        """Returns the sum of all times to receive data that depend on the tiling of this leaf."""
-        costs = ((self.relation_cost(r).cost.received * self.weight(r)) for r in leaf.relations)
-        sources = {x: None for r in leaf.relations for x in r.leaves[: len(r.rule.operands)]}
-        return sum(costs) + sum(map(self._sending, {leaf: None, **sources}))
+    def received_around(self, cluster: LeafCluster) -> float:
+        """Returns the sum of all times to receive data that depend on the tilings of a cluster's leaves."""
+        costs = ((self.relation_cost(r).cost.received * self.weight(r)) for r in cluster.relations)
+        sources = {x: None for r in cluster.relations for x in r.leaves[: len(r.rule.operands)]}
+        return sum(costs) + sum(map(self._sending, {**dict.fromkeys(cluster.leaves), **sources}))
 
-    def change(self, leaf: Leaf, tiling: Tiling) -> Cost:
-        """Returns the difference of all costs if a leaf had this tiling."""
-        before = list(map(self.relation_cost, leaf.relations))
-        old = self.tiling(leaf)
-        self._tilings[leaf] = self.one(tiling)
+    def change(self, cluster: LeafCluster, tiling: Tiling) -> Cost:
+        """Returns the difference of all costs if the leaves of a cluster had this tiling."""
+        leaves, relations = cluster.leaves, cluster.relations
+        before = list(map(self.relation_cost, relations))
+        old = list(map(self.tiling, leaves))
+        self._tilings.update(dict.fromkeys(leaves, self.one(tiling)))
         received = memory = arithmetic = 0.0
         after: dict[RuleRelation, RelationCost] = {}
-        sources: dict[Leaf, None] = {leaf: None}
-        for relation, was in zip(leaf.relations, before, strict=True):
+        sources: dict[Leaf, None] = dict.fromkeys(leaves)
+        for relation, was in zip(relations, before, strict=True):
             after[relation] = found = self._relation_cost(relation)
             weight = self.weight(relation) if self._loops else 1
             new, last = found.cost, was.cost
@@ -134,7 +136,7 @@ class Traffic:
                 if one is not other:
                     sources[reader] = None
         sent = [self._sends(source, after) for source in sources]
-        self._tilings[leaf] = old
+        self._tilings.update(zip(leaves, old, strict=True))
         return Cost(received + sum(sent) - sum(map(self._sending, sources)), memory, arithmetic)
 
     def relation_cost(self, relation: RuleRelation) -> RelationCost:

@@ -16,8 +16,8 @@ from support.calls import calls
 from support.repeated_layers import DIFFERENCES, Program
 
 LAYERS = 56
-FOLDED = (2, 8, 14, 27)  # seeds of programs in which all checks of folds hold
-OTHERS = ((1024, 63), (1017, 80))  # programs of which trails of refinement change every other layer
+FOLDED = (2, 8, 6, 27)  # seeds of programs in which all checks of folds hold
+OTHERS = ((1007, 63), (1017, 80))  # seeds and layers of programs of which the checks of folds see that they differ
 
 
 def folded(text: str, limits: RefinementLimits = LIMITS) -> Module | None:
@@ -55,7 +55,7 @@ def test_random_programs_get_the_same_shardings_where_one_layer_differs(seed: in
 
 @pytest.mark.share(2)
 @pytest.mark.parametrize(
-    ("seed", "layers"), [(1020, 51), (1034, 63), *(pytest.param(*p, marks=pytest.mark.slow) for p in OTHERS)])
+    ("seed", "layers"), [(1083, 51), (1089, 51), *(pytest.param(*p, marks=pytest.mark.slow) for p in OTHERS)])
 def test_layers_that_would_go_another_way_are_solved(seed: int, layers: int) -> None:
     """Without the checks of folds, these get other shardings."""
     text = Program(seed, layers).text()
@@ -66,7 +66,7 @@ def test_layers_that_would_go_another_way_are_solved(seed: int, layers: int) -> 
 
 def test_a_search_that_its_limit_ends_is_folded() -> None:
     """Refinement counts what it would try in the layers that are left out, so that it ends where it would."""
-    text = Program(1001, 80).text()
+    text = Program(1022, 80).text()
     found = {changes: folded(text, RefinementLimits(changes=changes)) for changes in (100, 1500)}
     for changes, module in found.items():
         assert module is not None
@@ -75,7 +75,7 @@ def test_a_search_that_its_limit_ends_is_folded() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "layers"), [(1006, 63), (1006, 80)])
+@pytest.mark.parametrize(("seed", "layers"), [(1080, 63)])
 def test_more_layers_are_solved_where_too_few_go_another_way(seed: int, layers: int) -> None:
     text = Program(seed, layers).text()
     with calls(ValueGraph.__init__) as graphs:

@@ -144,6 +144,17 @@ def test_a_disagreement_goes_where_the_value_is_small() -> None:
     assert sent(module, rounds=0) == tile * 4 * 2
 
 
+def test_a_disagreement_goes_behind_a_long_chain_of_elementwise_ops() -> None:
+    """A trail passes such a chain in one step, so that it lies as its result is wanted."""
+    chain = "".join(f"  y{n} = f32[16,64] {op}(y{n - 1})\n" for n, op in enumerate(["negate", "sine"] * 10, 1))
+    text = (f"HloModule m\nENTRY e {{\n  x = f32[16,64] parameter(0), sharding={ROWS}\n"
+            f"  w = f32[16,64] parameter(1), sharding={COLUMNS}\n  y0 = f32[16,64] add(x, w)\n{chain}"
+            f"  ROOT r = bf16[16,64] convert(y20), sharding={COLUMNS}\n}}\n")
+    module, tile = check(text), 16 * 64 // 4 * 3 // 4
+    assert sent(module) == tile * 4
+    assert sent(module, rounds=0) > tile * 4
+
+
 def test_the_search_ends_when_it_has_decided_often_enough() -> None:
     module, tile = hloom.parse(FAR, "m"), 16 * 64 // 4 * 3 // 4
     assert sent(module, decisions=0) == tile * 4 * 2
