@@ -107,7 +107,7 @@ ENTRY e {
 """
 
 
-@pytest.mark.parametrize("machine", ["default", "tpu-v4"])
+@pytest.mark.parametrize("machine", ["tpu-v3", "tpu-v4"])
 def test_what_stays_partial_is_read_in_full_by_the_next_op(machine: str) -> None:
     """A gather from a divided table gives each device parts of all messages, which the scatter would have to read."""
     whole = hloom.parse(MESSAGES)
