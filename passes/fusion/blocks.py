@@ -12,7 +12,7 @@ dimension if there is one: a product of few rows is slower.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ...cost.host import HOST
@@ -75,15 +75,28 @@ class Blocks:
         values = FusionValues(self.computation)
         number = {instruction: n for n, instruction in enumerate(self.computation)}
         parts = segments(self.computation, values) if self.is_scheduled else {}
+        plans: list[BlockPlan] = []
         for product in [i for i in self.computation if is_product(i)]:
             chain = None if product.control_predecessors else chain_of(product, values, number)
             if isinstance(chain, Chain) and len({parts.get(m) for m in (*chain.first, product)}) > 1:
                 chain = "in the schedule a collective starts or is awaited between the products"
             found = _plan(chain, self.sizes) if isinstance(chain, Chain) else chain or "it has to wait for others"
             if isinstance(found, BlockPlan):
-                self.plans[product] = found
+                plans.append(found)
             else:
                 self.refusals[product] = found
+        self._choose(plans)
+
+    def _choose(self, plans: Sequence[BlockPlan]) -> None:
+        """Keeps the plans that save most where the last product of one is the first of another: it is made once."""
+        taken = set[Instruction]()
+        for plan in sorted(plans, key=lambda p: (p.columns is None, -p.chain.size)):
+            ends = {plan.chain.product, *plan.chain.first}
+            if taken.isdisjoint(ends):
+                taken |= ends
+                self.plans[plan.chain.product] = plan
+            else:
+                self.refusals[plan.chain.product] = "one of them is computed in blocks with another product"
 
     def why(self, product: Instruction) -> str | None:
         """Returns a sentence about a dot of the computation; None for other ops."""
@@ -130,8 +143,7 @@ def _plan(chain: Chain, sizes: BlockSizes) -> BlockPlan | str:
 
 
 def _reason(chain: Chain, sizes: BlockSizes) -> str:
-    size = max(p.shape.byte_size for p in chain.first)
-    small = f"the {size / 2**20:.1f} MiB between the products are less than {sizes.streamed >> 20}"
+    small = f"the {chain.size / 2**20:.1f} MiB between the products are less than {sizes.streamed >> 20}"
     return f"no mask is known to leave out columns of whole blocks of rows, and {small}"
 
 
@@ -160,7 +172,7 @@ def _share(rows: tuple[Span, ...], columns: tuple[Span, ...], size: int) -> floa
 
 def _large(chain: Chain, sizes: BlockSizes) -> BlockPlan | None:
     """Returns the blocks that keep large values between the products from being in memory at once."""
-    if max(p.shape.byte_size for p in chain.first) < sizes.streamed:
+    if chain.size < sizes.streamed:
         return None
     batch = batched(chain.product, chain.side)
     found = sorted(_indices(chain), key=lambda i: (i[0] not in batch, -chain.made.shape.dims[i[0]]))

@@ -104,6 +104,11 @@ class Chain:
         return [m for m in self.members if is_product(m)]
 
     @property
+    def size(self) -> int:
+        """The bytes of the largest value between the products."""
+        return max(p.shape.byte_size for p in self.first)
+
+    @property
     def made(self) -> Instruction:
         """The operand of the product that the chain makes."""
         return self.product.operands[self.side]

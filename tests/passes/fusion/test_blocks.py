@@ -194,6 +194,40 @@ def test_large_products_without_batch_are_cut_along_rows(native: bool) -> None:
     agree(module, inputs(module), native)
 
 
+@pytest.mark.parametrize("native", [False, NATIVE])
+@pytest.mark.parametrize("widths", [(9, 9, 9), (9, 20, 9, 5), (9, 5, 20, 9, 30), (7, 8, 9, 10, 11, 12)])
+def test_a_product_in_a_row_of_them_is_cut_once(widths: tuple[int, ...], native: bool) -> None:
+    """The last product of one chain is the first of the next one: the chain of the largest values is cut."""
+    lines = ["x0 = f32[100,9] parameter(0)", *(f"w{n} = f32[{a},{b}] parameter({n})"
+                                              for n, (a, b) in enumerate(zip((9, *widths), widths, strict=False), 1))]
+    for n, width in enumerate(widths, 1):
+        lines.append(f"y{n} = f32[100,{width}] dot(x{n - 1}, w{n}), lhs_contracting_dims={{1}}, "
+                     "rhs_contracting_dims={0}")
+        lines.append(f"x{n} = f32[100,{width}] tanh(y{n})")
+    module = hloom.parse("HloModule m\nENTRY e {\n" + "\n".join(lines) + f"\nROOT r = copy(x{len(widths)}) }}")
+    result, _ = fused(module, streamed=1)
+    rows = [i.shape.dims[0] for i in result.entry if i.opcode == "dot"]
+    assert sum(rows) == 100 * len(widths)
+    cut = [size for size in rows if size < 100]
+    assert cut
+    assert len(cut) % 4 == 0, "two blocks of both products of a chain"
+    agree(module, inputs(module), native)
+
+
+@pytest.mark.parametrize("native", [False, NATIVE])
+def test_masked_products_come_before_those_of_large_values(native: bool) -> None:
+    """Queries are products themselves, and larger than the scores."""
+    text = attention(64, 64).replace("q = f32[2,64,3,8] parameter(0)", """u = f32[2,64,3,400] parameter(0)
+        w1 = f32[400,400] parameter(3)  w2 = f32[400,8] parameter(4)
+        h = f32[2,64,3,400] dot(u, w1), lhs_contracting_dims={3}, rhs_contracting_dims={0}
+        q = f32[2,64,3,8] dot(h, w2), lhs_contracting_dims={3}, rhs_contracting_dims={0}""")
+    module = hloom.parse(text)
+    result, _ = fused(module, streamed=1)
+    scores = [shape for shape in products(result) if shape[:2] == (2, 3) and shape[3] > 8]
+    assert [shape[3] for shape in scores] == [16, 24, 32, 40, 48, 56, 64]
+    agree(module, [x * 0.05 for x in inputs(module)], native, 3e-5)
+
+
 @pytest.mark.share(2)
 @pytest.mark.parametrize("native", [False, NATIVE])
 @pytest.mark.parametrize("fill", ["inf", "-inf", "2.5", "0"])
