@@ -7,8 +7,8 @@ import re
 BYTECODE = b"ML\xefR"
 """The first bytes of MLIR bytecode."""
 
-# Comments and aliases before the first operation, which holds functions.
-_MLIR = re.compile(r'(?:\s+|//[^\n]*|#[\w.]+ *=[^\n]*)*+(?:"builtin\.module"|module\b|func\.func\b)')
+# Comments and aliases, of attributes and of types, before the first operation, which holds functions.
+_MLIR = re.compile(r'(?:\s+|//[^\n]*|[#!][\w.]+ *=[^\n]*)*+(?:"builtin\.module"|module\b|func\.func\b)')
 
 
 def is_mlir_text(text: str) -> bool:

@@ -161,8 +161,9 @@ def test_bytes_that_are_no_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "found"), [
-    (SINE, True), ("// c\n#loc = loc(unknown)\n" + SINE, True), ('"builtin.module"() ({ "func.func"', True),
-    ("func.func @main() { return }", True), ("HloModule module\nENTRY func { }", False), ("", False),
+    (SINE, True), ("// c\n#loc = loc(unknown)\n" + SINE, True), ("!t = tuple<tensor<4xf32>>\n" + SINE, True),
+    ('"builtin.module"() ({ "func.func"', True), ("func.func @main() { return }", True),
+    ("HloModule module\nENTRY func { }", False), ("", False),
     ("module (a: f32[]) -> f32[] {", False), ("  //" * 4000, False),
 ])  # fmt: skip
 def test_text_is_recognised(text: str, found: bool) -> None:
