@@ -5,7 +5,7 @@ products of their sizes reach (`cost.products`), and the bytes that it reads and
 (`ir.analysis.stored`; all values where nothing is fused). A nest of loops is one kernel, and so are all scalars of a
 computation. A fusion touches memory at its ends only and does the work of
 the contractions inside. Attention is one kernel where the machine has such (`cost.attention`). A collective takes the
-time of the machine for its kind, its bytes and its links.
+time of the machine for its kind, its bytes and its links, a move to or from the host a launch and its bytes.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Clock:
         if instruction.op.is_collective:
             return Seconds(collectives=self.collective(instruction))
         if instruction.shape.is_on_host or is_host_move(instruction):
-            return Seconds(collectives=self._moved(instruction))
+            return Seconds(collectives=self._move(instruction))
         known = self._kernels(instruction)
         if known is not None:
             return self._of_kernel(instruction, known)
@@ -271,13 +271,14 @@ class Clock:
         transfer, received = self._route(instruction).transfer, self.received(instruction)
         return times * transfer.time(received / times, arrays // times) / SECOND
 
-    def _moved(self, instruction: Instruction) -> float:
+    def _move(self, instruction: Instruction) -> float:
         """Returns the seconds of a move to or from the host; what else lies there takes no time of the device."""
-        if not is_host_move(instruction):
-            return 0.0
-        size = instruction.shape.byte_size
-        picoseconds = size * self.machine.host if math.isfinite(self.machine.host) else self.machine.memory(2 * size)
-        return picoseconds / SECOND
+        return self.moved(instruction.shape.byte_size) if is_host_move(instruction) else 0.0
+
+    def moved(self, size: int) -> float:
+        """Returns the seconds of a move of so many bytes to or from the host, which is launched as a kernel is."""
+        moving = size * self.machine.host if math.isfinite(self.machine.host) else self.machine.memory(2 * size)
+        return (self._launch + moving) / SECOND
 
     def started(self, instruction: Instruction) -> float:
         """Returns the seconds of a collective, of a move to or from the host, or of the computation that a start runs.

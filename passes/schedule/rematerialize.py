@@ -26,7 +26,7 @@ from heapq import heapify, heappop, heappush
 from typing import ClassVar
 
 from ...cost.attention import OutsideOfAttention
-from ...cost.machine import SECOND, Machine
+from ...cost.machine import Machine
 from ...cost.memory import at_peak, live_memory
 from ...cost.seconds import Clock
 from ...cost.sizes import Bytes, sized, timed
@@ -259,5 +259,5 @@ def _movable(
             continue
         if shape == shape.without_layout() and not any(place[r] == place[peak] for r in readers_of(value)):
             made, needed = begins[place[value] + 1], begins[min(place[r] for r in after)]
-            seconds = shape.byte_size * clock.machine.host / SECOND
+            seconds = clock.moved(shape.byte_size)
             yield _Away(value, set(after), ((made, seconds), (begins[-1] - needed, seconds)), links)

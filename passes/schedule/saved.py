@@ -210,7 +210,7 @@ class _Pair:
             one = self.sizes[entry] // self.trips
             freed = self.sizes[entry] - ENTRIES_ON_DEVICE * one
             if freed > 0 and can_start_on_host(self.loops[0], self.numbers[entry][0]):
-                yield _OnHost(self, entry, one * clock.machine.host / SECOND, freed)
+                yield _OnHost(self, entry, clock.moved(one), freed)
 
     def take_to_host(self, one: _OnHost, module: Module) -> bool:
         """Keeps an entry on the host, if it was not recomputed before."""

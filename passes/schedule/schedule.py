@@ -180,6 +180,7 @@ class _Choice:
         if self.is_thorough and best.seconds * self.limits.worth > bound and not self._is_late:
             best = self._listed(best, plans, limit)
         if self.is_tight and is_hard and self.is_thorough:
+            self.again.is_exhausted = False  # what another limit left says nothing of this one
             first = best.module  # frees other values if asked for more than one of which some are computed again
             for share in self.limits.aims:
                 if best.peak <= limit and share < 1.0:

@@ -10,7 +10,7 @@ from pathlib import Path
 import hloom
 import numpy as np
 import pytest
-from hloom.cost.machine import Cluster
+from hloom.cost.machine import SECOND, Cluster
 from hloom.cost.memory import live_memory
 from hloom.cost.presets import PRESETS
 from hloom.cost.seconds import FROM_HOST, TO_HOST, Clock
@@ -58,10 +58,11 @@ def test_stacks_lie_on_the_host() -> None:
 
 def test_moves_take_the_time_of_the_link_on_engines_of_their_own() -> None:
     new = kept(hloom.parse(LOOPS))
-    rate = 1e9
+    rate, launch = 1e9, UNLINKED.launch / SECOND  # each move is launched
     line = timeline(new, replace(UNLINKED, host_bytes=rate))
-    assert line.busy[TO_HOST] == pytest.approx(3 * STACK / rate)
-    assert line.busy[FROM_HOST] == pytest.approx(3 * (STACK + STACK / 5) / rate)  # once more than there are trips
+    assert line.busy[TO_HOST] == pytest.approx(3 * (STACK / rate + 5 * launch))
+    # once more than there are trips
+    assert line.busy[FROM_HOST] == pytest.approx(3 * ((STACK + STACK / 5) / rate + 6 * launch))
     assert timeline(new, FAST).seconds < line.seconds < timeline(new, SLOW).seconds
     assert timeline(new, SLOW).seconds > 3 * STACK / 1e3
     assert not any(e.is_collective for e in line.events)
