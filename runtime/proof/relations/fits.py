@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -168,25 +169,49 @@ def likely_tile(source: Source, array: Array) -> TileFit | None:
 
 def _window(source: Source, array: Array) -> TileFit | None:
     """Some elements rule out most offsets; the others are compared."""
-    spans = [n + k - 1 for n, k in zip(source.array.shape, array.shape, strict=True)]
+    sizes = list(zip(source.array.shape, array.shape, strict=True))
+    spans = [n + k - 1 for n, k in sizes]
     if not array.ndim or not array.size or math.prod(spans) > _MOST_OFFSETS:
         return None
-    margins = [(k - 1, k - 1) for k in array.shape]
-    values = np.pad(source.array, margins)
-    inside = np.pad(np.ones(source.array.shape, np.bool_), margins)
-    fits = np.ones(spans, np.bool_)
-    for at in np.linspace(0, array.size - 1, _PROBES).astype(np.int64):
-        place = tuple(map(int, np.unravel_index(int(at), array.shape)))
+    shared = _shared(source.array.shape, array.shape)
+    half, fits = 2 * shared >= array.size, np.ones(spans, np.bool_)
+    if not half.any():
+        return None
+    inner = tuple(slice(k - 1, k - 1 + n) for n, k in sizes)
+    values = np.zeros([n + 2 * k - 2 for n, k in sizes], array.dtype)
+    outside = np.ones(values.shape, np.bool_)
+    values[inner], outside[inner] = source.array, False
+    for place in _probes(array.shape):
         part = tuple(slice(p, p + n) for p, n in zip(place, spans, strict=True))
-        fits &= ~inside[part] | (values[part] == array[place])
+        fits &= outside[part] | (values[part] == array[place])
+        if not (fits & half).any():
+            return None
     found: list[tuple[int, Dims]] = []
     for index in np.argwhere(fits)[:_MOST_TILES]:
-        offset = tuple(int(i) - k + 1 for i, k in zip(index, array.shape, strict=True))
-        bounds = zip(offset, array.shape, source.array.shape, strict=True)
-        found.append((math.prod(min(n, o + k) - max(0, o) for o, k, n in bounds), offset))
+        offset = tuple(int(i) - k + 1 for i, (_, k) in zip(index, sizes, strict=True))
+        found.append((int(shared[tuple(index)]), offset))
     for size, offset in sorted(found, reverse=True):
         if 2 * size < array.size:
             break
         if _is_tile(source, array, offset):
             return TileFit(offset)
     return None
+
+
+@lru_cache(maxsize=1024)
+def _probes(shape: Dims) -> list[Dims]:
+    """The places of the elements that are compared at all offsets."""
+    numbers = np.linspace(0, math.prod(shape) - 1, _PROBES).astype(np.int64)
+    return [tuple(map(int, np.unravel_index(int(at), shape))) for at in numbers]
+
+
+@lru_cache(maxsize=64)
+def _shared(dims: Dims, shape: Dims) -> Array:
+    """The elements of an array inside of a value of these dimensions, by the place of its last one among all offsets at
+    which they share some.
+    """
+    shared = np.ones((), np.int64)
+    for n, k in zip(dims, shape, strict=True):
+        ends = np.arange(n + k - 1)
+        shared = np.multiply.outer(shared, np.minimum(ends, n - 1) - np.maximum(ends - k, -1))
+    return shared
