@@ -5,7 +5,8 @@ collective, as the shards of parameters do not. A *reduction* is one whose resul
 loop depends on it, as with the gradients for an optimizer. Instructions that lead to gathers are *early*, users of
 reductions are the *tail*; everything else is the *main* part, whose other collectives keep their place in its order.
 
-Gathers do not depend on each other, nor do reductions, so that any of them can be combined and moved.
+Gathers do not depend on each other, nor do reductions, so that any of them can be combined and moved. What could be
+either, as the sum of a mask that is a result, is a reduction if it can share a message with another one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import Draws
 from ...ir.graph.op import AnyOp, Op, Role
 from ...ir.reached import reached
-from .combining import is_movable
+from .combining import CombinedForm, is_movable, key_of
 
 
 @brief
@@ -49,18 +50,32 @@ def roles_of(computation: Computation, clock: Clock) -> Roles:
             ready[i] = start + clock.parts(i).compute
         elif is_movable(i) and start <= clock.collective(i):
             gathers.append(i)
-    early = reached(gathers, before)
     calm = _calm(order, heavy)
-    tail: set[Instruction] = set()
+    reductions, tail = _late(order, calm, frozenset(gathers))
+    keys = {key_of(r, CombinedForm.VARIADIC) for r in reductions}
+    either = [g for g in gathers if g.users and calm.issuperset(g.users) and key_of(g, CombinedForm.VARIADIC) in keys]
+    if either:  # they may share a message with reductions
+        others = [g for g in gathers if g not in either]
+        more, more_tail = _late(order, calm, frozenset(others))
+        if set(more).issuperset(reductions):
+            gathers, reductions, tail = others, more, more_tail
+    early = reached(gathers, before)
+    return Roles(gathers, reductions, frozenset(early.keys() - set(gathers)), frozenset(tail.difference(reductions)))
+
+
+def _late(
+    order: Sequence[Instruction], calm: set[Instruction], gathers: frozenset[Instruction]
+) -> tuple[list[Instruction], set[Instruction]]:
+    """Returns the reductions, and all that needs them, with them."""
     reductions: list[Instruction] = []
-    among = set(gathers)
+    tail: set[Instruction] = set()
     for i in order:
         if not tail.isdisjoint(i.needs):
             tail.add(i)
-        elif is_movable(i) and i not in among and i.users and calm.issuperset(i.users):
+        elif is_movable(i) and i not in gathers and i.users and calm.issuperset(i.users):
             reductions.append(i)
             tail.add(i)
-    return Roles(gathers, reductions, frozenset(early.keys() - among), frozenset(tail.difference(reductions)))
+    return reductions, tail
 
 
 def is_anchored(instruction: Instruction) -> bool:
