@@ -1,9 +1,9 @@
 """Lowers reductions by computations that are no known monoid, of one array or of several at once, as an argmax is.
 
 Accumulators, in the results or in scratch, hold the elements combined so far. A nest takes the elements in order, for
-many results at a time where these are contiguous. Where they are not and rows are long, a row is cut into 16 contiguous
-pieces: each lane reduces one piece, then the pieces are combined in order, and then the rest of the row. So
-computations need not commute.
+many results at a time where these are contiguous. Where rows are contiguous instead, or results are few, a long row is
+cut into 16 contiguous pieces: each lane reduces one piece, then the pieces are combined in order, and then the rest of
+the row. So computations need not commute.
 """
 
 from __future__ import annotations
@@ -142,7 +142,10 @@ class Reducer:
         loops = self.loops()
         kept = [loop for loop in loops if not loop.reduces]
         cut = next((loop for loop in loops if loop.reduces), None)
-        if cut is None or cut.size < SHORT or _column(kept) is not None:
+        if cut is None or cut.size < SHORT:
+            return 0
+        column = _column(kept)
+        if column is not None and (1 in column.arrays or 1 not in cut.arrays):
             return 0
         return LANES * math.prod(loop.size for loop in kept)
 
