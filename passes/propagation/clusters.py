@@ -4,7 +4,7 @@
 
 An elementwise value with one reader, which is elementwise as well and gives an array of the same size, never lies in
 memory. A cut between the two costs what it costs before the cluster or behind it, so a search may pass the cluster in
-one step, however long it is.
+one step, however long it is. Few values stay alone: a search passes them one by one, and may cut anywhere.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from ...ir.brief import brief
 from ...ir.graph.instruction import Instruction
 from .values import Leaf, RuleRelation
+
+_LEAST = 6  # values of a cluster: a search passes fewer one by one
 
 
 @brief
@@ -46,8 +48,10 @@ class LeafClusters:
             while (reader := self._reader(last)) is not None:
                 last = reader
             leaves = tuple(self._leading_to(last))
-            found = LeafCluster(leaves, tuple(dict.fromkeys(r for x in leaves for r in x.relations)))
-            self._known.update(dict.fromkeys(leaves, found))
+            for together in (leaves,) if len(leaves) >= _LEAST else ((x,) for x in leaves):
+                relations = tuple(dict.fromkeys(r for x in together for r in x.relations))
+                self._known.update(dict.fromkeys(together, LeafCluster(together, relations)))
+            found = self._known[leaf]
         return found
 
     def _leading_to(self, leaf: Leaf) -> Iterator[Leaf]:
