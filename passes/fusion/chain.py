@@ -34,12 +34,14 @@ class Indices:
     """
 
     members: Mapping[Instruction, None]
+    _added: list[Instruction] = field(default_factory=list["Instruction"])
     _above: dict[Node, Node] = field(default_factory=dict["Node", "Node"])
     _refused: set[Node] = field(default_factory=set["Node"])
     folded: dict[Node, list[Instruction]] = field(default_factory=dict["Node", "list[Instruction]"])
 
     def add(self, instruction: Instruction) -> None:
         """Joins the dimensions that share a factor."""
+        self._added.append(instruction)
         rule = instruction.op.sharding_rule(instruction.call)
         values = [*((n, v) for n, v in enumerate(rule.operands)), (_RESULT, rule.results[0])]
         nodes: dict[int, list[Node]] = {}
@@ -79,7 +81,7 @@ class Indices:
 
     def is_refused(self, index: Node) -> bool:
         """Returns whether an op splits or joins the dimension, or a value has it twice."""
-        twice = any(sum(self.index(m, _RESULT, d) == index for d in range(m.shape.rank)) > 1 for m in self.members)
+        twice = any(sum(self.index(i, _RESULT, d) == index for d in range(i.shape.rank)) > 1 for i in self._added)
         return twice or any(self._root(node) == index for node in self._refused)
 
     def folds(self, index: Node) -> list[Instruction]:

@@ -215,6 +215,29 @@ def test_a_product_in_a_row_of_them_is_cut_once(widths: tuple[int, ...], native:
 
 
 @pytest.mark.parametrize("native", [False, NATIVE])
+@pytest.mark.parametrize(("between", "dims"), [("tanh", 0), ("copy", 0), ("negate", 1)])
+@pytest.mark.parametrize("batch", [False, True])
+def test_products_of_a_chain_with_itself_are_not_cut_along_both_dimensions(
+    between: str, dims: int, batch: bool, native: bool
+) -> None:
+    """A Gram matrix has the rows of the one operand twice."""
+    b, d, which = ("4,", 1 + dims, "{0}") if batch else ("", dims, "{}")
+    shape = (70, 90)[1 - dims]
+    module = hloom.parse(f"""HloModule m
+    ENTRY e {{
+        x = f32[{b}70,9] parameter(0)  w = f32[{b}9,90] parameter(1)
+        y = f32[{b}70,90] dot(x, w), lhs_batch_dims={which}, rhs_batch_dims={which},
+          lhs_contracting_dims={{{1 + batch}}}, rhs_contracting_dims={{{batch:d}}}
+        z = f32[{b}70,90] {between}(y)
+        ROOT r = f32[{b}{shape},{shape}] dot(z, z), lhs_batch_dims={which}, rhs_batch_dims={which},
+          lhs_contracting_dims={{{d}}}, rhs_contracting_dims={{{d}}}
+    }}""")
+    result, _ = fused(module, streamed=1)
+    assert (len([i for i in result.entry if i.opcode == "dot"]) > 2) == batch, "only a batch dimension can be cut"
+    agree(module, inputs(module), native, 1e-5)
+
+
+@pytest.mark.parametrize("native", [False, NATIVE])
 def test_masked_products_come_before_those_of_large_values(native: bool) -> None:
     """Queries are products themselves, and larger than the scores."""
     text = attention(64, 64).replace("q = f32[2,64,3,8] parameter(0)", """u = f32[2,64,3,400] parameter(0)
