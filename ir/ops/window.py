@@ -30,7 +30,7 @@ from ..types.shape import Shape, array, tuple_shape
 from .checks import WINDOW_HELP
 from .computations import Reduces, accumulator, always, arrays_and_initial_values, check_reducer, rounded
 from .numerics import numpy_type
-from .reduce import combiner, skipping, tree
+from .reduce import Combine, combiner, skipping, tree
 
 if TYPE_CHECKING:
     from ..graph.computation import Computation
@@ -170,7 +170,19 @@ class ReduceWindow(Pools, Reduces, Op[ReduceWindowAttributes]):
         length = math.prod(w.size for w in window)
         order = (*axes, *range(rank))
 
-        skip = skipping(combiner(call.attributes.to_apply, compile))
+        combine = combiner(call.attributes.to_apply, compile)
+        skip = skipping(combine)
+        moving = [d for d, w in enumerate(window) if not is_trivial(w)]
+
+        def run_cumulative(*operands: Any) -> Any:
+            arrays = [x.astype(t, copy=False) for x, t in zip(operands, types * 2, strict=True)]
+            inits = [np.broadcast_to(i, sizes) for i in arrays[count:]]
+            found = combine(inits, _accumulated(combine, arrays[:count], moving[0], bool(window[moving[0]].low)))
+            final = tuple(np.asarray(r, t) for r, t in zip(found, types, strict=True))
+            return final if count > 1 else final[0]
+
+        if len(moving) == 1 and is_cumulative(sizes[moving[0]], window[moving[0]]):
+            return run_cumulative
 
         def run_any(*operands: Any) -> Any:
             arrays = [x.astype(t, copy=False) for x, t in zip(operands, types * 2, strict=True)]
@@ -201,6 +213,22 @@ def _reduced_along(ufunc: ArrayFold, x: Any, fill: Any, axis: int, w: WindowDim)
     for other in others:
         ufunc(found, other, out=found)
     return found
+
+
+def _accumulated(combine: Combine, values: list[Any], axis: int, forwards: bool) -> list[Any]:
+    """Combines each element along an axis with all before it, or after it: with those at distances 1, 2, 4, and so on,
+    as a copy of each window would take the square of the size.
+    """
+    before = (slice(None),) * axis
+    size, distance = values[0].shape[axis], 1
+    while distance < size:
+        early, late = (*before, slice(size - distance)), (*before, slice(distance, None))
+        found = combine([v[early] for v in values], [v[late] for v in values])
+        kept = (*before, slice(distance)) if forwards else (*before, slice(size - distance, None))
+        parts = [(v[kept], f) if forwards else (f, v[kept]) for v, f in zip(values, found, strict=True)]
+        values = [np.concatenate(pair, axis) for pair in parts]
+        distance *= 2
+    return values
 
 
 def window_view(x: Any, fill: Any, window: tuple[WindowDim, ...], sizes: tuple[int, ...]) -> Any:
