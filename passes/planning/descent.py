@@ -1,7 +1,9 @@
 """Improves a choice class by class, until no class has a better division given those of the others.
 
-It takes milliseconds where the integer program takes seconds, and proves nothing. Choices to begin with combine, for
-each axis of a mesh, the division that a program has on a mesh of this axis alone.
+It takes milliseconds where the integer program takes seconds, and proves nothing. Classes may also change `together`:
+one takes a division in which a value is moved no longer, and those next to it follow. So the state of a loop changes
+with all that is written into it, none of which gains alone. That takes some tenths of a second. Choices to begin with
+combine, for each axis of a mesh, the division that a program has on a mesh of this axis alone.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ Axis = tuple[int, ...]
 _TIE = 1e-6  # share by which a choice counts more if it takes all the memory that the first one takes
 _SAME = 1e-9  # relative difference of prices that counts as none
 _MOST = 1 << 14  # combinations that are tried
+_HOPE = 1.001  # times the price, up to which a choice is improved after several changes
+_GAIN = 1e-5  # share of the price, below which several changes do not pay: the model does not tell so little
 _ROUNDS = 12  # visits of a class, on average
 
 
@@ -94,11 +98,17 @@ def _price(costs: ChoiceCosts, parts: Sequence[Floats], held: Floats, limit: flo
 
 
 def descend(
-    costs: ChoiceCosts, choice: Choice, limit: float = math.inf, allowed: Mapping[int, Rows] | None = None
+    costs: ChoiceCosts, choice: Choice, limit: float = math.inf, allowed: Mapping[int, Rows] | None = None,
+    together: bool = False,
 ) -> Choice:
-    """Returns a choice that is at least as good, by changes of one class at a time, to `allowed` rows (by default all).
+    """Returns a choice that is at least as good, by changes of one class at a time, to `allowed` rows (by default all),
+    or of several `together`.
     """
-    return _Descent(costs, choice, limit, allowed).run()
+    descent = _Descent(costs, choice, limit, allowed)
+    descent.settle(range(len(choice)))
+    if together:
+        descent.change_together()
+    return descent.choice
 
 
 def alternatives(costs: ChoiceCosts, choice: Choice, numbers: Iterable[int]) -> Iterator[Floats]:
@@ -122,19 +132,66 @@ class _Descent:
         self.held: Floats = np.array([sum(float(of[choice[n]]) for n, of in m.items()) for m in costs.moments])
         self.filled = max(float(self.held.sum()), 1.0)
 
-    def run(self) -> Choice:
-        queue, waiting = deque(range(len(self.classes))), set(range(len(self.classes)))
+    def settle(self, numbers: Iterable[int], still: int | None = None) -> None:
+        """Visits classes, and those next to one that changes, but for one that stays as it is."""
+        queue = deque(numbers)
+        waiting = set(queue)
         for _ in range(_ROUNDS * len(self.classes)):
             if not queue:
                 break
             number = queue.popleft()
             waiting.discard(number)
             if self._visit(number):
-                for reads in self.touching[number]:
-                    for other in sorted({*reads.classes} - waiting - {number}):
+                for other in sorted(self._next_to(number) - waiting - {still}):
+                    queue.append(other)
+                    waiting.add(other)
+
+    def change_together(self) -> None:
+        """Gives classes rows in which a value costs nothing that costs time now, and lets others follow, if the choice
+        gets better by that.
+        """
+        tried = set[tuple[int, int]]()
+        for reads in dict.fromkeys(reads for touching in self.touching for reads in touching):
+            every = [(n, row) for n, rows in reads.agreeing(self.choice) for row in self._rows(n, rows)]
+            for number, row in (one for one in every if one not in tried):
+                before, price = (dict(self.choice), self.parts, self.held), self._price_now()
+                tried.add((number, row))
+                changed = self._change(number, row)
+                if self._price_now() < price * _HOPE:
+                    self.settle(sorted(changed.union(*map(self._next_to, changed)) - {number}), number)
+                if self._price_now() < price * (1 - _GAIN):
+                    tried.clear()
+                else:
+                    self.choice, self.parts, self.held = before
+
+    def _change(self, number: int, row: int) -> set[int]:
+        """Gives a class another row, and to all others from or to which values would then be moved that are not moved
+        now, the row in which they are not that divides most. Returns all of these classes.
+        """
+        before, changed, queue = dict(self.choice), {number}, deque([number])
+        self._take(number, row, self._sums(number), self._moments(number))
+        while queue:
+            for reads in self.touching[queue.popleft()]:
+                for other, rows in reads.agreeing(self.choice, before):
+                    if other not in changed and (allowed := self._rows(other, rows)):
+                        changed.add(other)
                         queue.append(other)
-                        waiting.add(other)
-        return self.choice
+                        most = max(allowed, key=self.classes[other].divided)
+                        self._take(other, most, self._sums(other), self._moments(other))
+        return changed
+
+    def _next_to(self, number: int) -> set[int]:
+        """Returns the other classes that read the values of a class, or whose values it or such a class reads."""
+        return {other for reads in self.touching[number] for other in reads.classes} - {number}
+
+    def _rows(self, number: int, rows: Iterable[int]) -> list[int]:
+        """Returns the rows of a class that it may get and has not, of some: those that divide as much as its own."""
+        of_class, own = self.classes[number], self.choice[number]
+        found = [r for r in rows if r != own and of_class.divided(r) >= of_class.divided(own)]
+        return found if self.allowed is None else [r for r in found if r in self.allowed[number]]
+
+    def _price_now(self) -> float:
+        return float(_price(self.costs, self.parts, self.held.max(initial=0.0), self.limit))
 
     def prices(self, number: int) -> Floats:
         """Returns the price of the choice with each row of a class."""
@@ -149,9 +206,12 @@ class _Descent:
         row = int(np.argmin(found)) if self.allowed is None else _least(found, self.allowed[number])
         if not found[row] < found[self.choice[number]] * (1 - _SAME):
             return False
+        self._take(number, row, sums, moments)
+        return True
+
+    def _take(self, number: int, row: int, sums: Sequence[Floats], moments: Floats) -> None:
         self.parts, self.held = [part[row] for part in sums], moments[:, row]
         self.choice[number] = row
-        return True
 
     def _priced(self, sums: Sequence[Floats], moments: Floats) -> Floats:
         return _price(self.costs, sums, moments.max(0, initial=0.0), self.limit)

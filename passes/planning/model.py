@@ -9,7 +9,7 @@ import numpy as np
 
 from ...ir.brief import brief
 from ..op_sharding.divisions import Divisions
-from ..resharding.table import Division, ReshardTable
+from ..resharding.table import WHOLE, Division, ReshardTable
 from .classes import Classes
 from .clusters import OpCluster
 from .crossings import Crossing
@@ -40,6 +40,10 @@ class PlanClass:
 
     def division(self, row: int) -> Division:
         return self.divisions[row]
+
+    def divided(self, row: int) -> int:
+        """Returns the number of axes that divide a class."""
+        return len(self.divisions[row]) - self.divisions[row].count(WHOLE)
 
 
 Choice = dict[int, int]  # the row of each class

@@ -5,7 +5,7 @@ A program on three axes has hundreds of divisions of a class, so costs are looke
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ class ReadCosts:
         """Returns the seconds that computation waits for, those that may hide, and those of the busiest engine, given
         the row of each class, or many. A copy in one division is made once.
         """
-        source, *wanted = (places[rows[number]] for number, places in zip(self.classes, self.places))
+        source, *wanted = self._places_in(rows)
         cost = [times * table[source, target] for times, table, target in zip(self.times, self.tables, wanted)]
         waiting, hiding, busy = 0.0, 0.0, 0.0
         for number, target in enumerate(wanted):
@@ -47,6 +47,24 @@ class ReadCosts:
             waiting, hiding = waiting + once * np.logical_not(may_hide), hiding + once * may_hide
             busy = busy + once * self.busy[source, target]
         return np.asarray(waiting), np.asarray(hiding), np.asarray(busy)
+
+    def agreeing(
+        self, choice: Mapping[int, int], before: Mapping[int, int] | None = None
+    ) -> Iterator[tuple[int, list[int]]]:
+        """Yields both classes of each read that costs time in a choice, but not in the one `before`, each with its rows
+        in which it would cost none.
+        """
+        source, *wanted = self._places_in(choice)
+        old, *olds = self._places_in(before) if before is not None else (source, *wanted)
+        every = zip(self.classes[1:], self.places[1:], self.tables, wanted, olds)
+        for reader, places, table, target, previous in every:
+            if table[source, target] and (before is None or not table[old, previous]):
+                yield self.classes[0], np.flatnonzero(table[self.places[0], target] == 0.0).tolist()
+                yield reader, np.flatnonzero(table[source, places] == 0.0).tolist()
+
+    def _places_in(self, rows: Mapping[int, Any]) -> list[Any]:
+        """Returns the place of each class, given its row."""
+        return [places[rows[number]] for number, places in zip(self.classes, self.places)]
 
     def _once(self, number: int, cost: Sequence[Floats], wanted: Sequence[Places]) -> tuple[Floats, Any]:
         """Returns the seconds of a reader, and whether they may hide, if it is the first in its division, else 0. They

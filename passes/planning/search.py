@@ -66,6 +66,7 @@ def search(costs: ChoiceCosts, limit: float = math.inf, seconds: float = 30.0, k
     loose = [one for one in searches if not one.is_proven()]
     for one in searches:
         one.note("axes combined", quick(one.costs, every, limit))
+        one.improve()
     now = time.monotonic()
     bound = searches[0].bounded(now + _BOUNDING * (begun + seconds - now))
     for one in reversed(searches):  # those that hide less are solved faster
@@ -110,6 +111,11 @@ class _Search:
 
     def ranked(self) -> list[Proposal]:
         return sorted(self.found, key=lambda p: p.value.price(self.limit))
+
+    def improve(self) -> None:
+        """Adds the best choice improved by classes that change together."""
+        best = self.ranked()[0]
+        self.note(best.stage, descend(self.costs, best.choice, self.limit, together=True))
 
     def is_proven(self) -> bool:
         """Whether a known choice fits and takes hardly longer than any other one."""

@@ -1,0 +1,66 @@
+"""Choices are improved class by class, and by classes that change together."""
+
+from __future__ import annotations
+
+import hloom
+from hloom.cost.links import parse_links
+from hloom.cost.machine import Cluster
+from hloom.ir.sharding.mesh import AxisRef, Mesh
+from hloom.passes.base import PassContext
+from hloom.passes.op_sharding.divisions import Divisions
+from hloom.passes.planning.choice_costs import ChoiceCosts
+from hloom.passes.planning.classes import Classes
+from hloom.passes.planning.clusters import Clusters
+from hloom.passes.planning.descent import descend
+from hloom.passes.planning.model import Model
+from hloom.passes.planning.prepared import prepared
+
+MACHINE = Cluster(links=parse_links("100ns/40GB"), memory_bytes=1e12, points=2e13)
+STATE = "(s32[], f32[512,64], f32[512,64], f32[5,64,64])"
+GRADIENTS = f"""HloModule m
+more {{ p = {STATE} parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(5)
+  ROOT r = pred[] compare(i, n), direction=LT }}
+layer {{ p = {STATE} parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[512,64] get-tuple-element(p), index=1
+  y = f32[512,64] get-tuple-element(p), index=2
+  gs = f32[5,64,64] get-tuple-element(p), index=3
+  zero = s32[] constant(0)
+  one = s32[] constant(1)
+  g = f32[64,64] dot(x, y), lhs_contracting_dims={{0}}, rhs_contracting_dims={{0}}
+  g1 = f32[1,64,64] reshape(g)
+  ng = f32[5,64,64] dynamic-update-slice(gs, g1, i, zero, zero)
+  j = s32[] add(i, one)
+  ROOT r = {STATE} tuple(j, x, y, ng) }}
+ENTRY e {{
+  x = f32[512,64] parameter(0)
+  y = f32[512,64] parameter(1)
+  w = f32[5,64,64] parameter(2)
+  zero = s32[] constant(0)
+  z = f32[] constant(0)
+  empty = f32[5,64,64] broadcast(z), dimensions={{}}
+  s = {STATE} tuple(zero, x, y, empty)
+  l = {STATE} while(s), condition=more, body=layer
+  g = f32[5,64,64] get-tuple-element(l), index=3
+  ROOT n = f32[5,64,64] subtract(w, g) }}"""
+
+
+def test_the_state_of_a_loop_changes_with_what_is_written_into_it() -> None:
+    """Gradients are scattered in each trip, and their stack is moved once. Neither may change alone: the other would
+    then be moved in each trip.
+    """
+    context, mesh = PassContext(machine=MACHINE.of_devices(4)), Mesh.of(data=4)
+    classes = Classes(Clusters(prepared(hloom.parse(GRADIENTS)), context.forms), MACHINE)
+    model = Model(classes, Divisions(context.decider(4), [mesh.digits(AxisRef("data"))]))
+    costs = ChoiceCosts(model)
+    stack, written, updated = 6, 10, 11
+    wanted = {stack: (2,), written: (1,), updated: (1,), 2: (1,), 12: (1,), 8: (2,), 0: (0,), 1: (0,), 4: (0,), 5: (0,)}
+    start = {n: c.row_of[wanted.get(n, (-1,))] for n, c in enumerate(model.classes)}
+    assert descend(costs, start) == start
+    found = descend(costs, start, together=True)
+    assert costs.value(found).hiding < costs.value(start).hiding
+    own = [model.classes[n].division(found[n]) for n in (stack, written, updated)]
+    assert own in ([(1,), (0,), (1,)], [(2,), (1,), (2,)])
+    assert descend(costs, found, together=True) == found
