@@ -23,12 +23,13 @@ from ...ir.graph.module import Module
 from ..op_sharding.forms import LocalForms
 from ..propagation.values import Leaf
 from ..resharding.table import PARTIAL, Division
+from ..schedule.save_less import SavingLess, saving_less
 from .clusters import Clusters, OpCluster, Stand, stand_of
 from .crossings import Crossing, crossings
 from .kept import Kept
 from .legal import freedom_of
 from .moments import busiest
-from .prepared import SavingLess, fastest_within, saving_less
+from .prepared import fastest_within
 from .times import Times
 
 _ROUNDS = 2  # of looking at neighbours, before clusters count as equal

@@ -1,33 +1,24 @@
 """Prepares a program for planning: as for propagation, without annotations, and without the tuples of inlined calls,
 behind which the analyses of kernels cannot see.
 
-Entries of stacks that one loop saves for another may be computed again, before the program is divided: if the stacks
-take more memory than all devices have, or if that takes less time than to write and to read them. The scheduler would
-do it after, and only for memory. So plans divide the program that will run.
+Entries of stacks that one loop saves for another may be computed again, before the program is divided (`save_less`): if
+the stacks take more memory than all devices have, or if that takes less time than to write and to read them. The
+scheduler would save less for memory last. So plans divide the program that will run.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from ...cost.attention import OutsideOfAttention
-from ...cost.machine import Machine
-from ...cost.memory import peak_memory
-from ...cost.seconds import Clock
-from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, clone_module
 from .. import pipelines
 from ..annotating.strip import strip_annotations
 from ..base import PassContext, run_pipeline
-from ..cleanup.cse import CommonSubexpressions
 from ..cleanup.dce import DeadCodeElimination
 from ..cleanup.tuple_elements import bypass_tuples
-from ..schedule.saved import free_saved
+from ..schedule.save_less import SavingLess
 
 PREPARE = tuple(p for p in pipelines.PROPAGATE if p.name not in ("propagate", "device-orders"))
-_STEP = 0.2  # of the peak, by which a program saves less than the one before
 _WORTH = 1.02  # times the fastest, up to which a program that saves more is preferred
 _FULL = 0.9  # share of the memory of all devices that an evenly divided program may take; collectives need some
 
@@ -42,31 +33,6 @@ def prepared(module: Module) -> Module:
         bypass_tuples(computation)
     run_pipeline([DeadCodeElimination()], found, context)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class SavingLess:
-    """A program that saves less for later loops than another: its peak of memory in bytes, and the seconds of all ops,
-    both undivided.
-    """
-
-    module: Module
-    peak: int
-    seconds: float
-
-
-def saving_less(module: Module, machine: Machine) -> Iterator[SavingLess]:
-    """Yields a prepared program as it is, and copies that save ever less for later loops."""
-    kernels, clock, peak = OutsideOfAttention.on(machine), Clock(machine, 1), math.inf
-    while (lower := peak_memory(module, kernels)) < peak:
-        peak = lower
-        yield SavingLess(module, lower, clock.serial(module.entry).total)
-        copies: dict[Instruction, Instruction] = {}
-        module = clone_module(module, copies)
-        if not free_saved(module, clock.copied(copies), lower * _STEP):
-            return
-        run_pipeline([CommonSubexpressions()], module, PassContext(num_devices=1, default_devices=1))
-        clock = Clock(machine, 1)
 
 
 def fastest_within(levels: Sequence[SavingLess], memory: float) -> Module:

@@ -18,8 +18,9 @@ from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.descent import quick
 from hloom.passes.planning.judge import Effort, Judged, judge
 from hloom.passes.planning.model import Model
-from hloom.passes.planning.prepared import fastest_within, prepared, saving_less
+from hloom.passes.planning.prepared import fastest_within, prepared
 from hloom.passes.planning.written import annotated
+from hloom.passes.schedule.save_less import saving_less
 from hloom.report.plan import plan_text
 from hloom.runtime import evaluate
 from hloom.runtime.inputs.inputs import inputs_for_module

@@ -14,9 +14,10 @@ from hloom.cost.machine import Cluster
 from hloom.cost.presets import PRESETS
 from hloom.ir.sharding.mesh import AxisRef, Mesh
 from hloom.passes.planning.moves import QuickTable
-from hloom.passes.planning.prepared import prepared, saving_less
+from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.sweep import Sweeping
 from hloom.passes.resharding.table import ReshardTable
+from hloom.passes.schedule.save_less import saving_less
 from hloom.report.sweep import sweep_text
 from hloom.runtime.inputs.inputs import inputs_for_module
 from support.scans import LOOPS
