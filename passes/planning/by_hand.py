@@ -88,15 +88,16 @@ def judged_by_hand(
     programs: Iterable[tuple[str, Module]], mesh: Mesh, context: PassContext, limit: int, best: float, left: TimeLeft
 ) -> Iterator[PlanCandidate]:
     """Yields programs on a mesh with the forecasts of quick schedules in `limit` bytes (0: those of the machine); and
-    unless they compute longer than the `best` seconds, of whole ones in the time that is `left`; those that take but a
-    moment by quick schedules have a few seconds in any case.
+    unless they compute longer than the `best` seconds, of whole ones in the time that is `left`; those that are best by
+    quick schedules, or take but a moment, have a few seconds in any case.
     """
     for name, module in programs:
         begun = time.monotonic()
         judged, label = judge(module, context, mesh.size, limit, Effort.QUICK), name + QUICK_SCHEDULE
         may_fit = judged.given <= (limit or context.machine.capacity)
         now = time.monotonic()
-        until = max(left.until, now + _LEAST if now - begun < _MOMENT else 0.0)
+        is_best = judged.fits and judged.seconds < best
+        until = max(left.until, now + _LEAST if is_best or now - begun < _MOMENT else 0.0)
         if now < until and (judged.computing < best if judged.fits else may_fit):
             found = judge(module, context, mesh.size, limit, left=TimeLeft(until))
             label, judged = (name, found) if found.rank <= judged.rank else (label, judged)
