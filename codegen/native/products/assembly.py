@@ -35,9 +35,9 @@ class Assembly:
         """Whether neither condition holds."""
         return self.value(f"xor i1 {self.value(f'or i1 {x}, {y}')}, true")
 
-    def choice(self, condition: str, x: str, y: str, kind: str = "i64") -> str:
-        """Returns x if the condition holds, else y."""
-        return self.value(f"select i1 {condition}, {kind} {x}, {kind} {y}")
+    def choice(self, condition: str, x: str, y: str, kind: str = "i64", lanes: str = "i1") -> str:
+        """Returns x if the condition holds, else y; by lanes for a condition of such a type."""
+        return self.value(f"select {lanes} {condition}, {kind} {x}, {kind} {y}")
 
     def label(self, name: str) -> None:
         self._lines.append(f"{name}:")

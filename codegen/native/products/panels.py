@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ....cost.host import HOST
 from ..turned import turned
 from .assembly import Assembly
 from .vectors import Vectors, fetch
 
+Scale = Callable[[Assembly, Vectors, str], str]
 AHEAD = 8  # rows to fetch before they are copied
 WIDEST, LANES = 64, 16  # columns of a panel, and of a vector, on any processor
 
@@ -25,11 +28,12 @@ def rows_size(rows: int, inner: int) -> int:
     return -(-rows // LANES) * LANES * (-(-inner // LANES) + 1) * LANES
 
 
-def packed(v: Vectors) -> str:
-    """Copies k rows of some columns into a panel of rows of `%wide` bytes. Lanes after the last column are undefined.
+def packed(v: Vectors, name: str, scale: Scale = lambda _f, _v, x: x) -> str:
+    """Copies k rows of some columns into a panel of rows of `%wide` bytes, scaled. Lanes after the last column are 0,
+    since sums of the numbers that were there might set flags of the processor.
     """
     arguments = "ptr %b, i64 %inner, i64 %column, i64 %k, i64 %columns, ptr %panel, i64 %wide"
-    f = Assembly(f"define internal void @packed({arguments}) noinline")
+    f, one = Assembly(f"define internal void @{name}({arguments}) noinline"), Vectors(v.arithmetic, 1)
     are_rows, are_columns = (f.value(f"icmp eq i64 {s}, {v.size}") for s in ("%column", "%inner"))
     with f.when(are_rows), f.loop("%k") as p:
         source, target = f.step("%b", p, "%inner"), f.step("%panel", p, "%wide")
@@ -37,7 +41,7 @@ def packed(v: Vectors) -> str:
         with f.loop("%columns", by=v.lanes) as j:
             fetch(f, f.step(later, j, str(v.size)))
             loaded = v.load(f, f.step(source, j, str(v.size)), v.first(f, f.integer("sub", "%columns", j)))
-            v.store(f, loaded, f.step(target, j, str(v.size)))
+            v.store(f, scale(f, v, loaded), f.step(target, j, str(v.size)))
     are_columns = f.both(f.nor(are_rows), are_columns)
     with f.when(are_columns), f.loop("%columns", by=v.lanes) as j, f.loop("%k", by=v.lanes) as p:
         mask = v.first(f, f.integer("sub", "%k", p))
@@ -48,8 +52,10 @@ def packed(v: Vectors) -> str:
             rows.append(v.load(f, f.cell("%b", (at, "%column"), (p, str(v.size))), there))
         target = f.cell("%panel", (p, "%wide"), (j, str(v.size)))
         for t, row in enumerate(turned(f.value, v.kind, rows)):
-            v.store(f, row, f.step(target, str(t), "%wide"))
-    with f.when(f.nor(are_rows, are_columns)), f.loop("%k") as p, f.loop("%columns") as j:
-        x = f.value(f"load {v.real}, ptr {f.cell('%b', (p, '%inner'), (j, '%column'))}, align {v.size}")
-        f.line(f"store {v.real} {x}, ptr {f.cell('%panel', (p, '%wide'), (j, str(v.size)))}, align {v.size}")
+            v.store(f, scale(f, v, row), f.step(target, str(t), "%wide"))
+    with f.when(f.nor(are_rows, are_columns)), f.loop("%k") as p:
+        v.store(f, "zeroinitializer", f.at(f.step("%panel", f.integer("add", p, 1), "%wide"), -v.lanes * v.size))
+        with f.loop("%columns") as j:
+            x = one.load(f, f.cell("%b", (p, "%inner"), (j, "%column")))
+            one.store(f, scale(f, one, x), f.cell("%panel", (p, "%wide"), (j, str(v.size))))
     return f.text()

@@ -12,6 +12,7 @@ from functools import cache
 
 from .arithmetic import Arithmetic
 from .assembly import Assembly
+from .subnormal import Watch
 from .tiles import WORDS, Tile, tiles_text
 from .vectors import DECLARED, Vectors
 
@@ -59,11 +60,11 @@ def products_text(arithmetic: Arithmetic, integer: int, tile: Tile) -> str:
     if arithmetic.is_float:
         leaves += [_gemm(real, integer), _gemv(real, integer)]
     nest = _nest(tuple(StageFunction) if arithmetic.is_float else _EXACT)
-    return "\n".join([*intrinsics, *leaves, nest, *(_entry(first) for first in ENTRIES)])
+    return "\n".join([*intrinsics, *leaves, nest, *(_entry(first, tile.is_watched(arithmetic)) for first in ENTRIES)])
 
 
-_ARGUMENTS = "ptr %words, ptr %a, ptr %b, ptr %c, i1 %add, ptr %scratch"
-_PASSED = "ptr %a, ptr %b, ptr %c, i1 %add, ptr %scratch"
+_ARGUMENTS = "ptr %words, ptr %a, ptr %b, ptr %c, i1 %add, ptr %scratch, ptr %state"
+_PASSED = "ptr %a, ptr %b, ptr %c, i1 %add, ptr %scratch, ptr %state"
 
 
 def _header(leaf: StageFunction) -> str:
@@ -190,7 +191,7 @@ def _nest(leaves: tuple[StageFunction, ...]) -> str:
             again = f.value(f"and i1 {is_sum}, {f.value(f'icmp sgt i64 {i}, 0')}")
             add = f.value(f"or i1 %add, {again}")
             x, y, z = f.step("%a", i, a), f.step("%b", i, b), f.step("%c", i, c)
-            moved = f"ptr {x}, ptr {y}, ptr {z}, i1 {add}, ptr %scratch"
+            moved = f"ptr {x}, ptr {y}, ptr {z}, i1 {add}, ptr %scratch, ptr %state"
             f.line(f"call void @nest(ptr {inside}, {moved}, i64 {left}, i64 %leaf)")
     return f.text()
 
@@ -213,7 +214,7 @@ def _stages() -> str:
         words = f.value(f"load ptr, ptr {place}")
         length, leaf, *places, count = (f.word(words, n) for n in range(9))
         x, y, z = (_array(f, arrays, places[n], places[n + 1]) for n in (0, 2, 4))
-        passed = f"ptr {x}, ptr {y}, ptr {z}, i1 %add, ptr %scratch"
+        passed = f"ptr {x}, ptr {y}, ptr {z}, i1 %add, ptr %scratch, ptr %state"
         f.line(f"call void @nest(ptr {f.at(words, 72)}, {passed}, i64 {count}, i64 {leaf})")
         f.line(f"store ptr {f.step(words, length, '8')}, ptr {place}")
     return f.text()
@@ -223,10 +224,12 @@ def _array(f: Assembly, arrays: str, number: str, offset: str) -> str:
     return f.at(f.value(f"load ptr, ptr {f.step(arrays, number, '8')}"), offset)
 
 
-def _entry(first: int) -> str:
+def _entry(first: int, is_watched: bool) -> str:
     f = Assembly(f"define void @{entry(first)}(ptr %block)")
+    watch = Watch(f, f.value("alloca [2 x i64]"))
+    watch.start(is_watched)
     arrays = [f.value(f"load ptr, ptr {f.at('%block', 8 * n)}") for n in range(3)]
     scratch = f.value(f"load ptr, ptr {f.at('%block', 24)}") if first > 3 else "null"
     passed = ", ".join(f"ptr {x}" for x in (f.at("%block", 8 * first), *arrays))
-    f.line(f"call void @leaf{StageFunction.STAGES:d}({passed}, i1 false, ptr {scratch})")
+    f.line(f"call void @leaf{StageFunction.STAGES:d}({passed}, i1 false, ptr {scratch}, ptr {watch.state})")
     return f.text()

@@ -19,6 +19,7 @@ from ....cost.host import HOST
 from .arithmetic import Arithmetic
 from .assembly import Assembly
 from .panels import LANES, packed
+from .subnormal import DECLARED, Watch, scaled, shift
 from .vectors import Vectors, fetch, least
 
 STEP = 16  # of the inner index, between which rows ahead are fetched
@@ -33,10 +34,15 @@ class Tile:
     rows: int
     vectors: int
     lanes: int
+    has_status: bool = True  # the register of x86-64 with the flags of subnormal numbers
 
     def columns(self, bits: int) -> int:
         """The columns of a tile of numbers with this many bits."""
         return self.vectors * self.lanes * 32 // bits
+
+    def is_watched(self, arithmetic: Arithmetic) -> bool:
+        """Whether the register tells of subnormal numbers in this arithmetic."""
+        return arithmetic.is_float and self.has_status
 
 
 WIDEST = Tile(6, 4, 16)
@@ -49,7 +55,7 @@ def tile_of(features: str) -> Tile:
     names = features.split(",")
     if "+avx512f" in names and "-avx512f" not in names:
         return WIDEST
-    return Tile(6, 4, 4) if "+neon" in names else Tile(6, 2, 8)
+    return Tile(6, 4, 4, has_status=False) if "+neon" in names else Tile(6, 2, 8)
 
 
 def tiles_text(shape: Tile, arithmetic: Arithmetic, name: str, arguments: str) -> str:
@@ -59,9 +65,10 @@ def tiles_text(shape: Tile, arithmetic: Arithmetic, name: str, arguments: str) -
     the panel and rows of the left matrix lie, and whether these are copied; all strides and offsets in bytes.
     """
     v = Vectors(arithmetic, shape.lanes * 32 // arithmetic.bits)
-    parts = [v.declarations(), packed(v)]
+    is_watched = shape.is_watched(arithmetic)
+    parts = [v.declarations(), DECLARED, packed(v, "packed"), packed(v, "scaled", *[scaled] * is_watched)]
     for vectors in range(1, shape.vectors + 1):
-        parts += [_tile(v, rows, vectors) for rows in heights(shape)]
+        parts += [_tile(v, rows, vectors, is_watched) for rows in heights(shape)]
         parts.append(_panel(v, shape, vectors))
     return "\n".join([*parts, _blocks(v, shape, name, arguments)])
 
@@ -77,10 +84,10 @@ def heights(shape: Tile) -> list[int]:
 _MATRICES = "ptr %a, i64 %row, i64 %inner, ptr %b, i64 %step, ptr %c, i64 %out"
 
 
-def _tile(v: Vectors, rows: int, vectors: int) -> str:
+def _tile(v: Vectors, rows: int, vectors: int, is_watched: bool) -> str:
     """Writes one tile. `last` are the lanes of its last vector; `ahead`, `apart` and `lines` are prefetches per step.
     """
-    rest = f"i64 %k, i1 %add, {v.mask} %last, i64 %ahead, i64 %apart, i64 %lines"
+    rest = f"i64 %k, i1 %add, {v.mask} %last, ptr %state, i32 %scaling, i64 %ahead, i64 %apart, i64 %lines"
     f = Assembly(f"define internal void @tile_{rows}_{vectors}({_MATRICES}, {rest}) noinline")
     cells = [(i, j) for i in range(rows) for j in range(vectors)]
     sums = {cell: f.value(f"alloca {v.kind}") for cell in cells}
@@ -103,44 +110,74 @@ def _tile(v: Vectors, rows: int, vectors: int) -> str:
                 for j in range(vectors):
                     old = f.value(f"load {v.kind}, ptr {sums[i, j]}")
                     f.line(f"store {v.kind} {v.product_and(f, x, loaded[j], old)}, ptr {sums[i, j]}")
+    watch = Watch(f, "%state")
+    if is_watched:
+        watch.read()
+        with f.when(watch.now()[1]):
+            for place in sums.values():
+                x = f.value(f"load {v.kind}, ptr {place}")
+                f.line(f"store {v.kind} {f.value(f'fmul {v.kind} {x}, {v.power(-2 * shift(v))}')}, ptr {place}")
     masks = [None] * (vectors - 1) + ["%last"]
-    with f.when("%add"):
+    with f.when(f.nor(watch.has("%scaling"))):
+        with f.when("%add"):
+            for i, j in cells:
+                one, other = v.load(f, places[i, j], masks[j]), f.value(f"load {v.kind}, ptr {sums[i, j]}")
+                f.line(f"store {v.kind} {v.sum(f, one, other)}, ptr {sums[i, j]}")
         for i, j in cells:
-            one, other = v.load(f, places[i, j], masks[j]), f.value(f"load {v.kind}, ptr {sums[i, j]}")
-            f.line(f"store {v.kind} {v.sum(f, one, other)}, ptr {sums[i, j]}")
-    for i, j in cells:
-        v.store(f, f.value(f"load {v.kind}, ptr {sums[i, j]}"), places[i, j], masks[j])
+            v.store(f, f.value(f"load {v.kind}, ptr {sums[i, j]}"), places[i, j], masks[j])
     return f.text()
 
 
 def _panel(v: Vectors, shape: Tile, vectors: int) -> str:
-    """Writes a column of tiles, for some vectors of columns."""
-    f = Assembly(f"define internal void @panel_{vectors}({_MATRICES}, i64 %m, i64 %k, i1 %add, i64 %tail)")
-    mask = v.first(f, "%tail")
+    """Writes a column of tiles, for some vectors of columns, from the first row that is not done to a refused tile."""
+    f = Assembly(f"define internal void @panel_{vectors}({_MATRICES}, i64 %m, i64 %k, i1 %add, i64 %tail, ptr %state)")
+    watch, going = Watch(f, "%state"), f.value("alloca i1")
+    at, undone = f.value("alloca i64"), f.value("alloca i64")  # the next row, and the rows of a refused tile
     rows, *rest = heights(shape)
+    length = HOST.panel_rows + LANES  # of a row that is scaled
+    copy = f.value(f"alloca [{-(-rows // v.lanes) * v.lanes * length} x {v.real}], align 64")
+    mask, (scaling, is_scaled) = v.first(f, "%tail"), watch.now()
+    row, inner = f.choice(is_scaled, str(length * v.size), "%row"), f.choice(is_scaled, str(v.size), "%inner")
     is_near = f.value(f"icmp eq i64 %inner, {v.size}")
     ahead = f.choice(is_near, f.integer("mul", "%row", rows), f.integer("mul", "%inner", STEP))
-    apart, lines = f.choice(is_near, "%row", "%inner"), f.choice(is_near, str(rows), str(STEP))
+    apart = f.choice(is_near, "%row", "%inner")
+    lines = f.choice(is_scaled, "0", f.choice(is_near, str(rows), str(STEP)))
 
-    def call(height: int, start: str, fetch: str) -> None:
+    def fits(height: int) -> str:
+        end = f.integer("add", f.value(f"load i64, ptr {at}"), height)
+        is_well = f.value(f"icmp eq i64 {f.value(f'load i64, ptr {undone}')}, 0")
+        return f.both(is_well, f.value(f"icmp sle i64 {end}, %m"))
+
+    def run(height: int, fetch: str) -> None:
+        start = f.value(f"load i64, ptr {at}")
         a, c = f.step("%a", start, "%row"), f.step("%c", start, "%out")
-        matrices = f"ptr {a}, i64 %row, i64 %inner, ptr %b, i64 %step, ptr {c}, i64 %out"
-        f.line(f"call void @tile_{height}_{vectors}({matrices}, i64 %k, i1 %add, {v.mask} {mask}, {fetch})")
+        with f.when(is_scaled):
+            source = f"ptr {a}, i64 %row, i64 %inner, i64 {height}, i64 %k"
+            f.line(f"call void @scaled({source}, ptr {copy}, i64 {length * v.size})")
+        left = f"ptr {f.choice(is_scaled, copy, a, 'ptr')}, i64 {row}, i64 {inner}"
+        sizes = f"i64 %k, i1 %add, {v.mask} {mask}, ptr %state, i32 {scaling}, {fetch}"
+        f.line(f"call void @tile_{height}_{vectors}({left}, ptr %b, i64 %step, ptr {c}, i64 %out, {sizes})")
+        f.line(f"store i64 {f.integer('add', start, height)}, ptr {at}")  # what comes next need not wait for flags
+        f.line(f"store i64 {f.choice(watch.has(scaling), str(height), '0')}, ptr {undone}")
 
-    many = f.integer("sdiv", "%m", rows)
-    with f.loop(many) as n:
-        call(rows, f.integer("mul", n, rows), f"i64 {ahead}, i64 {apart}, i64 {lines}")
-    done, left = f.integer("mul", many, rows), f.integer("srem", "%m", rows)
+    f.line(f"store i64 {f.value(f'load i64, ptr {watch.done}')}, ptr {at}")
+    f.line(f"store i64 0, ptr {undone}")
+    f.line(f"store i1 {fits(rows)}, ptr {going}")
+    with f.while_true(going):
+        run(rows, f"i64 {ahead}, i64 {apart}, i64 {lines}")
+        f.line(f"store i1 {fits(rows)}, ptr {going}")
     for height in rest:
-        with f.when(f.value(f"icmp ne i64 {f.integer('and', left, height)}, 0")):
-            higher = f.integer("and", left, -2 * height)
-            call(height, f.integer("add", done, higher), "i64 0, i64 0, i64 0")
+        with f.when(fits(height)):
+            run(height, "i64 0, i64 0, i64 0")
+    done = f.integer("sub", f.value(f"load i64, ptr {at}"), f.value(f"load i64, ptr {undone}"))
+    f.line(f"store i64 {done}, ptr {watch.done}")
     return f.text()
 
 
 def _blocks(v: Vectors, shape: Tile, name: str, arguments: str) -> str:
     """Writes the loops over blocks of rows and of the inner index, and over the panels of columns in them."""
     f = Assembly(f"define internal void @{name}({arguments})")
+    watch, going = Watch(f, "%state"), f.value("alloca i1")
     m, n, k, a_row, a_inner, b_inner, b_column, out, offset, rows, turns = (f.word("%words", i) for i in range(WORDS))
     columns = shape.columns(v.arithmetic.bits)
     are_rows, is_low = f.value(f"icmp eq i64 {b_column}, {v.size}"), f.value(f"icmp slt i64 {m}, {FEW}")
@@ -165,14 +202,25 @@ def _blocks(v: Vectors, shape: Tile, name: str, arguments: str) -> str:
             wide = f.integer("mul", f.integer("add", last, 1), v.lanes * v.size)
             stays = f.both(may_stay, f.value(f"icmp eq i64 {tail}, {v.lanes}"))
             source = f.step(right, j, b_column)
-            with f.when(f.nor(stays)):
-                copied = f"ptr {source}, i64 {b_inner}, i64 {b_column}, i64 {length}, i64 {width}"
-                f.line(f"call void @packed({copied}, ptr {panel}, i64 {wide})")
-            b, step = f.choice(stays, source, panel, "ptr"), f.choice(stays, b_inner, wide)
+            copied = f"ptr {source}, i64 {b_inner}, i64 {b_column}, i64 {length}, i64 {width}, ptr {panel}, i64 {wide}"
             c = f.cell("%c", (i, out), (j, str(v.size)))
-            matrices = f"ptr {left}, i64 {row}, i64 {inner}, ptr {b}, i64 {step}, ptr {c}, i64 {out}"
-            for vectors in range(1, shape.vectors + 1):
-                with f.when(f.value(f"icmp eq i64 {last}, {vectors - 1}")):
-                    sizes = f"i64 {height}, i64 {length}, i1 {add}, i64 {tail}"
-                    f.line(f"call void @panel_{vectors}({matrices}, {sizes})")
+            f.line(f"store i64 0, ptr {watch.done}")
+            f.line(f"store i1 true, ptr {going}")
+            with f.while_true(going):
+                _, is_scaled = watch.now()
+                with f.when(is_scaled):
+                    f.line(f"call void @scaled({copied})")
+                with f.when(f.nor(stays, is_scaled)):
+                    f.line(f"call void @packed({copied})")
+                stays = f.both(stays, f.nor(is_scaled))
+                b, step = f.choice(stays, source, panel, "ptr"), f.choice(stays, b_inner, wide)
+                matrices = f"ptr {left}, i64 {row}, i64 {inner}, ptr {b}, i64 {step}, ptr {c}, i64 {out}"
+                sizes = f"i64 {height}, i64 {length}, i1 {add}, i64 {tail}, ptr %state"
+                for vectors in range(1, shape.vectors + 1):
+                    with f.when(f.value(f"icmp eq i64 {last}, {vectors - 1}")):
+                        f.line(f"call void @panel_{vectors}({matrices}, {sizes})")
+                is_left = f.value(f"icmp slt i64 {f.value(f'load i64, ptr {watch.done}')}, {height}")
+                with f.when(is_left):
+                    watch.advance()
+                f.line(f"store i1 {is_left}, ptr {going}")
     return f.text()

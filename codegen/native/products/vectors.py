@@ -30,6 +30,11 @@ class Vectors:
         return f"<{self.lanes} x {self.real}>"
 
     @property
+    def bits(self) -> str:
+        """The type of the bits of a vector, as integers."""
+        return f"<{self.lanes} x i{self.arithmetic.bits}>"
+
+    @property
     def mask(self) -> str:
         return f"<{self.lanes} x i1>"
 
@@ -54,6 +59,15 @@ class Vectors:
 
     def sum(self, f: Assembly, x: str, y: str) -> str:
         return f.value(f"{'fadd' if self.arithmetic.is_float else 'add'} {self.kind} {x}, {y}")
+
+    def same(self, bits: int) -> str:
+        """Returns the same bits in all lanes."""
+        return f"<{', '.join([f'i{self.arithmetic.bits} {bits}'] * self.lanes)}>"
+
+    def power(self, exponent: int, sign: str = "") -> str:
+        """Returns a power of two in all lanes; LLVM writes floats of both types by the bits of a double."""
+        bits = (exponent + 1023 << 52) | (len(sign) << 63)
+        return f"<{', '.join([f'{self.real} 0x{bits:016X}'] * self.lanes)}>"
 
     def load(self, f: Assembly, place: str, mask: str | None = None) -> str:
         """Loads a vector, or its lanes in a mask and zero in others."""

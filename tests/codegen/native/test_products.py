@@ -13,6 +13,7 @@ from hloom.codegen.native.products.plan import plan
 from hloom.codegen.native.products.product import step_of
 from hloom.codegen.native.products.stages import CopyStage, Method, Multiply, ProductPlan, flat
 from hloom.codegen.native.products.terms import Term, TermRole, merged
+from hloom.codegen.native.step import NativeStep
 from hloom.ir.types.element_type import from_numpy
 from support.loop_kernels import needs_llvm
 
@@ -23,8 +24,12 @@ ROLES = {"batch": "xyz", "row": "xz", "column": "yz", "inner": "xy"}
 
 def run(found: ProductPlan, x: Array, y: Array, z: Array) -> None:
     """Runs a plan of arrays whose index 0 is at their address. Scratch holds NaN before."""
-    step = step_of(found, from_numpy(z.dtype))
-    scratch = [np.full(n, 0xFF, np.uint8) for n in step.scratch]
+    run_step(step_of(found, from_numpy(z.dtype)), x, y, z)
+
+
+def run_step(step: NativeStep, x: Array, y: Array, z: Array, before: int = 0xFF) -> None:
+    """Runs a product whose scratch holds these bytes before."""
+    scratch = [np.full(n, before, np.uint8) for n in step.scratch]
     words = (*(a.ctypes.data for a in (x, y, z, *scratch)), *step.words)
     block = (ctypes.c_int64 * len(words))(*words)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(step.function)(ctypes.addressof(block))
