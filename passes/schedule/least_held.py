@@ -1,5 +1,5 @@
 """Finds the bytes that no order of a program's instructions goes below: those of its arguments and constants, and of
-the op that reads and writes most at once.
+the op that reads and writes most at once. What can be made again, or lie on the host, is needed there all the same.
 """
 
 from __future__ import annotations
@@ -55,6 +55,15 @@ def least_held(module: Module, machine: Machine) -> LeastHeld:
     constants = (i for c in reached for i in c if i.op.role is Role.CONSTANT)
     given = sum(i.shape.device_bytes for i in (*module.entry.parameters, *constants))
     return LeastHeld(given, given + most, at)
+
+
+def least_kept(module: Module, machine: Machine) -> int:
+    """Returns bytes that a program needs even if values are made again, or lie on the host meanwhile: what a loop saves
+    may be gone then, so that of a program with loops only arguments and constants count.
+    """
+    least = least_held(module, machine)
+    has_loops = any(i.op.role is Role.LOOP for c in computations_run(module) for i in c)
+    return least.given if has_loops else least.bytes
 
 
 def _held_by(value: Instruction) -> _Held:

@@ -47,6 +47,13 @@ class Plans:
             new.again = found[1]
         return new
 
+    @property
+    def gathered(self) -> int:
+        """The bytes of all gathers that can move."""
+        found = self._prepared(0.0)
+        gathers = [g for part in found[0].parts for g in part.roles.gathers] if found is not None else []
+        return sum(g.shape.device_bytes for g in gathers)
+
     def expected(self, usual: float, limit: float) -> Iterator[float]:
         """Yields the seconds that the program takes with the plan for a limit, or for the usual one unless the first is
         likely to stay below that, if nothing overlaps the collectives that keep their place. Before that yields seconds

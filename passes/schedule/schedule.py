@@ -32,6 +32,7 @@ from .computed_again import ComputedAgain
 from .does_not_fit import refuse, say_bound
 from .extract import Extract
 from .labels import labels_of
+from .least_held import least_kept
 from .limits import Limits
 from .listing import list_orders
 from .memory_order import memory_orders
@@ -152,6 +153,8 @@ class _Choice:
             return False
         plans = Plans(self.planning, old)
         self.tried.note("the order of the text", old)
+        if is_hard and old.peak > limit and self._is_large and least_kept(self.module, machine) > limit:
+            refuse(self.module, old.peak, limit, machine, self.tried)
         best = self._chosen(plans, bound, limit, is_hard)
         if best.peak > limit and is_hard and self.is_thorough and best.peak <= limit * self.limits.growth:
             least = self._chosen(plans, bound, _NOTHING, is_hard)  # what is left of all that can go may fit
@@ -297,6 +300,7 @@ class _Choice:
         same with repeated gathers, and memory orders.
         """
         old, self.is_tight = plans.old, False
+        least = old.peak
         if limit < (free := old.peak * self.limits.growth):  # the plan without a limit may need less than it is allowed
             new = plans.within(free)
             if new is not None:
@@ -306,7 +310,9 @@ class _Choice:
                     return
                 yield from self._with_some_later(new, limit)
         for share in (0.0, *(self.limits.regathered if self.is_thorough else ())):
-            aim, low, high = limit, 0.0, limit
+            if share and self._is_large and least - plans.gathered > limit:
+                break  # all that gathers may free is too little
+            aim, low, high, last = limit, 0.0, limit, math.inf
             self.is_tight = True
             for _ in range(self.limits.attempts):
                 new = None if self._is_late else plans.within(aim, share)
@@ -322,7 +328,9 @@ class _Choice:
                     if new.peak >= self.limits.full * limit or aim == limit:
                         break
                 else:
-                    high = aim
+                    if new.peak >= last and not low:
+                        break  # plans for even less memory take no less
+                    high, last, least = aim, new.peak, min(least, new.peak)
                 aim = (low + high) / 2 if low else aim - 1.05 * (new.peak - limit)
         if old.peak > limit and not self._is_late:
             for module, name in memory_orders(self.module):

@@ -21,6 +21,7 @@ from hloom.passes.pipelines import partition
 from hloom.passes.schedule.does_not_fit import DoesNotFit
 from hloom.passes.schedule.fastest import REWRITES, Fastest
 from hloom.passes.schedule.least_held import least_held
+from hloom.passes.schedule.limits import Limits
 from hloom.passes.schedule.memory_order import memory_orders
 from hloom.passes.schedule.schedule import ScheduleCollectives
 from hloom.passes.scheduling import schedule
@@ -82,6 +83,16 @@ def test_an_error_says_what_was_tried_and_the_least() -> None:
                      least)  # fmt: skip
     assert found is not None
     assert Bytes(found[2]) <= Bytes(found[1]) <= caught.value.peak
+
+
+def test_a_large_program_whose_least_is_too_large_is_refused_at_once() -> None:
+    least = least_held(_step(), MACHINE).bytes
+    large = ScheduleCollectives(Bytes(least - 1), limits=Limits(large=1))
+    with pytest.raises(DoesNotFit) as caught:
+        run_pass(large, clone_module(_step()), PassContext(machine=MACHINE))
+    (error,) = caught.value.diagnostics
+    assert re.fullmatch(r"tried: the order of the text at least \S+ KB \(\S+ us\)", error.notes[0].message)
+    assert caught.value.peak == peak_memory(_step(), OutsideOfAttention.on(MACHINE))
 
 
 def test_an_error_has_the_rewrites_that_do_not_fit_either() -> None:
