@@ -20,6 +20,7 @@ import importlib
 import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +38,7 @@ from .roles import can_repeat, roles_of
 
 _SAME = 1e-9  # by which costs differ that are equal
 _CLOSE = 0.01  # of the bytes to free, by which more may be freed
+_NEAR = 1.02  # times a guess of a price, below which the price is likely to be
 _TILT = 0.1  # of the price of a byte, for one that is made at the beginning
 
 
@@ -146,6 +148,12 @@ class AcrossPeak:
                 graph.add_edge(number + 1, "nothing")
         return _networkx().algorithms.flow.build_residual_network(graph, "capacity")
 
+    def without(self, values: Collection[Instruction]) -> AcrossPeak:
+        """Returns the same if no one reads some of the values after the peak any more."""
+        other = copy(self)
+        other.late, other.network = {v: readers for v, readers in self.late.items() if v not in values}, None
+        return other
+
     def _longer(self, value: Instruction) -> float:
         """Returns the factor by which a byte costs more that is made early, so that layers that are alike differ."""
         return 1 + _TILT * (1 - self.place[value] / len(self.place))
@@ -183,39 +191,67 @@ class AcrossPeak:
         return sorted(found, key=self.place.__getitem__)
 
 
+@brief
+@dataclass(slots=True)
+class AcrossPeaks:
+    """The values across a peak in all computations that run then, and the choices that are `known` by price."""
+
+    found: list[AcrossPeak]
+    known: dict[float, list[MadeAgain]] = field(default_factory=dict[float, "list[MadeAgain]"])
+
+    @property
+    def living(self) -> float:
+        """The bytes that live on through the peak now."""
+        return sum(one.living for one in self.found)
+
+    def without(self, values: Collection[Instruction]) -> AcrossPeaks:
+        """Returns the same if no one reads some of the values after the peak any more."""
+        return AcrossPeaks([one.without(values) for one in self.found])
+
+    def to_free(self, excess: float, guess: float = 0.0) -> tuple[float, list[MadeAgain]]:
+        """Returns the cheapest choices that free so many bytes, all together, of those that are cheapest at some price,
+        or those that free most; before them the price, 0 if nothing can be made again. A `guess` of it saves time.
+
+        Over the price, the cost of a choice is a line. Where the lines of two choices meet, either another one is
+        cheaper or none is between them.
+        """
+        costs = [s for one in self.found for s in one.seconds.values() if s]
+        sizes = [s for one in self.found for s in one.sizes.values() if s and math.isfinite(s)]
+        self.known.setdefault(0.0, [one.nothing for one in self.found])
+        if not costs or not sizes or excess <= 0:
+            return 0.0, self.known[0.0]
+        highest = 2 * sum(costs) / min(sizes)
+        most = sum(c.kept for c in self.known[0.0]) - excess
+        for price in sorted((min(guess, highest), min(_NEAR * guess, highest), highest)):
+            if not any(_kept(choices) <= most for choices in self.known.values()):
+                self._at(price)
+        more = max((p for p, choices in self.known.items() if _kept(choices) > most), default=0.0)
+        price = less = min((p for p in self.known if p > more), default=highest)
+        while _kept(self.known[less]) < most - _CLOSE * excess:
+            few, many = self.known[less], self.known[more]
+            bytes_less = sum(c.counted for c in many) - sum(c.counted for c in few)
+            if bytes_less <= 0:
+                break
+            price = (sum(c.seconds for c in few) - sum(c.seconds for c in many)) / bytes_less
+            if _cost(new := self._at(price), price) >= _cost(few, price) * (1 - _SAME):
+                break
+            more, less = (more, price) if _kept(new) <= most else (price, less)
+        return price, self.known[less]
+
+    def _at(self, price: float) -> list[MadeAgain]:
+        """Returns the cheapest choices at a price."""
+        if price not in self.known:
+            self.known[price] = [one.choice(price) for one in self.found]
+        return self.known[price]
+
+
+def _kept(choices: Sequence[MadeAgain]) -> float:
+    return sum(c.kept for c in choices)
+
+
 def _networkx() -> Any:
     """Returns the library of graphs, which most commands do not load."""
     return importlib.import_module("networkx")
-
-
-def choices_to_free(found: Sequence[AcrossPeak], excess: float) -> tuple[float, list[MadeAgain]]:
-    """Returns the cheapest choices that free so many bytes, all together, of those that are cheapest at some price, or
-    those that free most; before them the price, 0 if nothing can be made again.
-
-    Over the price, the cost of a choice is a line. Where the lines of two choices meet, either another one is cheaper
-    or none is between them.
-    """
-    costs = [s for one in found for s in one.seconds.values() if s]
-    sizes = [s for one in found for s in one.sizes.values() if s and math.isfinite(s)]
-    more = [one.nothing for one in found]
-    if not costs or not sizes:
-        return 0.0, more
-    price = 2 * sum(costs) / min(sizes)
-    less = [one.choice(price) for one in found]
-    most = sum(c.kept for c in more) - excess
-    while sum(c.kept for c in less) < most - _CLOSE * excess:
-        bytes_less = sum(c.counted for c in more) - sum(c.counted for c in less)
-        if bytes_less <= 0:
-            break
-        price = (sum(c.seconds for c in less) - sum(c.seconds for c in more)) / bytes_less
-        new = [one.choice(price) for one in found]
-        if _cost(new, price) >= _cost(less, price) * (1 - _SAME):
-            break
-        if sum(c.kept for c in new) <= most:
-            less = new
-        else:
-            more = new
-    return price, less
 
 
 def _cost(choices: Sequence[MadeAgain], price: float) -> float:

@@ -15,7 +15,7 @@ from .on_host import moves_to_host, spread_moves
 from .order_forecasts import OrderForecasts
 from .orders import set_orders, soon
 from .planning import Candidate, Planning, forecast
-from .rematerialize import done, rematerialize
+from .rematerialize import Tried, done, lowered, start_of
 from .roles import roles_of
 from .sent_away import spread_leaves
 from .ways_tried import WaysTried
@@ -39,6 +39,7 @@ class ComputedAgain:
     until: float
     is_exhausted: bool = False  # they freed less than was needed
     is_met: bool = False  # one was within the limit
+    own: tuple[Tried, bool] | None = None  # where the search starts from the program itself, once it is known
 
     def within(self, found: Sequence[Module], limit: float, aim: float) -> Iterator[Candidate]:
         """Yields programs with values rematerialized, or on the host, until the peak is at most `aim`: the old one, a
@@ -48,11 +49,12 @@ class ComputedAgain:
         for base in dict.fromkeys((self.module, *found)):
             if self.is_large and self.is_met:
                 return
+            start = self._start(base)
             for offload in (True, False) if math.isfinite(self.planning.machine.host) else (False,):
                 left, moves = aim, 0
                 for _ in range(_PLANNED):
                     peaks: list[int] = []
-                    for new in () if time.monotonic() >= self.until else self._of(base, limit, left, offload):
+                    for new in () if time.monotonic() >= self.until else self._of(start, limit, left, offload):
                         moves = moves_to_host(new.module)
                         self.tried.note(_HOSTED if moves else _AGAIN, new)
                         peaks.append(new.peak)
@@ -62,16 +64,30 @@ class ComputedAgain:
                     left = peaks[0] - (peaks[1] - limit)  # its plan takes more
                 if not moves:
                     break  # without the host it would be the same
+            if start is not self.own:
+                start[0].module.release()
 
-    def _of(self, base: Module, limit: float, aim: float, offload: bool) -> Iterator[Candidate]:
+    def _start(self, base: Module) -> tuple[Tried, bool]:
+        """Returns a copy of a program from which values are rematerialized, and whether it has another order."""
+        machine = self.planning.machine
+        if base is not self.module:
+            return start_of(clone_module(base), machine), False
+        if self.own is None:
+            module = clone_module(base)
+            is_sooner = self._order_soon(module)
+            self.own = start_of(module, machine), is_sooner
+        return self.own
+
+    def _of(self, start: tuple[Tried, bool], limit: float, aim: float, offload: bool) -> Iterator[Candidate]:
         """Yields a program with values rematerialized until the peak is at most `aim`, and a plan of the old one."""
         machine, barriers = self.planning.machine, self.planning.form is CombinedForm.XLA
-        module = clone_module(base)
-        is_sooner = base is self.module and self._order_soon(module)
-        count = rematerialize(module, Clock.of(module, machine), aim, barriers, offload, self.until)
+        end, is_sooner = lowered(start[0], aim, machine, barriers, offload, self.until), start[1]
+        module, count = end.module, end.count
+        if end is start[0]:
+            module = clone_module(module)
         moves = moves_to_host(module)
-        planned = clone_module(module) if count and base is self.module else None
         new = forecast(module, machine)
+        planned = clone_module(module) if count and start is self.own else None  # with the times that are known
         self.is_exhausted &= new.peak > aim
         self.is_met |= new.peak <= limit
         if count or is_sooner:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heapify, heappop, heappush
@@ -32,13 +32,12 @@ from ...cost.seconds import Clock
 from ...cost.sizes import Bytes, sized, timed
 from ...cost.timeline import timeline
 from ...ir.brief import brief
-from ...ir.graph.computation import Computation
 from ...ir.graph.host_memory import is_host_move
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage, clone_module
 from ...ir.tools.trip_count import runs_of_computations
 from ..base import Pass, PassContext
-from .across_peak import AcrossPeak, choices_to_free, late_readers
+from .across_peak import AcrossPeak, AcrossPeaks
 from .on_host import moves_to_host
 from .regather import readers_of, unused_channels
 from .saved import free_saved
@@ -103,50 +102,69 @@ def rematerialize(
     values of the entry, and with `offload`, so that they may lie on the host as well. Returns the number of all.
     `clock` has the times of the program before.
     """
-    machine = clock.machine
-    kernels = OutsideOfAttention.on(machine)
+    end = lowered(start_of(module, clock.machine), limit, clock.machine, barriers, offload, until)
+    if end.module is not module:
+        module.release()
+        module.take(end.module)
+    return end.count
+
+
+def start_of(module: Module, machine: Machine) -> Tried:
+    """Returns a program of which nothing is rematerialized yet."""
+    return Tried(module, 0, *at_peak(module, OutsideOfAttention.on(machine)))
+
+
+def lowered(start: Tried, limit: float, machine: Machine, barriers: bool, offload: bool, until: float) -> Tried:
+    """Returns a copy of a program that is rematerialized as `rematerialize` says, or itself if nothing is. What is
+    found of its peak is kept for other limits.
+    """
     ways = (_Way.LOOPS, *((_Way.AWAY,) if offload and math.isfinite(machine.host) else ()), _Way.AGAIN)
-    now = _Tried(module, 0, *at_peak(module, kernels))
+    now = start
     for _ in range(_ROUNDS):
         for way in ways:
             if now.peak <= limit or time.monotonic() >= until:
-                return now.count
+                return now
             new = now.within(limit, way, machine, barriers, offload, until)
             if new is not None:
-                module.release()
-                module.take(new.module)
-                is_little = new.peak > max(limit, _LESS * now.peak)
-                now = _Tried(module, new.count, new.peak, new.highest)
+                if now is not start:
+                    now.module.release()
+                is_little, now = new.peak > max(limit, _LESS * now.peak), new
                 if is_little:
-                    return now.count
+                    return now
                 break
         else:
             break
-    return now.count
+    return now
 
 
 @brief
-@dataclass(frozen=True, slots=True)
-class _Tried:
-    """A program with so many rematerialized values, its peak, and the instructions that run then."""
+@dataclass(slots=True)
+class Tried:
+    """A program with so many rematerialized values, its peak, and the instructions that run then. `across` are the
+    values that live then, once they are known.
+    """
 
     module: Module
     count: int
     peak: int
     highest: list[Instruction]
+    across: AcrossPeaks | None = None
+
+    def _across(self, machine: Machine) -> AcrossPeaks:
+        if self.across is None:
+            self.across = _across(self.module, self.highest, machine)
+        return self.across
 
     def within(
         self, limit: float, way: _Way, machine: Machine, barriers: bool, offload: bool, until: float
-    ) -> _Tried | None:
+    ) -> Tried | None:
         """Returns a copy of which values are rematerialized in a way: the one that is just within the limit, or has the
         lowest peak of those tried; None if none has a lower one.
 
         Where more or fewer bytes are freed in the end than were asked for, that is asked for the next time.
         """
-        runs, clock = runs_of_computations(self.module), Clock.of(self.module, machine)
-        peaks = self.highest if way is not _Way.LOOPS else []
-        found = [AcrossPeak(i.parent, clock, i, runs[i.parent]) for i in peaks if i.parent is not None]
-        best, excess, low, high = self, self.peak - limit, 0.0, sum(one.living for one in found)
+        found = AcrossPeaks([]) if way is _Way.LOOPS else self._across(machine)
+        best, excess, low, high = self, self.peak - limit, 0.0, found.living
         excess = excess if way is _Way.LOOPS else min(excess, high)
         for _ in range(_TRIES):
             copies: dict[Instruction, Instruction] = {}
@@ -156,7 +174,7 @@ class _Tried:
             else:
                 count = _freed(module, copies, found, excess, self.peak * _LEAST_BYTES, barriers, way is _Way.AWAY)
             peak, highest = at_peak(module, OutsideOfAttention.on(machine)) if count else (self.peak, self.highest)
-            new = _Tried(module, self.count + count, peak, highest)
+            new = Tried(module, self.count + count, peak, highest)
             if new.rank(limit) < best.rank(limit):
                 best, new = new, best
             if new is not self:
@@ -181,7 +199,7 @@ class _Away:
     """
 
     value: Instruction
-    late: set[Instruction]
+    late: list[Instruction]
     moves: tuple[tuple[float, float], tuple[float, float]]
     links: tuple[HostLink, HostLink]
 
@@ -191,33 +209,37 @@ class _Away:
         late = sum(link.late(move) - link.late() for link, move in zip(self.links, self.moves, strict=True))
         return late / self.value.shape.byte_size
 
-    def take(self, computation: Computation, peak: Instruction, first: Instruction) -> None:
-        """Moves the value, which its `first` late reader needs back."""
+    def take(self) -> None:
+        """Gives the value a place on the link."""
         for link, move in zip(self.links, self.moves, strict=True):
             link.moves.append(move)
-        send_away(computation, self.value, self.late, peak, first)
+
+
+def _across(module: Module, highest: Iterable[Instruction], machine: Machine) -> AcrossPeaks:
+    """Returns the values of a program that live while some instructions run."""
+    runs, clock = runs_of_computations(module), Clock.of(module, machine)
+    return AcrossPeaks([AcrossPeak(i.parent, clock, i, runs[i.parent]) for i in highest if i.parent is not None])
 
 
 def _freed(
-    module: Module, copies: dict[Instruction, Instruction], found: list[AcrossPeak], excess: float, least: float,
+    module: Module, copies: dict[Instruction, Instruction], across: AcrossPeaks, excess: float, least: float,
     barriers: bool, away: bool,
 ) -> int:  # fmt: skip
     """Rematerializes values that live at the peak, in a copy, or moves those of the entry `away` to the host, of at
     least so many bytes, until this many bytes are freed there. Returns their number.
     """
-    (price, chosen), count = choices_to_free(found, excess), 0
+    (price, chosen), count, found = across.to_free(excess), 0, across.found
     if away:
         freed = sum(one.living - choice.kept for one, choice in zip(found, chosen, strict=True))
-        clock = Clock.of(module, found[0].clock.machine)
         most = price if freed >= excess else math.inf
-        count, excess = _move_away(module.entry, copies[found[0].at], clock, most, excess, least)
-        if not count:
+        moved, excess = _moved_away(found[0], most, excess, least)
+        if not moved:
             return 0  # it is the same by the other way
-        runs, clock = runs_of_computations(module), Clock.of(module, clock.machine)
-        there = [copies[one.at] for one in found]
-        found = [AcrossPeak(i.parent, clock, i, runs[i.parent]) for i in there if i.parent is not None]
-        copies = {i: i for one in found for i in one.place}
-        chosen = choices_to_free(found, excess)[1] if excess > 0 else []
+        for one in moved:
+            late = [copies[r] for r in one.late]
+            send_away(module.entry, copies[one.value], late, copies[found[0].at], late[0])
+        count, left = len(moved), across.without({one.value for one in moved})
+        chosen = left.to_free(excess, price)[1] if excess > 0 else []
     channels = unused_channels(module)
     count += sum(one.make(choice, copies, barriers, channels) for one, choice in zip(found, chosen, strict=False))
     if away:
@@ -225,39 +247,34 @@ def _freed(
     return count
 
 
-def _move_away(
-    computation: Computation, peak: Instruction, clock: Clock, price: float, excess: float, least: float
-) -> tuple[int, float]:
-    """Moves values to the host that cost less than the price for each byte, until this many bytes are freed. Returns
-    their number, and the bytes that are left to free.
+def _moved_away(across: AcrossPeak, price: float, excess: float, least: float) -> tuple[list[_Away], float]:
+    """Returns values to move to the host that cost less than the price for each byte, until this many bytes are freed,
+    and the bytes that are left to free.
     """
-    place = {i: n for n, i in enumerate(computation)}
-    heap = [(one.rank, number, one) for number, one in enumerate(_movable(computation, peak, place, clock, least))]
+    heap = [(one.rank, number, one) for number, one in enumerate(_movable(across, least))]
     heapify(heap)
-    count = 0
+    found: list[_Away] = []
     while heap and excess > 0 and heap[0][0] <= price:
         rank, number, one = heappop(heap)
         if one.rank > rank:  # the link has become busier
             heappush(heap, (one.rank, number, one))
         else:
-            one.take(computation, peak, min(one.late, key=place.__getitem__))
+            one.take()
             excess -= one.value.shape.device_bytes
-            count += 1
-    return count, excess
+            found.append(one)
+    return found, excess
 
 
-def _movable(
-    computation: Computation, peak: Instruction, place: dict[Instruction, int], clock: Clock, least: float
-) -> Iterator[_Away]:
+def _movable(across: AcrossPeak, least: float) -> Iterator[_Away]:
     """Yields values of at least this size that live through the peak unread and can be on the host then."""
+    computation, place, clock, peak = across.computation, across.place, across.clock, across.at
     begins = begins_of(list(place), clock)
     links = links_at(computation, clock, begins[place[peak]], begins)
-    late = late_readers(computation, peak, place, clock)
-    for value, after in late.items():
+    for value, after in across.late.items():
         shape = value.shape
         if not shape.is_array or shape.device_bytes < least or value is computation.root or is_host_move(value):
             continue
         if shape == shape.without_layout() and not any(place[r] == place[peak] for r in readers_of(value)):
-            made, needed = begins[place[value] + 1], begins[min(place[r] for r in after)]
+            made, needed = begins[place[value] + 1], begins[place[after[0]]]
             seconds = clock.moved(shape.byte_size)
-            yield _Away(value, set(after), ((made, seconds), (begins[-1] - needed, seconds)), links)
+            yield _Away(value, after, ((made, seconds), (begins[-1] - needed, seconds)), links)
