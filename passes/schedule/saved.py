@@ -135,7 +135,7 @@ class _Pair:
     at: Instruction
     slices: dict[Instruction, list[Instruction]]
     same: dict[Instruction, Instruction]
-    whole: set[Instruction]
+    whole: list[Instruction]
     sizes: dict[Instruction, int]
     kept: set[Instruction] = field(default_factory=set[Instruction])
     gone: set[Instruction] = field(default_factory=set[Instruction])
@@ -153,7 +153,7 @@ class _Pair:
         index = next(iter(elements(first.parameters[0], found.index)), None)
         if index is None:
             return None
-        pair = _Pair((writer, reader), first, second, found.trips, index, index, {}, {}, set(), {})
+        pair = _Pair((writer, reader), first, second, found.trips, index, index, {}, {}, [], {})
         stacks = {n: entry for n, entry in enumerate(map(pair._entry, first.root.operands)) if entry is not None}
         starts: dict[Instruction, int] = {}
         for number, inside in passed.items():
@@ -173,8 +173,8 @@ class _Pair:
                 pair.sizes[entry] = inside.shape.device_bytes
                 pair.numbers[entry] = number, element_index(inside) or 0
                 others = set(inside.users).difference(taken) - {second.root}
-                if not others and _is_read_once(writer, reader, number):
-                    pair.whole.add(entry)
+                if not others and entry not in pair.whole and _is_read_once(writer, reader, number):
+                    pair.whole.append(entry)
         return pair
 
     def _note_same(self, number: int, inside: Instruction) -> None:
