@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -18,6 +19,7 @@ from .checks import require_kind, require_static, text
 from .numerics import total_order_key
 
 _FEW = 4  # times k elements, from which a partition is faster than a sort
+_LEAST_BLOCK = 8  # elements, from which the extremes of blocks are looked at first
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +77,30 @@ class TopK(Op[TopKAttributes]):
         is_float = call.operands[0].element.is_float
 
         def run(x: Any) -> Any:
-            keys = total_order_key(x) if is_float else x
-            if keys.dtype.itemsize <= 4 and 0 < _FEW * k <= x.shape[-1]:
-                places = _few(keys, k, bool(largest))
-                return np.take_along_axis(x, places, -1), places.astype(np.int32)
-            places = (descending_order(keys) if largest else np.argsort(keys, axis=-1, kind="stable"))[..., :k]
+            places = _first(total_order_key(x) if is_float else x, k, bool(largest))
             return np.take_along_axis(x, places, -1), places.astype(np.int32)
 
         return run
+
+
+def _first(keys: Array, k: int, largest: bool) -> Array:
+    """Returns the places of the first k of the stable order of the last dimension.
+
+    Where there are many elements, these are in the first k blocks by their extremes: each of those has an element
+    before all of any other block, as it is more extreme or as extreme and further left.
+    """
+    rows, count = keys.shape[:-1], keys.shape[-1]
+    size = math.isqrt(count // k) if k else 0  # so that blocks and what is in k of them are about as many
+    if size < _LEAST_BLOCK:
+        if keys.dtype.itemsize <= 4 and 0 < _FEW * k <= count:
+            return _few(keys, k, largest)
+        return (descending_order(keys) if largest else np.argsort(keys, axis=-1, kind="stable"))[..., :k]
+    blocks = keys[..., : count - count % size].reshape(*rows, count // size, size)
+    chosen = np.sort(_first(blocks.max(-1) if largest else blocks.min(-1), k, largest), -1)
+    places = np.empty((*rows, k * size + count % size), np.int64)
+    places[..., : k * size] = (chosen[..., None] * size + np.arange(size)).reshape(*rows, k * size)
+    places[..., k * size :] = np.arange(size * (count // size), count)  # what fills no block
+    return np.take_along_axis(places, _first(np.take_along_axis(keys, places, -1), k, largest), -1)
 
 
 def _few(keys: Array, k: int, largest: bool) -> Array:

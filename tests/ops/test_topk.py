@@ -23,19 +23,23 @@ def test_equals_sorting(row: list[int], largest: bool, data: st.DataObject) -> N
 
 @pytest.mark.parametrize("name", ["f32", "bf16", "f16", "s32", "u32", "s8", "u8", "u64", "pred"])
 @pytest.mark.parametrize("largest", [True, False])
-def test_few_of_many_are_the_first_of_all(name: str, largest: bool) -> None:
+@pytest.mark.parametrize(("count", "k"), [(99, 5), (70, 1), (2003, 3)])
+def test_few_of_many_are_the_first_of_all(name: str, largest: bool, count: int, k: int) -> None:
     rng, element = np.random.default_rng(1), ELEMENT_TYPES[name]
     least = 0 if name[0] in "up" else -5
-    x = rng.integers(least, 2 if name == "pred" else 6, (4, 99)).astype(element.numpy)
+    x = rng.integers(least, 2 if name == "pred" else 6, (4, count)).astype(element.numpy)
+    if name != "pred":  # an extreme far to the right, beside it one that equals others on the left
+        x[3] = 3
+        x[3, [4, 5, -8, -9]] = [4, 4, 4, 5] if largest else [2, 2, 2, 1]
     if element.is_integer:
         x[1, ::7], x[1, 1::9] = np.iinfo(x.dtype).max, np.iinfo(x.dtype).min
-        x[2] = rng.integers(np.iinfo(x.dtype).min, np.iinfo(x.dtype).max, 99, x.dtype)
+        x[2] = rng.integers(np.iinfo(x.dtype).min, np.iinfo(x.dtype).max, count, x.dtype)
     if element.is_float:
         x[0, ::7], x[0, 1::7], x[0, 2::9] = np.nan, -0.0, -np.inf
-    few = run("topk", use("topk", f"{name}[4,99]", k=5, largest=largest), x)
-    everything = run("topk", use("topk", f"{name}[4,99]", k=99, largest=largest), x)
+    few = run("topk", use("topk", f"{name}[4,{count}]", k=k, largest=largest), x)
+    everything = run("topk", use("topk", f"{name}[4,{count}]", k=count, largest=largest), x)
     for a, b in zip(few, everything, strict=True):
-        assert a.tobytes() == b[:, :5].tobytes()
+        assert a.tobytes() == b[:, :k].tobytes()
 
 
 @pytest.mark.parametrize(("largest", "wanted"), [(True, [3, 2, 0, 5, 1, 4]), (False, [4, 1, 0, 5, 2, 3])])
