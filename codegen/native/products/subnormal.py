@@ -6,16 +6,20 @@ both operands are multiplied by a power of two as they are packed, and sums by i
 unless something overflows or underflows. Where a scaled sum overflows, its tile is refused as well, and all are plain
 from there on. Where a plain sum underflows, it is scaled if its neighbours allow it, so tiles of all sizes give the
 same bits. Control bits of the register, which tell how to round and whether to flush numbers to zero, stay as they are.
+
+BLAS cannot do this, so a sample of the operands tells whether tiles compute what several of its threads would.
 """
 
 from __future__ import annotations
 
+from .arithmetic import Arithmetic
 from .assembly import Assembly
 from .vectors import Vectors
 
 DECLARED = "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)"
 
 _DENORMAL, _OVERFLOW, _UNDERFLOW = 2, 8, 16  # flags of the register
+GRID = 16  # rows of a sample, and elements of each
 WATCHED, SCALED, PLAIN = _DENORMAL | _UNDERFLOW, _OVERFLOW, 0  # how tiles are computed, by the flags that refuse one
 
 
@@ -76,3 +80,18 @@ def scaled(f: Assembly, v: Vectors, x: str) -> str:
     found = v.product_and(f, *(f.choice(small, a, b, v.kind, v.mask) for a, b in pairs))
     signed = f"{f.value(f'bitcast {v.kind} {found} to {v.bits}')}, {f.value(f'and {v.bits} {bits}, {v.same(sign)}')}"
     return f.value(f"bitcast {v.bits} {f.value(f'or {v.bits} {signed}')} to {v.kind}")
+
+
+def sample(f: Assembly, arithmetic: Arithmetic, count: str, matrix: str, sizes: tuple[str, str], *strides: str) -> None:
+    """Adds to the count at an address how many numbers in a sample of a matrix are subnormal. It is spread evenly over
+    rows, and begins a little later in each, so that it takes all columns of a small matrix.
+    """
+    kind, mantissa = f"i{arithmetic.bits}", 23 if arithmetic.bits == 32 else 52
+    with f.loop(str(GRID)) as t, f.loop(str(GRID * GRID), t, GRID) as u:
+        i, j = f.integer("mul", t, sizes[0]), f.integer("mul", u, sizes[1])
+        i, j = f.integer("sdiv", i, GRID), f.integer("sdiv", j, GRID * GRID)
+        bits = f.value(f"load {kind}, ptr {f.cell(matrix, (i, strides[0]), (j, strides[1]))}")
+        size = f.value(f"and {kind} {bits}, {(1 << (arithmetic.bits - 1)) - 1}")
+        found = f.value(f"icmp ult {kind} {f.value(f'sub {kind} {size}, 1')}, {(1 << mantissa) - 1}")  # not zero
+        old = f.value(f"load i64, ptr {count}")
+        f.line(f"store i64 {f.integer('add', old, f.value(f'zext i1 {found} to i64'))}, ptr {count}")

@@ -12,7 +12,7 @@ from functools import cache
 
 from .arithmetic import Arithmetic
 from .assembly import Assembly
-from .subnormal import Watch
+from .subnormal import Watch, sample
 from .tiles import WORDS, Tile, tiles_text
 from .vectors import DECLARED, Vectors
 
@@ -54,7 +54,7 @@ def products_text(arithmetic: Arithmetic, integer: int, tile: Tile) -> str:
     """Returns the text for an arithmetic, a library whose integers have this number of bits, and a tile."""
     bits, real = arithmetic.bits, arithmetic.value
     leaves = [_plain(arithmetic), _copy(bits), _zero(), _stages()]
-    leaves += [tiles_text(tile, arithmetic, "tiles", _ARGUMENTS), _tiles(arithmetic)]
+    leaves += [tiles_text(tile, arithmetic, "tiles", _ARGUMENTS), _tiles(arithmetic, tile.is_watched(arithmetic))]
     intrinsics = [DECLARED, "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"]
     intrinsics += ["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)", Vectors(arithmetic, 1).declarations()]
     if arithmetic.is_float:
@@ -125,22 +125,31 @@ def _plain(arithmetic: Arithmetic) -> str:
     return f.text()
 
 
-def _tiles(arithmetic: Arithmetic) -> str:
+def _tiles(arithmetic: Arithmetic, is_watched: bool) -> str:
     """Words: those of tiles, the function that tells how many threads BLAS has, and the words of the same product by
-    BLAS, whose first is 0 if it has none. BLAS computes large products if it divides them over several threads.
+    BLAS, whose first is 0 if it has none. BLAS computes large products if it divides them over several threads, unless
+    a sample of the operands has as many subnormal numbers as there are threads: then it would take longer than tiles.
     """
     f = Assembly(_header(StageFunction.TILES))
     if not arithmetic.is_float:
         f.line(f"call void @tiles(ptr %words, {_PASSED})")
         return f.text()
-    m, n, k, ask, function = (f.word("%words", i) for i in (0, 1, 2, WORDS, WORDS + 1))
-    by_blas = f.value("alloca i1")
+    m, n, k, *strides = (f.word("%words", i) for i in range(7))
+    ask, function = f.word("%words", WORDS), f.word("%words", WORDS + 1)
+    by_blas, count = f.value("alloca i1"), f.value("alloca i64")
     f.line(f"store i1 false, ptr {by_blas}")
+    f.line(f"store i64 0, ptr {count}")
     is_large = f.value(f"icmp sgt i64 {f.integer('mul', f.integer('mul', m, n), k)}, {LARGE}")
     can_ask = f.both(*(f.value(f"icmp ne i64 {word}, 0") for word in (ask, function)))
     with f.when(f.both(is_large, can_ask)):
         threads = f.value(f"call i32 {f.value(f'inttoptr i64 {ask} to ptr')}()")
-        f.line(f"store i1 {f.value(f'icmp sgt i32 {threads}, 1')}, ptr {by_blas}")
+        are_several, threads = f.value(f"icmp sgt i32 {threads}, 1"), f.value(f"sext i32 {threads} to i64")
+        with f.when(are_several):
+            if is_watched:
+                sample(f, arithmetic, count, "%a", (m, k), *strides[:2])
+                sample(f, arithmetic, count, "%b", (k, n), *strides[2:])
+            found = f.value(f"load i64, ptr {count}")
+            f.line(f"store i1 {f.value(f'icmp slt i64 {found}, {threads}')}, ptr {by_blas}")
     chosen = f.value(f"load i1, ptr {by_blas}")
     with f.when(chosen):
         f.line(f"call void @leaf{StageFunction.GEMM:d}(ptr {f.at('%words', 8 * (WORDS + 1))}, {_PASSED})")

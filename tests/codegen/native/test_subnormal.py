@@ -212,3 +212,26 @@ def test_subnormal_numbers_take_little_longer(dtype: Any, place: str) -> None:
         given = x if place == "left" else y
         given[rng.random(given.shape) < 0.5] = tiny / 100
     assert least(x, y) < 4 * usual
+
+
+@has_status
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tiles_compute_what_threads_of_blas_would_if_many_numbers_are_subnormal(dtype: Any) -> None:
+    library, rng = blas(), np.random.default_rng(8)
+    assert library is not None
+    if library.threads is None:
+        pytest.skip("needs to set the threads of BLAS")
+    get, set_to = library.threads
+    some, ordinary = (spread(rng, (96, 2000), dtype, share) for share in (1, 0))
+    weights = spread(rng, (2000, 64), dtype, 0)
+    cases = [(x, weights) for x in (some, ordinary)] + [(weights.T, x.T) for x in (some, ordinary)]
+    by_tiles = [multiplied(x, y) for x, y in cases]
+    set_to(2)
+    try:
+        if get() < 2:
+            pytest.skip("BLAS has one thread")
+        found = [multiplied(x, y) for x, y in cases]
+    finally:
+        set_to(1)
+    are_tiles = [a.tobytes() == b.tobytes() for a, b in zip(by_tiles, found, strict=True)]
+    assert are_tiles == [True, False, True, False]
