@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ from .numerics import numpy_type
 
 if TYPE_CHECKING:
     from ..graph.computation import Computation
+
+
+_FEW = 1 << 14  # products of integers, up to which a conversion takes longer
 
 
 def accumulator(element: ElementType) -> np.dtype[Any]:
@@ -41,6 +45,17 @@ def rounded(x: Any, element: ElementType) -> Any:
         wide = x.astype(np.int32 if element.kind.value == "signed" else np.uint32)
         x = np.right_shift(np.left_shift(wide, spare), spare)
     return x.astype(dtype, copy=False)
+
+
+def multiplied(x: Any, y: Any) -> Any:
+    """Returns `np.matmul` of two arrays. Numpy multiplies integers one by one: where floats of 64 bits hold all sums
+    exactly, they are multiplied as such, by BLAS.
+    """
+    if x.dtype.kind in "iu" and x.size * y.shape[-1] > _FEW:
+        largest = math.prod(max(abs(int(a.min())), abs(int(a.max()))) for a in (x, y))
+        if largest * x.shape[-1] <= 1 << 53:
+            return np.matmul(x.astype(np.float64), y.astype(np.float64)).astype(np.int64).astype(x.dtype)
+    return np.matmul(x, y)
 
 
 def always(value: Any) -> Kernel:

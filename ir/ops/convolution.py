@@ -28,7 +28,7 @@ from ..strings import BracedText
 from ..types.element_type import Kind
 from ..types.shape import Shape, array
 from .checks import WINDOW_HELP, require_static, text
-from .computations import always, check_arrays, rounded
+from .computations import always, check_arrays, multiplied, rounded
 from .dot import Precisions, conversions, result_element, summed
 from .numerics import numpy_type
 from .window import dilated, is_trivial, window_count, window_reach, window_view
@@ -235,7 +235,7 @@ def _product(a: ConvolutionAttributes, sizes: _Sizes) -> Kernel:
         for start in range(0, sizes.batch, step):
             part = windows[:, :, start : start + step]
             count = part.shape[2]
-            product = np.matmul(part.reshape(groups, count * places, depth), matrix)
+            product = multiplied(part.reshape(groups, count * places, depth), matrix)
             result[:, start : start + count] = product.reshape(groups, count, places, sizes.outputs)
         outputs = result.transpose(1, 0, 3, 2)
         return outputs.reshape(sizes.batch, groups * sizes.outputs, *sizes.places)

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-import numpy as np
-
 from ..factors.sharding_rule import FactorKind, Monoid, RuleBuilder, ShardingRule
 from ..graph.attributes import PRINTED_ALWAYS, Attributes, Dims
 from ..graph.interfaces import FloatTypes, Stackable
@@ -22,7 +20,7 @@ from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, registe
 from ..types.element_type import ElementType, Kind, precision
 from ..types.shape import Shape, array
 from . import numerics
-from .computations import accumulator, check_arrays, check_dims, rounded
+from .computations import accumulator, check_arrays, check_dims, multiplied, rounded
 
 
 class Precision(Enum):
@@ -148,7 +146,7 @@ class Dot(Op[DotAttributes], Stackable, FloatTypes):
         def run(x: Any, y: Any) -> Any:
             x = convert_lhs(x).transpose(lhs_order).reshape(lhs_shape)
             y = convert_rhs(y).transpose(rhs_order).reshape(rhs_shape)
-            return rounded(np.matmul(x, y).reshape(dims), element)
+            return rounded(multiplied(x, y).reshape(dims), element)
 
         return run
 

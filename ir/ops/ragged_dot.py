@@ -28,7 +28,7 @@ from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, registe
 from ..graph.value_range import Demand, Fact, Range, Visitor
 from ..types.shape import Shape, array
 from .checks import require_static, text
-from .computations import check_arrays, check_dims, rounded
+from .computations import check_arrays, check_dims, multiplied, rounded
 from .dot import Precisions, check_pairs, conversions, result_element, summed
 
 
@@ -201,7 +201,7 @@ def _by_rows(x: Any, y: Any, parts: list[Part]) -> Any:
         part = x[at, before, range_]
         matrix = y[group, at].reshape(part.shape[0], depth, columns)
         height = math.prod(part.shape[1:4])
-        product = np.matmul(part.reshape(part.shape[0], height, depth), matrix)
+        product = multiplied(part.reshape(part.shape[0], height, depth), matrix)
         result[at, before, range_] = product.reshape(*part.shape[:4], columns)
     return result
 
@@ -215,13 +215,13 @@ def _by_depth(x: Any, y: Any, parts: list[Part]) -> Any:
     for at, before, group, range_ in parts:
         left, right = x[at, :, before, range_], y[0, at, before, range_]
         depth = math.prod(left.shape[2:])
-        result[group, at] += np.matmul(left.reshape(len(left), rows, depth), right.reshape(len(left), depth, columns))
+        result[group, at] += multiplied(left.reshape(len(left), rows, depth), right.reshape(len(left), depth, columns))
     return result
 
 
 def _by_batch(x: Any, y: Any, parts: list[Part]) -> Any:
     batch, rows, depth = x.shape[0], math.prod(x.shape[1:4]), math.prod(x.shape[4:])
-    return np.matmul(x.reshape(batch, rows, depth), y.reshape(batch, depth, y.shape[-1]))
+    return multiplied(x.reshape(batch, rows, depth), y.reshape(batch, depth, y.shape[-1]))
 
 
 _PRODUCTS = {_Mode.FREE: _by_rows, _Mode.CONTRACTING: _by_depth, _Mode.BATCH: _by_batch}

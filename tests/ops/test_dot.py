@@ -118,6 +118,20 @@ def test_integers_wrap_in_the_result_type() -> None:
     assert run("dot", wide, x, x.T)[0, 0] == 40000
 
 
+@pytest.mark.parametrize(
+    ("operand", "result"), [("s8", "s32"), ("u8", "u32"), ("s16", "s64"), ("s8", "s8"), ("s32", "s32"), ("u64", "u64")]
+)
+def test_many_products_of_integers_wrap_in_the_result_type(operand: str, result: str) -> None:
+    """Narrow ones are multiplied as floats, whose sums are exact; for those of 32 bits and more they would not be."""
+    modulus, limits = 2 ** ELEMENT_TYPES[result].bits, np.iinfo(str(ELEMENT_TYPES[operand].numpy))
+    x, y = (np.random.default_rng(n).integers(limits.min, limits.max, (40, 50), limits.dtype, True) for n in range(2))
+    x[0], y[0] = limits.min, limits.max
+    found = run("dot", use("dot", f"{operand}[40,50] {operand}[40,50]", f"{result}[40,40]",
+                           lhs_contracting_dims=(1,), rhs_contracting_dims=(1,)), x, y)  # fmt: skip
+    exact = x.astype(object) @ y.T.astype(object) % modulus
+    assert (found.astype(object) % modulus == exact).all()
+
+
 def test_sub_byte_integers_wrap() -> None:
     call = use("dot", "s4[1,4] s4[4,1]", **MATMUL)
     x = np.full((1, 4), 3).astype(ml_dtypes.int4)
