@@ -49,9 +49,9 @@ def rounded(x: Any, element: ElementType) -> Any:
 
 def multiplied(x: Any, y: Any) -> Any:
     """Returns `np.matmul` of two arrays. Numpy multiplies integers one by one: where floats of 64 bits hold all sums
-    exactly, they are multiplied as such, by BLAS.
+    exactly, they are multiplied as such, by BLAS. Arrays of other classes, such as those of proofs, are left to it.
     """
-    if x.dtype.kind in "iu" and x.size * y.shape[-1] > _FEW:
+    if type(x) is type(y) is np.ndarray and x.dtype.kind in "iu" and x.size * y.shape[-1] > _FEW:
         largest = math.prod(max(abs(int(a.min())), abs(int(a.max()))) for a in (x, y))
         if largest * x.shape[-1] <= 1 << 53:
             return np.matmul(x.astype(np.float64), y.astype(np.float64)).astype(np.int64).astype(x.dtype)

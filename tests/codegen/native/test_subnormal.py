@@ -225,13 +225,11 @@ def test_tiles_compute_what_threads_of_blas_would_if_many_numbers_are_subnormal(
     some, ordinary = (spread(rng, (96, 2000), dtype, share) for share in (1, 0))
     weights = spread(rng, (2000, 64), dtype, 0)
     cases = [(x, weights) for x in (some, ordinary)] + [(weights.T, x.T) for x in (some, ordinary)]
-    by_tiles = [multiplied(x, y) for x, y in cases]
-    set_to(2)
-    try:
+    with library.single_threaded():
+        by_tiles = [multiplied(x, y) for x, y in cases]
+        set_to(2)
         if get() < 2:
             pytest.skip("BLAS has one thread")
         found = [multiplied(x, y) for x, y in cases]
-    finally:
-        set_to(1)
     are_tiles = [a.tobytes() == b.tobytes() for a, b in zip(by_tiles, found, strict=True)]
     assert are_tiles == [True, False, True, False]
