@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,20 +34,7 @@ def parsed(path: Path) -> ast.Module:
 def nodes_of(path: Path) -> tuple[ast.AST, ...]:
     """All nodes of the syntax tree of a file."""
     with paused_collector():
-        return tuple(walked([parsed(path)]))
-
-
-def walked(nodes: Iterable[ast.AST]) -> list[ast.AST]:
-    """Returns these nodes and all below them in the order of `ast.walk`, which takes 1.7 times as long."""
-    found = list(nodes)
-    for node in found:  # grows
-        for name in node._fields:
-            value = getattr(node, name, None)
-            if isinstance(value, ast.AST):
-                found.append(value)
-            elif isinstance(value, list):
-                found += [v for v in value if isinstance(v, ast.AST)]  # pyright: ignore[reportUnknownVariableType]
-    return found
+        return tuple(ast.walk(parsed(path)))
 
 
 @cache

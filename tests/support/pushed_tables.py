@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from .import_graph import Place, walked
+from .import_graph import Place
 
 _CHANGING = frozenset(
     ("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "setdefault",
@@ -30,7 +30,7 @@ class Source:
 
     @cached_property
     def nodes(self) -> Sequence[ast.AST]:
-        return walked(self.body)
+        return [node for statement in self.body for node in ast.walk(statement)]
 
     @cached_property
     def functions(self) -> Mapping[str, ast.FunctionDef]:
@@ -85,7 +85,7 @@ def _pushing(sources: Sequence[Source]) -> set[Place]:
     callers: dict[Place, list[Place]] = {}
     for source in sources:
         for name, function in source.functions.items():
-            nodes, place = walked([function]), Place(source.name, name)
+            nodes, place = list(ast.walk(function)), Place(source.name, name)
             if any(isinstance(e, ast.Name) and e.id in source.tables for _, e in _changes(nodes)):
                 found.add(place)
             for callee in (source.place(node.func) for node in nodes if isinstance(node, ast.Call)):

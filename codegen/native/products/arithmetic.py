@@ -24,6 +24,11 @@ class Arithmetic(Enum):
         return 32 if self in (Arithmetic.F32, Arithmetic.S32) else 64
 
     @property
+    def mantissa(self) -> int:
+        """The bits of a float's mantissa without the first."""
+        return 23 if self.bits == 32 else 52
+
+    @property
     def suffix(self) -> str:
         """The name of the type in those of intrinsics."""
         return f"{'f' if self.is_float else 'i'}{self.bits}"

@@ -19,7 +19,7 @@ from .vectors import Vectors
 DECLARED = "declare void @llvm.x86.sse.stmxcsr(ptr)\ndeclare void @llvm.x86.sse.ldmxcsr(ptr)"
 
 _DENORMAL, _OVERFLOW, _UNDERFLOW = 2, 8, 16  # flags of the register
-GRID = 16  # rows of a sample, and elements of each
+_GRID = 16  # rows of a sample, and elements of each
 WATCHED, SCALED, PLAIN = _DENORMAL | _UNDERFLOW, _OVERFLOW, 0  # how tiles are computed, by the flags that refuse one
 
 
@@ -49,7 +49,7 @@ class Watch:
         """Reads the register."""
         self._f.line(f"call void @llvm.x86.sse.stmxcsr(ptr {self._register})")
 
-    def has(self, flags: object) -> str:
+    def has(self, flags: str | int) -> str:
         """Whether one of these flags was set when the register was read."""
         return self._f.value(f"icmp ne i32 {self._flags(flags)}, 0")
 
@@ -57,7 +57,7 @@ class Watch:
         """Goes on to scaled tiles, or from these to plain ones."""
         self._f.line(f"store i32 {self._f.choice(self.now()[1], str(PLAIN), str(SCALED), 'i32')}, ptr {self.state}")
 
-    def _flags(self, mask: object) -> str:
+    def _flags(self, mask: str | int) -> str:
         return self._f.value(f"and i32 {self._f.value(f'load i32, ptr {self._register}')}, {mask}")
 
 
@@ -70,7 +70,7 @@ def scaled(f: Assembly, v: Vectors, x: str) -> str:
     """Returns a vector of floats times the power of two, by operations on no subnormal number: its mantissa m, as the
     low bits of another power of two, gives that power plus m scaled.
     """
-    mantissa, bias = (23, 127) if v.size == 4 else (52, 1023)
+    mantissa, bias = v.arithmetic.mantissa, 127 if v.size == 4 else 1023
     sign, exponent = 1 << (8 * v.size - 1), shift(v) + 1  # of the power that m is added to, with bias
     bits = f.value(f"bitcast {v.kind} {x} to {v.bits}")
     size = f.value(f"and {v.bits} {bits}, {v.same(sign - 1)}")
@@ -86,12 +86,13 @@ def sample(f: Assembly, arithmetic: Arithmetic, count: str, matrix: str, sizes: 
     """Adds to the count at an address how many numbers in a sample of a matrix are subnormal. It is spread evenly over
     rows, and begins a little later in each, so that it takes all columns of a small matrix.
     """
-    kind, mantissa = f"i{arithmetic.bits}", 23 if arithmetic.bits == 32 else 52
-    with f.loop(str(GRID)) as t, f.loop(str(GRID * GRID), t, GRID) as u:
+    kind = f"i{arithmetic.bits}"
+    with f.loop(str(_GRID)) as t, f.loop(str(_GRID * _GRID), t, _GRID) as u:
         i, j = f.integer("mul", t, sizes[0]), f.integer("mul", u, sizes[1])
-        i, j = f.integer("sdiv", i, GRID), f.integer("sdiv", j, GRID * GRID)
+        i, j = f.integer("sdiv", i, _GRID), f.integer("sdiv", j, _GRID * _GRID)
         bits = f.value(f"load {kind}, ptr {f.cell(matrix, (i, strides[0]), (j, strides[1]))}")
         size = f.value(f"and {kind} {bits}, {(1 << (arithmetic.bits - 1)) - 1}")
-        found = f.value(f"icmp ult {kind} {f.value(f'sub {kind} {size}, 1')}, {(1 << mantissa) - 1}")  # not zero
+        below = f.value(f"sub {kind} {size}, 1")  # most of all for zero
+        found = f.value(f"icmp ult {kind} {below}, {(1 << arithmetic.mantissa) - 1}")
         old = f.value(f"load i64, ptr {count}")
         f.line(f"store i64 {f.integer('add', old, f.value(f'zext i1 {found} to i64'))}, ptr {count}")
