@@ -29,8 +29,7 @@ from .rotate_loops import RotateLoops
 from .schedule import ScheduleCollectives
 from .start_earlier import StartEarlier
 
-_EARLIER = 0.86  # the least share of a schedule's time that earlier starts left (Llama 405B, `bench/plan.py`)
-_MUCH_EARLIER = 0.7  # of one that memory limits: `dense_fsdp` within 95 to 65 % of its peak (`bench/overlap.py memory`)
+_EARLIER = 0.6  # the least share of a schedule that earlier starts left: loops that carry reductions (`bench/plan.py` 405b)
 _PREFETCH = PrefetchGathers(barriers=False)
 REWRITES: tuple[tuple[Pass, ...], ...] = (
     (SinkAllReduces(),),
@@ -110,12 +109,9 @@ class Fastest(Pass):
     def _start_earlier(self, tries: list[_Try], context: PassContext) -> None:
         """Lets the collectives of the best alternative start earlier, and of all others that may then be faster."""
         least = min((t.seconds for t in tries if t.is_early), default=math.inf)
-        limit = self.final.memory or context.machine.capacity
         for one in sorted((t for t in tries if not t.is_early), key=lambda t: t.rank):
             below = recorded_bound(one.module) if one.error is None else None
-            is_full = one.peak * self.final.limits.growth > limit
-            share = _MUCH_EARLIER if is_full or self._is_simple(one) else _EARLIER
-            if one.error is None and one.seconds * share < least and (below or 0.0) < least:
+            if one.error is None and one.seconds * _EARLIER < least and (below or 0.0) < least:
                 self._with_earlier_starts(one.module, replace(context, diagnostics=one.diagnostics))
                 one.seconds, one.peak = recorded_forecast(one.module)
                 one.is_early = True
