@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ..graph.op import Algebra, Compile, Kernel, Op, OpCall, ShapeError, registe
 from ..types.element_type import Kind
 from ..types.products import Products, ProductSizes
 from ..types.shape import Shape
+from .blocked import adjoint, cholesky, solve_triangular
 from .checks import require_kind, require_same_element, require_static, text
 from .computations import accumulator
 from .numerics import numpy_type
@@ -65,25 +66,10 @@ class Cholesky(Op[CholeskyAttributes], Multiplies):
 
         def run(x: Any) -> Any:
             x = x.astype(compute, copy=False)
-            found = _cholesky(x if lower else _adjoint(x))
-            return (found if lower else _adjoint(found)).astype(final, copy=False)
+            found, _ = cholesky(x if lower else adjoint(x))
+            return (found if lower else adjoint(found)).astype(final, copy=False)
 
         return run
-
-
-def _adjoint(x: Any) -> Any:
-    return np.conj(np.swapaxes(x, -1, -2))
-
-
-def _cholesky(x: Any) -> Any:
-    """Computes numpy's factorization. If that fails for one matrix of the batch, computes them one by one."""
-    try:
-        return cast("Any", np.linalg.cholesky)(x)
-    except np.linalg.LinAlgError:
-        if x.ndim > 2:
-            found: list[Any] = [_cholesky(matrix) for matrix in x]
-            return np.stack(found)
-        return np.full(x.shape, np.nan, x.dtype)
 
 
 class Transposition(Enum):
@@ -148,7 +134,7 @@ class TriangularSolve(Op[TriangularSolveAttributes], Multiplies):
         transpose = attributes.transpose_a in (Transposition.TRANSPOSE, Transposition.ADJOINT)
         # On the right side the transposed system is solved; two transpositions cancel.
         turned = transpose == left
-        upper = attributes.lower == turned
+        lower = attributes.lower != turned
 
         def run(a: Any, b: Any) -> Any:
             a, b = a.astype(compute, copy=False), b.astype(compute, copy=False)
@@ -156,21 +142,7 @@ class TriangularSolve(Op[TriangularSolveAttributes], Multiplies):
                 a = np.conj(a)
             a = np.swapaxes(a, -1, -2) if turned else a
             b = b if left else np.swapaxes(b, -1, -2)
-            if upper:
-                a, b = np.flip(a, (-1, -2)), np.flip(b, -2)
-            x = _forward_substitution(a, b, attributes.unit_diagonal)
-            x = np.flip(x, -2) if upper else x
+            x = solve_triangular(a, b, lower, attributes.unit_diagonal)
             return (x if left else np.swapaxes(x, -1, -2)).astype(final, copy=False)
 
         return run
-
-
-def _forward_substitution(a: Any, b: Any, unit_diagonal: bool) -> Any:
-    """Solves tril(a) x = b for x, with ones on the diagonal if `unit_diagonal`."""
-    x = np.array(b)
-    for i in range(a.shape[-1]):
-        row = x[..., i : i + 1, :]
-        if i:
-            row = row - np.matmul(a[..., i : i + 1, :i], x[..., :i, :])
-        x[..., i : i + 1, :] = row if unit_diagonal else row / a[..., i : i + 1, i : i + 1]
-    return x

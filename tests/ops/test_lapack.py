@@ -155,6 +155,55 @@ def test_no_convergence_is_nan_for_that_matrix_alone() -> None:
     assert (info[0] != 0, info[1]) == (True, 0)
 
 
+def test_the_matrices_of_a_stack_that_fail_are_nan_and_no_others() -> None:
+    a = np.stack([np.eye(3) * (n + 1) for n in range(7)])
+    a[[0, 3, 4]] = np.nan
+    text = call("lapack_dsyevd_ffi", ["f64 3,3"], ["f64 3,3", "f64 3", "s32 "], "mode = 86 : ui8, uplo = 76 : ui8", "7")
+    vectors, values, info = hloom.evaluate(hloom.parse(text), [a])
+    bad = info != 0
+    assert bad.tolist() == [True, False, False, True, True, False, False]
+    assert np.isnan(vectors[bad]).all()
+    assert np.isnan(values[bad]).all()
+    np.testing.assert_array_equal(values[~bad], a[~bad, 0, :1] * np.ones(3))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_products_with_the_factor_q_from_each_side(kind: str) -> None:
+    real, element = kind in "sd", TYPES[kind]
+    a, c = matrices(kind, 2, 60, 50), matrices(kind, 2, 60, 60, seed=1)
+    q = np.linalg.qr(a, mode="complete")[0]
+    packed, taus = np.linalg.qr(a, mode="raw")
+    for left in (True, False):
+        for transpose in (True, False):
+            text = call(f"lapack_{kind}{'ormqr' if real else 'unmqr'}_ffi",
+                        [f"{element} 60,50", f"{element} 50", f"{element} 60,60"], [f"{element} 60,60"],
+                        f"left = {str(left).lower()}, transpose = {str(transpose).lower()}", "2")  # fmt: skip
+            (found,) = hloom.evaluate(hloom.parse(text), [np.swapaxes(packed, -1, -2), taus, c])
+            factor = adjoint(q) if transpose else q
+            near(found, factor @ c if left else c @ factor)
+
+
+@pytest.mark.parametrize(
+    ("routine", "results", "config"),
+    [
+        ("getrf", ["f64 40,40", "s32 40", "s32 "], ""),
+        ("potrf", ["f64 40,40", "s32 "], "uplo = 85 : ui8"),
+        ("geqrf", ["f64 40,40", "f64 40"], ""),
+    ],
+)
+def test_a_divided_batch_is_computed_as_a_whole_one(routine: str, results: list[str], config: str) -> None:
+    text = call(f"lapack_d{routine}_ffi", ["f64 40,40"], results, config, "6")
+    module = hloom.parse(text.replace("parameter(0)", "parameter(0), sharding={devices=[4,1,1]<=[4]}"))
+    a = matrices("d", 6, 40, 40)
+    a = a @ adjoint(a)
+    a[4, :, 20] = a[4, 20] = 0
+    wanted = hloom.evaluate(module, [a])
+    for mine, yours in zip(hloom.simulate(hloom.partition(module), [a]), wanted, strict=True):
+        np.testing.assert_allclose(mine, yours, rtol=1e-9, atol=1e-9)
+    if routine != "geqrf":
+        assert wanted[-1].tolist() == [0, 0, 0, 0, 21, 0]
+
+
 def test_columns_that_must_come_first() -> None:
     text = call("lapack_dgeqp3_ffi", ["f64 5,4", "s32 4"], ["f64 5,4", "s32 4", "f64 4"])
     for fixed in ([0, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 1]):

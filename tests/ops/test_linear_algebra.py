@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hloom.ir.graph.op import ShapeError
 from hloom.ir.ops.linear_algebra import Transposition
+from hloom.ir.ops.numerics import numpy_type
 from ops.build import rule, run, use
 
 
@@ -54,6 +55,24 @@ def test_triangular_solve(left: bool, lower: bool, unit: bool, transpose: Transp
     if transpose is Transposition.ADJOINT:
         matrix = np.conj(matrix)
     np.testing.assert_allclose(matrix @ x if left else x @ matrix, b, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(("element", "tolerance"), [("bf16", 2e-2), ("f16", 2e-3), ("f32", 1e-5)])
+def test_large_systems_of_short_floats(element: str, tolerance: float) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(2, 200, 200))
+    call = use("cholesky", f"{element}[2,200,200]", lower=True)
+    kind = numpy_type(call.shape.element)
+    matrix = (x @ np.swapaxes(x, -1, -2) / 200 + np.eye(200)).astype(kind)
+    factor = run("cholesky", call, matrix)
+    assert factor.dtype == kind
+    np.testing.assert_allclose(factor.astype("f8"), np.linalg.cholesky(matrix.astype("f8")), atol=tolerance)
+    b = rng.normal(size=(2, 200, 3)).astype(kind)
+    solve = use("triangular-solve", f"{element}[2,200,200] {element}[2,200,3]", left_side=True, lower=True)
+    found = run("triangular-solve", solve, factor, b)
+    assert found.dtype == kind
+    lower = np.tril(factor.astype("f8"))
+    np.testing.assert_allclose(lower @ found.astype("f8"), b.astype("f8"), atol=5 * tolerance)
 
 
 def test_rules() -> None:

@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy
 
+from ..blocked import adjoint, solve_triangular
+
 np: Any = numpy  # whose annotations are too loose here
 Matrix = Any
+Stack = Any
 Vector = Any
+_BLOCK = 48  # reflectors that are applied at once, by products of matrices
 
 
 def reflector(x: Vector) -> tuple[Vector, Any, Any]:
@@ -32,13 +36,40 @@ def reflect_left(a: Matrix, v: Vector, tau: Any) -> None:
     a -= np.outer(tau * v, v.conj() @ a)
 
 
-def product(a: Matrix, taus: Vector, rows: int, columns: int) -> Matrix:
-    """Returns the first columns of the product of the reflectors stored below the diagonal of a."""
-    q = np.eye(rows, columns, dtype=a.dtype)
-    for i in reversed(range(len(taus))):
-        v = np.concatenate([np.ones(1, a.dtype), a[i + 1 :, i]])
-        reflect_left(q[i:, i:], v, taus[i])
+def product(a: Stack, taus: Stack) -> Stack:
+    """Returns the first columns, as many as a has, of the products of the reflectors stored below the diagonals of a.
+
+    The matrices are in the last two dimensions of a.
+    """
+    q = np.zeros_like(a, order="C")
+    q[...] = np.eye(*a.shape[-2:])
+    for start in reversed(range(0, taus.shape[-1], _BLOCK)):
+        _reflect(q[..., start:, start:], a, taus, start, inverse=False)
     return q
+
+
+def multiply(a: Stack, taus: Stack, c: Stack, inverse: bool) -> Stack:
+    """Returns Q c, or Q^H c if `inverse`, where Q is the product of the reflectors stored below the diagonal of a."""
+    c = np.array(c, order="C")
+    starts = range(0, taus.shape[-1], _BLOCK)
+    for start in starts if inverse else reversed(starts):
+        _reflect(c[..., start:, :], a, taus, start, inverse)
+    return c
+
+
+def _reflect(x: Stack, a: Stack, taus: Stack, start: int, inverse: bool) -> None:
+    """Replaces x by the product of a block of reflectors, or its inverse, and x.
+
+    The product is I - V T V^H, where T^-1 has 1 / tau on its diagonal and V^H V above. See Joffrain et al.,
+    Accumulating Householder Transformations, Revisited, 2006.
+    """
+    some = slice(start, min(start + _BLOCK, taus.shape[-1]))
+    v, taus = np.tril(a[..., start:, some], -1), taus[..., some, None]
+    one = np.eye(v.shape[-1], dtype=a.dtype)
+    v[..., : len(one), :] += one
+    # T = (1 + D W)^-1 D, where W is V^H V above the diagonal, and D has the taus on it, which may be 0.
+    t = solve_triangular(taus * np.matmul(adjoint(v), v), taus * one, lower=False, unit_diagonal=True)
+    x -= np.matmul(v, np.matmul(adjoint(t) if inverse else t, np.matmul(adjoint(v), x)))
 
 
 def schur(a: Matrix) -> tuple[Matrix, Matrix]:

@@ -6,12 +6,12 @@ one matrix; k is the minimum of m and n. Dimensions before those are batch dimen
 determines the shape check and the sharding rule: batches are divided, matrices are not. The backend_config holds the
 options as ASCII codes (`uplo = 76 : ui8`) or numbers.
 
-Matrices are computed one by one in double precision. Results are NaN where LAPACK fails (`info` is not 0), and 0 where
-LAPACK leaves them undefined.
+Results are NaN where LAPACK fails (`info` is not 0), and 0 where LAPACK leaves them undefined.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -135,38 +135,38 @@ class Routine(Behaviour):
 
 @dataclass(frozen=True)
 class MatrixRoutine(Routine):
-    """A routine computed per matrix by `function`; see `lapack_routines`."""
+    """A routine computed by `function` on stacks of matrices; see `lapack_routines`."""
 
     function: Callable[..., tuple[Any, ...]]
 
     def kernel(self, call: Call, compile: Compile) -> Kernel:
         options, batch, leaves = self.chosen(call), self.batch(call.operands), list(call.shape.leaves())
 
+        def stack(x: Any) -> Any:
+            return x.reshape(math.prod(batch), *x.shape[len(batch) :])
+
         def run(*operands: Value) -> Value:
             results = [np.zeros(leaf.dims, leaf.element.numpy) for leaf in leaves]
-            wide = [_wide(x) for x in operands]
-            for index in np.ndindex(batch) if all(x.size for x in operands) else ():
-                self._one(options, [x[index] for x in wide], results, index)
+            if all(x.size for x in operands):
+                self._fill(options, [stack(x) for x in operands], [stack(x) for x in results])
             return tuple(results) if call.shape.is_tuple else results[0]
 
         return run
 
-    def _one(self, options: Options, matrices: list[Any], results: list[Any], index: tuple[int, ...]) -> None:
-        """Fills in the results of one matrix of the batch."""
+    def _fill(self, options: Options, operands: list[Any], results: list[Any]) -> None:
+        """Fills in the results. If the routine fails, halves the stack until the matrix is found for which it does."""
         try:
-            for result, value in zip(results, self.function(*matrices, **options), strict=True):
+            for result, value in zip(results, self.function(*operands, **options), strict=True):
                 if value is not None:
-                    result[index] = value
+                    result[...] = value
         except np.linalg.LinAlgError:
-            for result in results:
-                result[index] = 1 if result.dtype == np.int32 else np.nan
+            half = len(operands[0]) // 2
+            for part in (slice(0, half), slice(half, None)) if half else ():
+                self._fill(options, [x[part] for x in operands], [x[part] for x in results])
+            for result in () if half else results:
+                result[...] = 1 if result.dtype == np.int32 else np.nan
         except ValueError as error:
             raise ShapeError(f"the sizes and options of {self.name} do not fit each other: {error}") from error
-
-
-def _wide(x: Any) -> Any:
-    """Converts floats to double precision; integers stay unchanged."""
-    return x if x.dtype.kind == "i" else x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
 
 
 class TriangularRoutine(Routine):

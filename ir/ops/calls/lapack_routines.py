@@ -1,9 +1,10 @@
-"""Routines of LAPACK on one matrix in double precision, by numpy, or by textbook algorithms where numpy has none.
+"""Routines of LAPACK, by numpy, in blocks, or by textbook algorithms.
 
-Each takes the matrices, which it must not modify, and options (`uplo="L"`, ..). It returns a tuple of arrays in
-LAPACK's packing: Householder vectors below the diagonal, pivots counted from 1. Routines with an `info` return it last:
-0, or LAPACK's error code. They raise `numpy.linalg.LinAlgError` for no convergence and ValueError for incompatible
-sizes. None is a result that LAPACK leaves undefined.
+Each takes stacks of matrices, arrays [batch, ..] which it must not modify, and options (`uplo="L"`, ..). Those written
+for one matrix in double precision become routines on stacks by `each`. A routine returns a tuple of arrays in LAPACK's
+packing: Householder vectors below the diagonal, pivots counted from 1. Routines with an `info` return it last: 0, or
+LAPACK's error code. They raise `numpy.linalg.LinAlgError` if they do not converge for one matrix of the stack, and
+ValueError for incompatible sizes. None is a result that LAPACK leaves undefined.
 
 A reflector is H = I - tau v v^H with v[0] = 1 and LAPACK's sign, so that packed factors agree with LAPACK's.
 Eigenvectors and singular vectors are unique only up to a factor of modulus 1, a Schur form up to the order of the
@@ -12,65 +13,57 @@ eigenvalues, and need not agree. See the LAPACK Users' Guide and Golub and Van L
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy
-from numpy.linalg import LinAlgError
 
-from .householder import product, reflect_left, reflector, schur
+from ..blocked import adjoint, cholesky, lu, magnitude
+from .householder import multiply, product, reflect_left, reflector, schur
 
 np: Any = numpy  # whose annotations are too loose here
 
 Matrix = Any
+Stack = Any
 Result = tuple[Any, ...]
 
 
-def potrf(a: Matrix, uplo: str) -> Result:
+def each(routine: Callable[..., Result]) -> Callable[..., Result]:
+    """Returns a routine on stacks that computes matrix by matrix, in double precision, with a routine on matrices."""
+
+    def on_stacks(*stacks: Any, **options: Any) -> Result:
+        found = [routine(*matrices, **options) for matrices in zip(*map(_wide, stacks), strict=True)]
+        return tuple(None if part[0] is None else np.stack(part) for part in zip(*found, strict=True))
+
+    return on_stacks
+
+
+def _wide(x: Any) -> Any:
+    """Converts floats to double precision; integers stay unchanged."""
+    return x if x.dtype.kind == "i" else x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+
+
+def potrf(a: Stack, uplo: str) -> Result:
     """Returns a with the Cholesky factor in one triangle, the only one read; the other triangle stays unchanged."""
-    lower = a if uplo == "L" else a.conj().T
-    factor, info = np.full_like(a, np.nan), 0
-    if _is_positive(lower):
-        factor = np.linalg.cholesky(lower)
-    else:
-        info = next(n for n in range(1, len(a) + 1) if not _is_positive(lower[:n, :n]))
-    return (np.tril(factor) + np.triu(a, 1) if uplo == "L" else np.triu(factor.conj().T) + np.tril(a, -1)), info
+    lower, triangle = uplo == "L", np.tri(a.shape[-1], dtype=bool)
+    factor, info = cholesky(a if lower else adjoint(a))
+    return np.where(triangle, factor, a) if lower else np.where(triangle.T, adjoint(factor), a), info
 
 
-def _is_positive(a: Matrix) -> bool:
-    try:
-        np.linalg.cholesky(a)
-    except LinAlgError:
-        return False
-    return True
-
-
-def getrf(a: Matrix) -> Result:
+def getrf(a: Stack) -> Result:
     """Returns L (unit diagonal) and U of a with rows swapped, in one matrix, and row i's partner in the i-th swap."""
-    a, info = a.copy(), 0
-    pivots = np.zeros(min(a.shape), np.int32)
-    for i in range(len(pivots)):
-        chosen = i + int(np.argmax(_size(a[i:, i])))
-        pivots[i] = chosen + 1
-        if a[chosen, i] == 0:
-            info = info or i + 1
-            continue
-        a[[i, chosen]] = a[[chosen, i]]
-        a[i + 1 :, i] /= a[i, i]
-        a[i + 1 :, i + 1 :] -= np.outer(a[i + 1 :, i], a[i, i + 1 :])
-    return a, pivots, info
+    factors, partners = lu(a)
+    zero = np.diagonal(factors, 0, -2, -1) == 0
+    return factors, partners + 1, np.where(zero.any(-1), np.argmax(zero, -1) + 1, 0)
 
 
-def _size(x: Any) -> Any:
-    """Returns the magnitude by which LAPACK chooses pivots: |re| + |im| for complex numbers."""
-    return np.abs(x.real) + np.abs(x.imag) if np.iscomplexobj(x) else np.abs(x)
-
-
-def geqrf(a: Matrix) -> Result:
+def geqrf(a: Stack) -> Result:
     """Returns R, with the vectors of the reflectors whose product is Q below it, and their factors tau."""
     packed, taus = np.linalg.qr(a, mode="raw")
-    return packed.T, taus
+    return np.swapaxes(packed, -1, -2), taus
 
 
+@each
 def geqp3(a: Matrix, fixed: Any) -> Result:
     """Returns geqrf of a with columns permuted, the largest remaining one first; those marked in `fixed` come first."""
     a, columns = a.copy(), np.arange(1, a.shape[1] + 1, dtype=np.int32)
@@ -92,29 +85,30 @@ def geqp3(a: Matrix, fixed: Any) -> Result:
     return a, columns, taus
 
 
-def orgqr(a: Matrix, taus: Any) -> Result:
+def orgqr(a: Stack, taus: Stack) -> Result:
     """Returns the first columns of the product of the reflectors packed by geqrf."""
-    if not len(taus) <= a.shape[1] <= len(a):
-        raise ValueError(f"{len(taus)} reflectors, {a.shape[1]} columns, {len(a)} rows")
-    return (product(a, taus, *a.shape),)
+    count, (rows, columns) = taus.shape[-1], a.shape[-2:]
+    if not count <= columns <= rows:
+        raise ValueError(f"{count} reflectors, {columns} columns, {rows} rows")
+    return (product(a, taus),)
 
 
-def ormqr(a: Matrix, taus: Any, c: Matrix, left: bool, transpose: bool) -> Result:
+def ormqr(a: Stack, taus: Stack, c: Stack, left: bool, transpose: bool) -> Result:
     """Returns Q c or c Q, where Q is the product of the reflectors packed by geqrf, or its adjoint."""
-    if len(taus) > len(a):
-        raise ValueError(f"{len(taus)} reflectors, {len(a)} rows")
-    q = product(a, taus, len(a), len(a))
-    q = q.conj().T if transpose else q
-    return (q @ c if left else c @ q,)
+    if taus.shape[-1] > a.shape[-2]:
+        raise ValueError(f"{taus.shape[-1]} reflectors, {a.shape[-2]} rows")
+    if left:
+        return (multiply(a, taus, c, bool(transpose)),)
+    return (adjoint(multiply(a, taus, adjoint(c), not transpose)),)
 
 
-def syevd(a: Matrix, mode: str, uplo: str) -> Result:
+def syevd(a: Stack, mode: str, uplo: str) -> Result:
     """Returns eigenvectors and ascending eigenvalues of a Hermitian matrix, reading one triangle."""
     values, vectors = np.linalg.eigh(a, uplo)
     return (vectors if mode == "V" else None), values, 0
 
 
-def gesdd(a: Matrix, mode: str) -> Result:
+def gesdd(a: Stack, mode: str) -> Result:
     """Returns descending singular values and, by `mode`, all singular vectors, as many as values, or none."""
     if mode == "N":
         return None, np.linalg.svd(a, compute_uv=False), None, None, 0
@@ -122,6 +116,7 @@ def gesdd(a: Matrix, mode: str) -> Result:
     return None, values, u, vt, 0
 
 
+@each
 def geev(a: Matrix, compute_left: str, compute_right: str) -> Result:
     """Returns eigenvalues and left and right eigenvectors; real and imaginary parts apart for real matrices."""
     values, right = np.linalg.eig(a)
@@ -138,19 +133,25 @@ def _left_vectors(a: Matrix, values: Any) -> Matrix:
     return vectors[:, order]
 
 
+@each
 def gehrd(a: Matrix, low: int, high: int) -> Result:
     """Returns the Hessenberg form of a, with the reflectors of the reduction below it, in rows low to high."""
     if not 1 <= low <= high <= len(a):
         raise ValueError(f"rows {low} to {high} of {len(a)}")
+    return *_hessenberg(a, low, high), 0
+
+
+def _hessenberg(a: Matrix, low: int, high: int) -> tuple[Matrix, Any]:
     a, taus = a.copy(), np.zeros(len(a) - 1, a.dtype)
     for i in range(low - 1, high - 1):
         v, taus[i], head = reflector(a[i + 1 : high, i])
         reflect_left(a[:high, i + 1 : high].T, v.conj(), taus[i])
         reflect_left(a[i + 1 : high, i + 1 :], v, taus[i].conjugate())
         a[i + 1, i], a[i + 2 : high, i] = head, v[1:]
-    return a, taus, 0
+    return a, taus
 
 
+@each
 def gees(a: Matrix, mode: str, sort: str) -> Result:
     """Returns the Schur form, its vectors if requested, the eigenvalues (in parts for real matrices), and the number of
     sorted ones, which is 0 because JAX requests no sorting.
@@ -165,6 +166,7 @@ def gees(a: Matrix, mode: str, sort: str) -> Result:
     return form, vectors if mode == "V" else None, values.real, values.imag, 0, 0
 
 
+@each
 def sytrd(a: Matrix, uplo: str) -> Result:
     """Returns the tridiagonal form of a Hermitian matrix, packed like gehrd into the one triangle that is read, its
     diagonal and off-diagonal, and the factors of the reflectors.
@@ -172,7 +174,7 @@ def sytrd(a: Matrix, uplo: str) -> Result:
     turned = a if uplo == "L" else a[::-1, ::-1]
     lower = np.tril(turned, -1)
     full = lower + lower.conj().T + np.diag(np.diag(turned).real)
-    packed, taus, _ = gehrd(full.astype(a.dtype), 1, len(a))
+    packed, taus = _hessenberg(full.astype(a.dtype), 1, len(a))
     diagonal, beside = np.diag(packed).real, np.diag(packed, -1).real
     packed = np.tril(packed) + np.triu(turned, 1)
     if uplo == "L":
@@ -180,15 +182,17 @@ def sytrd(a: Matrix, uplo: str) -> Result:
     return packed[::-1, ::-1], diagonal[::-1], beside[::-1], taus[::-1], 0
 
 
+@each
 def gtsv(below: Any, diagonal: Any, above: Any, b: Matrix) -> Result:
     """Returns the second, main and first diagonal of the factor U, and the solution of a tridiagonal system."""
     u = _eliminate(below, diagonal, above, b)
     zero = np.flatnonzero(u[0] == 0)
     if len(zero):
-        return None, None, None, np.full_like(b, np.nan), int(zero[0]) + 1
+        return *map(np.zeros_like, (diagonal, diagonal, diagonal)), np.full_like(b, np.nan), int(zero[0]) + 1
     return np.roll(u[2], 1), u[0], u[1], _substitute(*u), 0
 
 
+@each
 def solve_perturbed(below: Any, diagonal: Any, above: Any, b: Matrix, epsilon: float, tiny: float) -> Result:
     """Solves like gtsv, but replaces too small pivots by epsilon times the largest element of U.
 
@@ -206,7 +210,7 @@ def _eliminate(below: Any, diagonal: Any, above: Any, b: Matrix) -> tuple[Any, A
     second = np.zeros_like(main)
     for i in range(len(main) - 1):
         under = below[i + 1]
-        if _size(under) > _size(main[i]):
+        if magnitude(under) > magnitude(main[i]):
             main[i], first[i], second[i], rest = under, main[i + 1], first[i + 1], (main[i], first[i], 0)
             b[[i, i + 1]] = b[[i + 1, i]]
         else:
