@@ -118,21 +118,22 @@ def _rows(x: Stack, order: Stack) -> Stack:
 
 def _lu_by_columns(a: Stack, partners: Stack) -> Stack:
     # Columns come first and the stack last here, since numpy is fast along long last dimensions.
-    x, batch = np.ascontiguousarray(a.transpose(2, 1, 0)), np.arange(len(a))
-    order = np.repeat(np.arange(a.shape[1])[:, None], len(a), 1)
+    x, size = np.ascontiguousarray(a.transpose(2, 1, 0)), len(a)
+    flat, order = x.reshape(a.shape[2], a.shape[1] * size), np.repeat(np.arange(a.shape[1]), size)
     for i in range(partners.shape[1]):
-        chosen = partners[:, i] = i + np.argmax(magnitude(x[i, i:]), 0)
-        found = x[:, chosen, batch]
-        x[:, chosen, batch], x[:, i] = x[:, i], found
-        found = order[chosen, batch]
-        order[chosen, batch], order[i] = order[i], found
+        partners[:, i] = chosen = i + magnitude(x[i, i:]).argmax(0)
+        here, there = slice(i * size, (i + 1) * size), chosen * size + np.arange(size)
+        for rows in (flat, order):
+            found = rows[..., there]
+            rows[..., there] = rows[..., here]
+            rows[..., here] = found
         pivot, column = x[i, i], x[i, i + 1 :]
         np.divide(column, pivot, out=column, where=pivot != 0)  # if it is 0, the column is
         x[i + 1 :, i + 1 :] -= column * x[i + 1 :, i, None]
     a[...] = x.transpose(2, 1, 0)
-    return order.T
+    return order.reshape(a.shape[1], size).T
 
 
 def magnitude(x: Any) -> Any:
     """Returns the magnitude by which LAPACK chooses pivots: |re| + |im| for complex numbers."""
-    return np.abs(x.real) + np.abs(x.imag) if np.iscomplexobj(x) else np.abs(x)
+    return np.abs(x.real) + np.abs(x.imag) if x.dtype.kind == "c" else np.abs(x)
