@@ -183,6 +183,28 @@ def test_products_with_the_factor_q_from_each_side(kind: str) -> None:
             near(found, factor @ c if left else c @ factor)
 
 
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("n", [1, 2, 30])
+def test_tridiagonal_systems(kind: str, n: int) -> None:
+    element, b = TYPES[kind], matrices(kind, 5, n, 2, seed=1)
+    below, diagonal, above = (matrices(kind, 5, n, seed=2 + part) for part in range(3))  # most need swaps
+    diagonal[3, 0] = below[3, 1 % n] = 0  # the first column
+    given, results = [f"{element} {n}"] * 3 + [f"{element} {n},2"], [f"{element} {n},2", "s32 "]
+    text = call(f"lapack_{kind}gtsv_ffi", given, [f"{element} {n}"] * 3 + results, "", "5", "34")
+    x, info = hloom.evaluate(hloom.parse(text), [below, diagonal, above, b])
+    (perturbed,) = hloom.evaluate(
+        hloom.parse(call("tridiagonal_solve_perturbed_ffi", given, results[:1], "", "5")), [below, diagonal, above, b]
+    )
+    assert info.tolist() == [0, 0, 0, 1, 0]
+    assert np.isnan(x[3]).all()
+    assert np.isfinite(perturbed).all()
+    for i in (0, 1, 2, 4):
+        a = np.diag(diagonal[i]) + np.diag(below[i, 1:], -1) + np.diag(above[i, :-1], 1)
+        for found in (x[i], perturbed[i]):
+            tolerance = 50 * float(np.finfo(found.dtype).eps * np.abs(found).max())
+            np.testing.assert_allclose(a @ found, b[i], rtol=0, atol=tolerance)
+
+
 @pytest.mark.parametrize(
     ("routine", "results", "config"),
     [

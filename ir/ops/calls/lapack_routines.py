@@ -182,52 +182,54 @@ def sytrd(a: Matrix, uplo: str) -> Result:
     return packed[::-1, ::-1], diagonal[::-1], beside[::-1], taus[::-1], 0
 
 
-@each
-def gtsv(below: Any, diagonal: Any, above: Any, b: Matrix) -> Result:
-    """Returns the second, main and first diagonal of the factor U, and the solution of a tridiagonal system."""
-    u = _eliminate(below, diagonal, above, b)
-    zero = np.flatnonzero(u[0] == 0)
-    if len(zero):
-        return *map(np.zeros_like, (diagonal, diagonal, diagonal)), np.full_like(b, np.nan), int(zero[0]) + 1
-    return np.roll(u[2], 1), u[0], u[1], _substitute(*u), 0
+def gtsv(below: Stack, diagonal: Stack, above: Stack, b: Stack) -> Result:
+    """Returns the second, main and first diagonal of the factor U, and the solution of tridiagonal systems."""
+    rows = _eliminate(below, diagonal, above, b)
+    main, first, second = rows[:, 0].T, rows[:, 1].T, rows[:, 2].T
+    zero = main == 0
+    fails = zero.any(-1)
+    x = _substitute(rows)
+    for part, value in ((main, 0), (first, 0), (second, 0), (x, np.nan)):
+        part[fails] = value
+    return np.roll(second, 1, -1), main, first, x, np.where(fails, np.argmax(zero, -1) + 1, 0)
 
 
-@each
-def solve_perturbed(below: Any, diagonal: Any, above: Any, b: Matrix, epsilon: float, tiny: float) -> Result:
+def solve_perturbed(below: Stack, diagonal: Stack, above: Stack, b: Stack, epsilon: float, tiny: float) -> Result:
     """Solves like gtsv, but replaces too small pivots by epsilon times the largest element of U.
 
     JAX chooses another magnitude, so solutions of singular systems agree in direction only.
     """
-    pivots, *rest = _eliminate(below, diagonal, above, b)
-    least = max(epsilon * max(float(np.max(np.abs(u), initial=0)) for u in (pivots, *rest[:2])), tiny)
-    least = np.copysign(least, pivots.real)
-    return (_substitute(np.where(np.abs(pivots) <= tiny, least, pivots), *rest),)
+    rows = _eliminate(below, diagonal, above, b)
+    least = np.maximum(epsilon * np.abs(rows[:, :3]).max((0, 1)), tiny)
+    pivots = rows[:, 0]
+    rows[:, 0] = np.where(np.abs(pivots) <= tiny, np.copysign(least, pivots.real), pivots)
+    return (_substitute(rows),)
 
 
-def _eliminate(below: Any, diagonal: Any, above: Any, b: Matrix) -> tuple[Any, Any, Any, Matrix]:
-    """Returns U's main, first and second diagonal, and b, after elimination with row swaps. below[i] is in row i."""
-    main, first, b = diagonal.copy(), above.copy(), b.copy()
-    second = np.zeros_like(main)
-    for i in range(len(main) - 1):
-        under = below[i + 1]
-        if magnitude(under) > magnitude(main[i]):
-            main[i], first[i], second[i], rest = under, main[i + 1], first[i + 1], (main[i], first[i], 0)
-            b[[i, i + 1]] = b[[i + 1, i]]
-        else:
-            rest = (under, main[i + 1], first[i + 1])
-        factor = rest[0] / main[i] if main[i] != 0 else 0
-        main[i + 1], first[i + 1] = rest[1] - factor * first[i], rest[2] - factor * second[i]
-        b[i + 1] -= factor * b[i]
-    first[-1:] = 0
-    return main, first, second, b
+def _eliminate(below: Stack, diagonal: Stack, above: Stack, b: Stack) -> Stack:
+    """Returns rows [n, 3 + columns, batch], after elimination with swaps: of U's main, first and second diagonal, and
+    of b. below[i] is in row i.
+    """
+    below, diagonal, above, b = map(_wide, (below, diagonal, above, b))
+    count, n, columns = b.shape
+    given = np.zeros((n, 3 + columns, count), b.dtype)
+    given[:, 0], given[:, 1], given[:-1, 2], given[:, 3:] = below.T, diagonal.T, above.T[:-1], b.transpose(1, 2, 0)
+    rows = np.zeros_like(given)
+    rows[0, :2], rows[0, 3:] = given[0, 1:3], given[0, 3:]
+    for i in range(n - 1):
+        upper, lower = rows[i], given[i + 1]
+        swap = magnitude(lower[0]) > magnitude(upper[0])
+        rows[i], lower = np.where(swap, lower, upper), np.where(swap, upper, lower)
+        pivot = upper[0]
+        lower -= lower[0] / (pivot + (pivot == 0)) * upper
+        rows[i + 1, :2], rows[i + 1, 3:] = lower[1:3], lower[3:]
+    return rows
 
 
-def _substitute(main: Any, first: Any, second: Any, b: Matrix) -> Matrix:
-    x = b.copy()
-    for i in range(len(main) - 1, -1, -1):
-        if i + 1 < len(main):
-            x[i] -= first[i] * x[i + 1]
-        if i + 2 < len(main):
-            x[i] -= second[i] * x[i + 2]
-        x[i] /= main[i]
-    return x
+def _substitute(rows: Stack) -> Stack:
+    """Solves with the rows of `_eliminate`: returns [batch, n, columns]."""
+    n = len(rows)
+    x = np.zeros((n + 2, *rows[0, 3:].shape), rows.dtype)
+    for i in reversed(range(n)):
+        x[i] = (rows[i, 3:] - rows[i, 1] * x[i + 1] - rows[i, 2] * x[i + 2]) / rows[i, 0]
+    return x[:n].transpose(2, 0, 1)
