@@ -62,7 +62,8 @@ def _cholesky(a: Stack) -> tuple[Stack, Stack]:
         try:
             return np.linalg.cholesky(a), np.zeros(a.shape[:-2], np.int32)
         except LinAlgError:  # it does not say for which matrix
-            return _cholesky_by_columns(a)
+            if n <= _SHORT:
+                return _cholesky_by_columns(a)
     half, factor = n // 2, np.zeros_like(a, order="C")
     first, info = _cholesky(a[..., :half, :half])
     below = adjoint(solve_triangular(first, adjoint(a[..., half:, :half]), lower=True))
