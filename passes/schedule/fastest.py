@@ -29,7 +29,7 @@ from .rotate_loops import RotateLoops
 from .schedule import ScheduleCollectives
 from .start_earlier import StartEarlier
 
-_EARLIER = 0.6  # the least share of a schedule that earlier starts left: loops that carry reductions (`bench/plan.py` 405b)
+_EARLIER = 0.6  # the least share of a schedule that earlier starts left: loops that carry reductions (Llama 405B)
 _PREFETCH = PrefetchGathers(barriers=False)
 REWRITES: tuple[tuple[Pass, ...], ...] = (
     (SinkAllReduces(),),
