@@ -3,9 +3,10 @@
 Every result is judged twice. *In f64* the partitioned program and the reference hardly round, so a difference is one of
 the programs; integers must be equal. *In its own types* the error of the partitioned run, against the reference in f64,
 may be a small multiple of the error that the unpartitioned run has in the same band of magnitudes (as often larger as
-the unit of rounding of a narrower type that devices exchange). Where that is not enough, samples with random rounding
-decide: fine ones estimate the size of rounding errors to first order; coarse ones show which elements rounding can flip
-(near ties of an argmax, say).
+the unit of rounding of a narrower type that devices exchange). Where that is not enough, further runs on one device
+decide: those that add up sums in other parts show the roundings inside of sums, whose terms may cancel; of samples with
+random rounding, fine ones estimate the size of rounding errors to first order, and coarse ones show which elements
+rounding can flip (near ties of an argmax, say).
 
 An element passes as soon as any allowance covers it; only then is the next, more expensive one computed.
 """
@@ -105,11 +106,16 @@ class Judge:
         return Judgement(turned=int(np.count_nonzero(wrong)))
 
     def _unexplained(self, output: int, wrong: Array, expected: Array, bits: int) -> Array:
-        """Returns the wrong elements that no sample of this precision flips."""
+        """Returns the wrong elements that no sample of this precision flips, and no other order of sums."""
         wide = self.reference.wide
         left = wrong
         if wide is not None and left.any():
             left = left & ~np.asarray(wide[output] != expected)
+        for seed in range(1, _SAMPLES + 1):
+            found = self.reference.regrouped(seed, in_f64=bits == FINE_BITS) if left.any() else None
+            if found is None:
+                break
+            left = left & ~np.asarray(found[output] != expected)
         for seed in range(1, _SAMPLES + 1):
             if not left.any() or self.reference.is_wide:
                 break
@@ -180,6 +186,12 @@ class Judge:
                 return
             yield bands.per_element(floor + _F64_FACTOR * bands.largest(deviation))
             yield _F64_FACTOR * deviation  # for elements that change completely
+        for error in self._regrouped(output, truth, in_f64=True):
+            yield bands.per_element(floor) + self.factor * error
+        # Numbers of own types have bits to spare in f64, so that many a sum is exact, and few other orders show more.
+        finer = float(np.finfo(np.float64).eps) / self.reference.coarsest
+        for error in self._regrouped(output, truth, in_f64=False):
+            yield bands.per_element(floor) + self.factor * finer * error
         if self.reference.keeps_own_types:
             yield from self._in_own_types(output, bands, truth, distance(self.reference.own[output], truth))
 
@@ -198,6 +210,8 @@ class Judge:
             # A grid cannot be finer than f64 itself, so f64 programs are sampled at the size of their own rounding.
             level = np.maximum(level, floor + factor * 2.0**FINE_BITS * bands.largest(fine))
             yield bands.per_element(level)
+        for error in self._regrouped(output, truth, in_f64=False):
+            yield bands.per_element(level) + factor * error
         for seed in range(1, _SAMPLES + 1):
             coarse = self._deviation(output, truth, _COARSE_BITS, seed)
             if coarse is None:
@@ -212,13 +226,23 @@ class Judge:
         sample = self.reference.sample(bits, seed)
         return None if sample is None else distance(sample[output], truth)
 
+    def _regrouped(self, output: int, truth: Array, in_f64: bool) -> Iterator[Array]:
+        """Yields the largest finite error that each element has had so far where sums were added up in other parts."""
+        largest = np.zeros(truth.shape)
+        for seed in range(1, _SAMPLES + 1):
+            found = self.reference.regrouped(seed, in_f64)
+            if found is None:
+                return
+            error = distance(found[output], truth)
+            largest = np.maximum(largest, np.where(np.isfinite(error), error, 0.0))
+            yield largest
+
     def _judge_coarsely(self, output: int, actual: Array) -> Judgement:
         """Judges without f64: allows errors up to the square root of the program's coarsest epsilon, times the largest
         magnitude.
         """
         own = self.reference.own[output]
-        coarsest = max(float(limits_of(t).eps) for t in self.reference.numpy_types)
-        tolerance = self.tolerance if self.tolerance is not None else coarsest**0.5
+        tolerance = self.tolerance if self.tolerance is not None else self.reference.coarsest**0.5
         error = distance(actual, own)
         wrong = ~(error <= _of_scale(own, tolerance))
         difference = _differs(output, wrong, actual, own, "", error) if wrong.any() else None

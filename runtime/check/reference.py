@@ -2,7 +2,8 @@
 
 Samples are runs in f64 that round at random to a grid (see `retype`). They show the effect of rounding on a result
 where the errors of the one run in own types do not suffice, as with a single number that happens to be exact, or with
-near ties that rounding decides. Samples run only when requested.
+near ties that rounding decides. Runs that add up sums in other parts (see `regrouped`) show the roundings inside of
+these. All of them run only when requested.
 """
 
 from __future__ import annotations
@@ -10,9 +11,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
-
-import numpy as np
 
 from ...ir.diagnostics import CompileError
 from ...ir.graph.interfaces import floats_of
@@ -21,9 +19,11 @@ from ...ir.time_limit import TimeLimit, time_limit
 from ...ir.types.element_type import ELEMENT_TYPES, ElementType
 from ...ir.types.literal import Array
 from ..evaluator import UnpartitionedProgram
+from ..plan.kernels import NUMPY, KernelProvider
 from ..plan.limits import memory
 from ..plan.peak import peak_bytes
-from .retype import WIDE, retyped
+from .regrouped import Regrouped
+from .retype import WIDE, limits_of, retyped
 
 Arrays = Sequence[Array]
 
@@ -64,12 +64,14 @@ class Reference:
         self.own: list[Array] = program.run(inputs)
         self._seconds = seconds + _TIMES_LONGER * (time.monotonic() - start)
         self._samples: dict[tuple[int, int], list[Array]] = {}
+        self._regrouped: dict[tuple[bool, int], list[Array] | None] = {}
         self.why_not_wide = ""
 
     @property
-    def numpy_types(self) -> list[np.dtype[Any]]:
-        """The types of all floats in the program."""
-        return [t for name in self.types if (t := ELEMENT_TYPES[name].numpy) is not None]
+    def coarsest(self) -> float:
+        """The largest unit of rounding of the floats in the program."""
+        types = (ELEMENT_TYPES[name].numpy for name in self.types)
+        return max(float(limits_of(t).eps) for t in types if t is not None)
 
     @cached_property
     def keeps_own_types(self) -> bool:
@@ -89,7 +91,10 @@ class Reference:
     @cached_property
     def wide(self) -> list[Array] | None:
         """The results in f64; None if memory or time do not suffice, and then `why_not_wide` says so."""
-        return self.own if self.is_wide else self._run(None, 0)
+        if self.is_wide:
+            return self.own
+        found, self.why_not_wide = self._run(retyped(self.program), widened(self.inputs), NUMPY)
+        return found
 
     def give_up(self, reason: str) -> None:
         """Gives up f64, because the partitioned program cannot run in it."""
@@ -99,23 +104,34 @@ class Reference:
         """Returns the results in f64, each float rounded at random to this many bits more than its type has."""
         key = (bits, seed)
         if key not in self._samples:
-            found = self._run(bits, seed)
+            found, _ = self._run(retyped(self.program, grid=bits, seed=seed), widened(self.inputs), NUMPY)
             if found is None:
                 return None
             self._samples[key] = found
         return self._samples[key]
 
-    def _run(self, grid: int | None, seed: int) -> list[Array] | None:
-        program = UnpartitionedProgram(retyped(self.program, grid=grid, seed=seed))
+    def regrouped(self, seed: int, in_f64: bool) -> list[Array] | None:
+        """Returns the results where sums are added up in other parts, in the program's own types or in f64; None if the
+        program has no sum of floats, or if memory or time do not suffice.
+        """
+        key = (in_f64 and not self.is_wide, seed)
+        if key not in self._regrouped:
+            wide, kernels = key[0], Regrouped(seed)
+            program, inputs = (retyped(self.program), widened(self.inputs)) if wide else (self.program, self.inputs)
+            found, _ = self._run(program, inputs, kernels)
+            self._regrouped[key] = found if kernels.count else None
+        return self._regrouped[key]
+
+    def _run(self, module: Module, inputs: Arrays, kernels: KernelProvider) -> tuple[list[Array] | None, str]:
+        """Returns the results of a form of the program, or why there are none."""
+        program = UnpartitionedProgram(module, kernels)
         needed = peak_bytes(program.executable.plan)
         if needed > _SHARE_OF_MEMORY * memory():
-            self.why_not_wide = f"it would take about {needed:,} bytes"
-            return None
+            return None, f"it would take about {needed:,} bytes"
         try:
             with time_limit(self._seconds):
-                return program.run(widened(self.inputs))
+                return program.run(inputs), ""
         except TimeLimit:
-            self.why_not_wide = f"it takes more than {self._seconds:.0f} s"
+            return None, f"it takes more than {self._seconds:.0f} s"
         except CompileError as error:
-            self.why_not_wide = error.diagnostics[0].message
-        return None
+            return None, error.diagnostics[0].message

@@ -154,3 +154,85 @@ def test_right_programs_pass(name: str, precision: str) -> None:
 @pytest.mark.parametrize("name", EXAMPLE_NAMES)
 def test_right_programs_pass_with_other_inputs(name: str, precision: str) -> None:
     _check_right(name, precision, 4)
+
+
+CANCELLING = {
+    "row": "ROOT r = f32[] reduce(y, zero), dimensions={0,1}, to_apply=add",
+    "rows": "t = f32[2400,2] transpose(y), dimensions={1,0}\n"
+            "ROOT r = f32[2] reduce(t, zero), dimensions={0}, to_apply=add",
+    "running": "ROOT r = f32[2,2400] reduce-window(y, zero), window={size=1x2400 pad=0_0x2399_0}, to_apply=add",
+    "scattered": "t = f32[2400,2] transpose(y), dimensions={1,0}\nzeros = f32[1,2] broadcast(zero), dimensions={}\n"
+                 "nowhere = s32[] constant(0)\nplaces = s32[2400,1] broadcast(nowhere), dimensions={}\n"
+                 "ROOT r = f32[1,2] scatter(zeros, places, t), update_window_dims={1}, inserted_window_dims={0},"
+                 " scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=add",
+    "product": "one = f32[] constant(1)\nones = f32[2400] broadcast(one), dimensions={}\n"
+               "ROOT r = f32[2] dot(y, ones), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    "order": "s = f32[2] reduce(y, zero), dimensions={1}, to_apply=add\ne = f32[1] slice(s), slice={[0:1]}\n"
+             "f = f32[1] slice(s), slice={[1:2]}\nn = f32[1] negate(f)\nROOT r = pred[1] compare(e, n), direction=LT",
+}  # fmt: skip
+"""How numbers are added up that grow from negative to positive ones, so that sums on the way exceed the result."""
+
+
+def cancelling(name: str, devices: int, element: str, spread: float = 1.0) -> Module:
+    text = f"""HloModule m, num_partitions={devices}
+add {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }}
+ENTRY e {{
+  x = f32[2,2400] parameter(0), sharding={{devices=[1,{devices}]<=[{devices}]}}
+  zero = f32[] constant(0)
+  middle = f32[] constant({spread})
+  step = f32[] constant({2 * spread / 2399})
+  i = f32[2,2400] iota(), iota_dimension=1
+  steps = f32[2,2400] broadcast(step), dimensions={{}}
+  middles = f32[2,2400] broadcast(middle), dimensions={{}}
+  grown = f32[2,2400] multiply(i, steps)
+  line = f32[2,2400] subtract(grown, middles)
+  y = f32[2,2400] add(x, line)
+  {CANCELLING[name]}
+}}"""
+    return hloom.parse(text.replace("f32[", f"{element}["))
+
+
+@pytest.mark.parametrize("element", ["f32", "bf16", "f64"])
+@pytest.mark.parametrize("name", CANCELLING)
+def test_right_sums_of_terms_that_cancel_pass(name: str, element: str) -> None:
+    for devices in (2, 3, 4):
+        module = cancelling(name, devices, element, spread=64.0)
+        local = hloom.partition(module)
+        for seed in range(4):
+            trial = Trial.of(module, local, seed)
+            in_f64 = trial.in_f64 if trial.wide else None
+            verdict = trial.verdict(trial.local, in_f64)
+            assert not verdict.differences, str(verdict)
+
+
+FLOAT_SUMS = [name for name in CANCELLING if name != "order"]
+
+
+@pytest.mark.parametrize("name", FLOAT_SUMS)
+def test_mistakes_in_sums_of_terms_that_cancel_are_found(name: str) -> None:
+    trial = Trial.of(module := cancelling(name, 3, "f32", spread=64.0), hloom.partition(module))
+    found = {fault: trial.finds(fault) for fault in some(list(faults(trial.local)), 2)}
+    assert [fault for fault, answer in found.items() if answer is False] == []
+    assert sum(answer is True for answer in found.values()) >= 3
+
+
+def summed_in_bf16(module: Module) -> Module:
+    """The program, with the first sum of each device rounded to bf16 before devices add them."""
+    copy = clone_module(module)
+    assert copy.entry is not None
+    collective = next(i for i in copy.entry if i.op.is_collective and i.shape.is_array and i.shape.element.is_float)
+    shape = collective.operands[0].shape.without_layout()
+    narrow = copy.entry.build("convert", collective.operands[0], shape=shape.with_element(ELEMENT_TYPES["bf16"]))
+    copy.entry.set_operand(collective, 0, copy.entry.build("convert", narrow, shape=shape))
+    copy.entry.sort()
+    return copy
+
+
+@pytest.mark.parametrize("spread", [64.0, 0.0])
+@pytest.mark.parametrize("name", FLOAT_SUMS)
+def test_sums_in_a_narrower_type_are_found(name: str, spread: float) -> None:
+    """In f64 nothing is wrong with them; the roundings of the program's own type do not explain the difference."""
+    for seed in range(3):
+        module = cancelling(name, 3, "f32", spread)
+        trial = Trial.of(module, hloom.partition(module), seed)
+        assert not trial.verdict(summed_in_bf16(trial.local), trial.in_f64).passed
