@@ -15,7 +15,10 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.dynamic_sizes import may_repeat
 from ...ir.graph.module import EntryLayout, Module
 from ...ir.graph.op import Role
+from ...ir.ops.calls.custom_call import is_annotation
+from ...ir.reached import reached
 from ...ir.strings import unescape
+from ...ir.tools.control_flow import computations_run
 from ...ir.types.shape import Shape
 from .cursor import Poisoned, Syntax
 from .errors import TextError
@@ -70,6 +73,7 @@ class ModuleReader(InstructionReader):
             self._module()
             self._name_inline()
             self._drop_tuples()
+            self._drop_annotations()
             self._plain_entry_layout()
         except Syntax as error:
             self.found.append(error.diagnostic)
@@ -305,6 +309,21 @@ class ModuleReader(InstructionReader):
                 copy.name = self.module.unique_computation_name(original.name)
             else:
                 self.module.computations.remove(original)
+
+    def _drop_annotations(self) -> None:
+        """Removes the annotations of scalars in computations that are applied to elements. They mean nothing there, but
+        JAX annotates each value of a partly manual region, inside of reducers and comparators, too.
+        """
+        if self.found:
+            return
+        applying = (i for c in self.module for i in c.calling() if not (i.op.is_control or i.op.role is Role.FUSION))
+        applied = reached((c for i in applying for c in i.called()), Computation.called)
+        run = set(computations_run(self.module)) if applied else set[Computation]()
+        for computation in (c for c in applied if c not in run):
+            for i in [i for i in computation if i.shape.is_scalar and is_annotation(i)]:
+                if [o.shape for o in i.operands] == [i.shape]:
+                    computation.replace_all_uses(i, i.operands[0])
+                    computation.remove(i)
 
     def _recover(self, begin: int) -> None:
         """Moves to the next line that looks like an instruction, or the end or start of a computation; or to the end of

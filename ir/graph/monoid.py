@@ -1,8 +1,8 @@
 """Reductions: recognizes the monoid of a called computation, and runs scalar computations on arrays.
 
-Collectives, `reduce` and `scatter` call a computation as their combiner. A single binary op of the two parameters is a
-known monoid, with an identity and a function of arrays; only then may partial results of several devices be combined.
-All other combiners run through `elementwise_kernel`.
+Collectives, `reduce` and `scatter` call a computation as their combiner. A single binary op of the two parameters, or a
+call of such a computation, is a known monoid, with an identity and a function of arrays; only then may partial results
+of several devices be combined. All other combiners run through `elementwise_kernel`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..factors.sharding_rule import Monoid
 from ..types.element_type import ElementType, Kind
 from .extremes import MAXIMUM, MINIMUM, ArrayFold
 from .interfaces import takes_arrays
-from .op import Compile, Kernel, NotEvaluable, Role
+from .op import Algebra, Compile, Kernel, NotEvaluable, Role
 
 if TYPE_CHECKING:
     from .computation import Computation
@@ -39,26 +39,52 @@ _SCALAR_OPS = frozenset((Role.PARAMETER, Role.CONSTANT, Role.TUPLE, Role.ELEMENT
 
 
 def reduction_monoid(computation: Computation) -> Monoid | None:
-    """Returns the monoid of a computation whose root is one binary op of its two parameters in any order, else None."""
+    """Returns the monoid of a computation that applies one binary op to its two parameters in any order, else None."""
     return common_monoid(computation) if computation.root.shape.is_array else None
 
 
 def common_monoid(computation: Computation) -> Monoid | None:
     """Returns the monoid that combines each value of one side with its counterpart of the other, or None.
 
-    The parameters are the values of one side, then those of the other.
+    The parameters are the values of one side, then those of the other. A call of a computation is what it calls.
     """
     root, parameters = computation.root, computation.parameters
+    if root.op.role is Role.CALL and root.operands == parameters:
+        return common_monoid(root.called()[0])
     values = root.operands if root.op.role is Role.TUPLE else (root,)
     if not values or len(parameters) != 2 * len(values):
         return None
     pairs = zip(parameters[: len(values)], parameters[len(values) :], strict=True)
-    known = all(len(v.operands) == 2 and set(v.operands) == set(pair) for v, pair in zip(values, pairs, strict=True))
-    opcodes = {v.opcode for v in values}
+    uses = [_in_own_type(v) for v in values]
+    known = all(len(used) == 2 and set(used) == set(pair) for (_, used), pair in zip(uses, pairs, strict=True))
+    opcodes = {opcode for opcode, _ in uses}
     found = _BY_OPCODE.get(opcodes.pop()) if known and len(opcodes) == 1 else None
     if found in (Monoid.MAXIMUM, Monoid.MINIMUM) and any(v.shape.element.is_complex for v in values):
         return None  # of two complex numbers with equal real parts XLA takes the first: not commutative
     return found
+
+
+def _in_own_type(value: Instruction) -> tuple[str, list[Instruction]]:
+    """Returns the opcode and the operands of an op. Of one that floats are converted for, and its result back, it
+    returns those without conversions if these change nothing: compilers write sums of bf16 as sums in f32.
+    """
+    if value.op.algebra is Algebra.CONVERSION:
+        (wide,), narrow = value.operands, value.shape.element
+        given = [o.operands[0] for o in wide.operands if o.op.algebra is Algebra.CONVERSION]
+        if len(given) == len(wide.operands) == 2 and all(g.shape.element is narrow for g in given):
+            return (wide.opcode, given) if _rounds_once(wide.shape.element, narrow) else (value.opcode, value.operands)
+    return value.opcode, value.operands
+
+
+def _rounds_once(wide: ElementType, narrow: ElementType) -> bool:
+    """Whether an operation in the wider float, rounded to the narrower one, is that of the narrower one: Figueroa,
+    1995.
+    """
+    if not (wide.is_float and narrow.is_float and wide.numpy and narrow.numpy):
+        return False
+    more, few = (cast(Any, ml_dtypes.finfo(t.numpy)) for t in (wide, narrow))
+    holds = more.maxexp >= few.maxexp and more.minexp <= few.minexp
+    return wide is narrow or (holds and more.nmant + 1 >= 2 * (few.nmant + 1) + 2)
 
 
 def identity(monoid: Monoid, element: ElementType) -> np.generic[Any]:

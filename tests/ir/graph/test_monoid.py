@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import hloom
 import numpy as np
 import pytest
 from hloom.ir.factors.sharding_rule import Monoid
@@ -66,6 +67,62 @@ def test_other_computations_are_none() -> None:
     assert reduction_monoid(function("f", "f32[] f32[]", ("add", 0, 0))) is None
     assert reduction_monoid(function("f", "f32[] f32[]", ("negate", 1), ("add", 0, 2))) is None
     assert reduction_monoid(function("f", "f32[] f32[] f32[]", ("add", 0, 1))) is None
+
+
+IN_ANOTHER_TYPE = """ENTRY c {
+  a = NARROW[] parameter(0)
+  b = NARROW[] parameter(1)
+  x = WIDE[] convert(a)
+  y = WIDE[] convert(b)
+  z = WIDE[] OP(y, x)
+  ROOT r = RESULT[] convert(z)
+}"""
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "result", "found"),
+    [
+        ("bf16", "f32", "bf16", True), ("f16", "f32", "f16", True), ("f8e5m2", "f16", "f8e5m2", True),
+        ("f32", "f64", "f32", True),
+        ("bf16", "f32", "f16", False),  # another type
+        ("f32", "bf16", "f32", False),  # of fewer bits
+        ("f16", "bf16", "f16", False),
+        ("f8e8m0fnu", "f16", "f8e8m0fnu", False),  # of fewer exponents
+        ("s32", "f32", "s32", False),  # rounds integers
+        ("s32", "s8", "s32", False),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("op", ["add", "multiply", "maximum", "subtract"])
+def test_recognised_in_a_wider_float(narrow: str, wide: str, result: str, found: bool, op: str) -> None:
+    """What a compiler writes that computes in a wider type; only where rounding twice is rounding once."""
+    text = IN_ANOTHER_TYPE.replace("NARROW", narrow).replace("WIDE", wide).replace("RESULT", result).replace("OP", op)
+    wanted = Monoid(op) if found and op != "subtract" else None
+    assert reduction_monoid(hloom.parse(text).entry) is wanted
+
+
+@pytest.mark.parametrize("op", ["add", "multiply"])
+def test_operations_in_a_wider_float_are_those_of_the_narrow_one(op: str) -> None:
+    rng, narrow = np.random.default_rng(0), ELEMENT_TYPES["bf16"].numpy
+    text = IN_ANOTHER_TYPE.replace("NARROW", "bf16").replace("WIDE", "f32").replace("RESULT", "bf16").replace("OP", op)
+    x, y = (np.ldexp(rng.standard_normal(20000), rng.integers(-40, 40, 20000)).astype(narrow) for _ in range(2))
+    found = elementwise_kernel(hloom.parse(text).entry, compile)(x, y)
+    exact = x.astype(np.float64) + y.astype(np.float64) if op == "add" else x.astype(np.float64) * y.astype(np.float64)
+    np.testing.assert_array_equal(found, exact.astype(narrow))
+
+
+CALLED = """
+inner { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] OP(a, b) }
+ENTRY c { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT r = f32[] call(ORDER), to_apply=inner }
+"""
+
+
+def test_recognised_in_a_called_computation() -> None:
+    for op, order, wanted in (
+        ("add", "a, b", Monoid.ADD), ("maximum", "a, b", Monoid.MAXIMUM), ("subtract", "a, b", None),
+        ("add", "a, a", None),
+    ):  # fmt: skip
+        text = CALLED.replace("OP", op).replace("ORDER", order)
+        assert reduction_monoid(hloom.parse(text).entry) is wanted
 
 
 def test_scalar_computation_on_arrays() -> None:
