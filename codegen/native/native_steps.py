@@ -12,10 +12,11 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import movement, pooled_of
 from ...ir.graph.op import AnyOp, OpCall, Role
 from ...ir.ops.structure import ParameterAttributes
-from ...ir.types.element_type import F32, S32, S64, ElementType, precision
+from ...ir.types.element_type import F32, S16, S32, S64, ElementType, precision
 from ...ir.types.shape import Shape
 from .lowerings import Alike, Lowerings
-from .products.product import is_product, is_provided, product_step
+from .products.narrow import OF_PAIRS
+from .products.product import is_product, is_provided, narrow_operand, product_plan, product_step
 from .step import NativeStep, StridedLayout
 
 _RESULT = 2  # the number of a product's result, after its operands
@@ -79,7 +80,7 @@ def loops_of(instruction: Instruction, lowerings: Lowerings) -> Alike:
 
 def _product(op: AnyOp, call: OpCall[Any], operands: Sequence[StridedLayout], lowerings: Lowerings) -> Parts | None:
     """Returns the steps of a product, with conversions of narrow operands before it and of the result after."""
-    wide = widened(op, call)
+    wide = widened(op, call, operands)
     if wide is None:
         return None
     before, after = list[tuple[NativeStep, tuple[int, ...]]](), list[tuple[NativeStep, tuple[int, ...]]]()
@@ -109,9 +110,10 @@ def require_product(op: AnyOp, call: OpCall[Any], lowerings: Lowerings) -> None:
         kernels.lowered()
 
 
-def widened(op: AnyOp, call: OpCall[Any]) -> OpCall[Any] | None:
-    """Returns the product in the type that native code computes in; operands and result of another type are converted.
-    None for other ops and types, and without BLAS or a compiler.
+def widened(op: AnyOp, call: OpCall[Any], operands: Sequence[StridedLayout] | None = None) -> OpCall[Any] | None:
+    """Returns the product in the types that native code computes in, for operands of these layouts or dense ones;
+    operands and result of another type are converted. One operand stays narrow where tiles read it. None for other ops
+    and types, and without BLAS or a compiler.
     """
     shapes = (*call.operands, call.shape)
     if not is_product(op) or not is_provided() or len(shapes) != 3:
@@ -122,7 +124,29 @@ def widened(op: AnyOp, call: OpCall[Any]) -> OpCall[Any] | None:
     if wide is None:
         return None
     left, right, out = (replace(s, element=wide) for s in shapes)
+    layouts = operands or [StridedLayout.dense(s.dims) for s in call.operands]
+    for found in _narrow(call, replace(call, operands=(left, right), shape=out)):
+        read = [
+            layout if new.element.bits == old.element.bits else StridedLayout.dense(old.dims)
+            for layout, new, old in zip(layouts, found.operands, call.operands, strict=True)
+        ]
+        if product_plan(op, found, read, StridedLayout.dense(out.dims)) is not None:
+            return found
     return replace(call, operands=(left, right), shape=out)
+
+
+def _narrow(call: OpCall[Any], wide: OpCall[Any]) -> Iterator[OpCall[Any]]:
+    """Yields the products that convert one operand and read the other as it is: first those by pairs, which take half
+    as long. The second operand mostly has the columns that tiles read.
+    """
+    has_halves = all(operand.element.name in OF_PAIRS for operand in call.operands)
+    for element in (*[S16] * has_halves, wide.shape.element):
+        for number in (0, 1):
+            operands = list(call.operands)
+            operands[number] = replace(operands[number], element=element)
+            found = replace(wide, operands=tuple(operands))
+            if narrow_operand(found) is not None:
+                yield found
 
 
 def widened_bytes(op: AnyOp, call: OpCall[Any]) -> Sequence[int]:

@@ -8,12 +8,20 @@ from ....ir.types.element_type import ElementType
 
 
 class Arithmetic(Enum):
-    """Floats, or integers whose products and sums wrap around; unsigned ones have the same bits."""
+    """Floats, or integers whose products and sums wrap around; unsigned ones have the same bits. A pair is two integers
+    of 16 bits in a word, and its product with another pair is the sum of two products, in 32 bits.
+    """
 
     F32 = "float"
     F64 = "double"
     S32 = "i32"
     S64 = "i64"
+    PAIRS = "pairs"
+
+    @property
+    def real(self) -> str:
+        """The type of an element in the text."""
+        return "i32" if self is Arithmetic.PAIRS else self.value
 
     @property
     def is_float(self) -> bool:
@@ -21,7 +29,7 @@ class Arithmetic(Enum):
 
     @property
     def bits(self) -> int:
-        return 32 if self in (Arithmetic.F32, Arithmetic.S32) else 64
+        return 64 if self in (Arithmetic.F64, Arithmetic.S64) else 32
 
     @property
     def mantissa(self) -> int:

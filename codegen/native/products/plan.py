@@ -12,8 +12,21 @@ from dataclasses import replace
 from itertools import product
 
 from ....cost.host import HOST
+from .arithmetic import Arithmetic
 from .panels import WIDEST, panel_size, rows_size
-from .stages import OPERANDS, SCRATCH, CopyStage, Matrix, Method, Multiply, Place, ProductPlan, Repeat, Stage
+from .stages import (
+    OPERANDS,
+    SCRATCH,
+    CopyStage,
+    Matrix,
+    Method,
+    Multiply,
+    NarrowOperand,
+    Place,
+    ProductPlan,
+    Repeat,
+    Stage,
+)
 from .terms import Term, TermRole, merged
 
 COSTS = HOST.products
@@ -123,6 +136,7 @@ def _outside(terms: Sequence[Term], chosen: Sequence[Term | None]) -> tuple[Term
 GOOD = 1.2  # a plan within this factor of the best imaginable one is taken
 LINE = 16  # elements: scratch arrays begin at multiples
 MOST = 1 << 26  # elements of scratch, if there is another way
+MOST_ROWS = 32  # for which tiles widen a right matrix of floats: it takes as long as they do
 _WORD = 4  # bytes of most numbers
 
 
@@ -142,6 +156,39 @@ def plan(terms: Sequence[Term], scratch: int = 0, by_blas: bool = True) -> Produ
     if best.cost <= GOOD * least:
         return best
     return min((best, *_others(terms, scratch, by_blas)), key=lambda p: p.cost)
+
+
+def narrow_plan(terms: Sequence[Term], narrow: NarrowOperand) -> ProductPlan | None:
+    """Returns the fastest plan of tiles that read a narrow operand; None if there are none, and for floats with more
+    rows than `MOST_ROWS`, which BLAS divides over its threads.
+    """
+    rows = math.prod(t.size for t in terms if t.strides[1 - narrow.number] and not t.strides[narrow.number])
+    if any(not t.size for t in terms) or (narrow.arithmetic.is_float and rows > MOST_ROWS):
+        return None
+    by_pairs = narrow.arithmetic is Arithmetic.PAIRS
+    found = [m for m in choices(merged(terms), OPERANDS, by_blas=False) if m.method is Method.TILES]
+    found = [m for m in found if m.right == OPERANDS[narrow.number] and not (by_pairs and _is_odd(m.inner))]
+    best = min(found, key=lambda m: m.cost, default=None)
+    if best is None:
+        return None
+    if by_pairs:
+        inner = best.inner
+        best = replace(best, inner=replace(inner, size=inner.size // 2, left=2 * inner.left, right=2 * inner.right))
+    best, scratch = _placed(replace(best, matrices=None), 0)
+    return ProductPlan((best,), scratch, best.cost, narrow)
+
+
+def _is_odd(inner: Term) -> bool:
+    """Whether neighbours of an inner index are no pairs in the left matrix."""
+    return inner.left != 1 or inner.size % 2 != 0
+
+
+def _placed(found: Multiply, scratch: int) -> tuple[Multiply, int]:
+    """Returns tiles with their place in scratch, and the scratch then in use."""
+    found, scratch = replace(found, panel=scratch), scratch + panel_size(found.column.size, found.inner.size)
+    if _is_turned(found.row, found.column, found.inner):
+        return replace(found, rows=scratch), scratch + rows_size(found.row.size, found.inner.size)
+    return found, scratch
 
 
 def _others(terms: Sequence[Term], scratch: int, by_blas: bool) -> Iterator[ProductPlan]:
@@ -185,11 +232,7 @@ def _copying(terms: Sequence[Term], copied: Sequence[int], scratch: int, by_blas
     left, right, out = now
     best = min(choices(merged(terms), (left, right, out), by_blas), key=lambda m: m.cost)
     if best.method is Method.TILES:
-        best = replace(best, panel=scratch)
-        scratch += panel_size(best.column.size, best.inner.size)
-        if _is_turned(best.row, best.column, best.inner):
-            best = replace(best, rows=scratch)
-            scratch += rows_size(best.row.size, best.inner.size)
+        best, scratch = _placed(best, scratch)
     return ProductPlan((*before, best, *after), scratch, cost + best.cost)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from ....ir.types.element_type import ElementType
+from .arithmetic import Arithmetic
 from .terms import Term
 
 Place = tuple[int, int]
@@ -89,12 +91,30 @@ Stage = Zero | CopyStage | Multiply | Repeat
 
 
 @dataclass(frozen=True, slots=True)
+class NarrowOperand:
+    """The number and the type of an operand that tiles read as the right matrix and widen, and what they compute in."""
+
+    number: int
+    element: ElementType
+    arithmetic: Arithmetic
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """The bytes of elements of the left matrix, the right one and the result."""
+        wide = self.arithmetic.bits // 8
+        return 2 if self.arithmetic is Arithmetic.PAIRS else wide, self.element.byte_size, wide
+
+
+@dataclass(frozen=True, slots=True)
 class ProductPlan:
-    """Stages in order, elements of scratch, and the estimated time in ns."""
+    """Stages in order, elements of scratch, and the estimated time in ns. If an operand is narrow, there is one stage,
+    of tiles. The inner index of pairs counts pairs, its strides are those of elements.
+    """
 
     stages: tuple[Stage, ...]
     scratch: int
     cost: float
+    narrow: NarrowOperand | None = None
 
 
 def flat(stages: tuple[Stage, ...]) -> Iterator[Stage]:

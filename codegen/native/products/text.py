@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import cache
 
+from ....ir.types.element_type import ElementType
 from .arithmetic import Arithmetic
 from .assembly import Assembly
 from .subnormal import Watch, sample
@@ -50,11 +51,14 @@ ENTRIES = (3, 4)  # three arrays, and scratch or none
 
 
 @cache
-def products_text(arithmetic: Arithmetic, integer: int, tile: Tile) -> str:
-    """Returns the text for an arithmetic, a library whose integers have this number of bits, and a tile."""
-    bits, real = arithmetic.bits, arithmetic.value
+def products_text(arithmetic: Arithmetic, integer: int, tile: Tile, narrow: ElementType | None = None) -> str:
+    """Returns the text for an arithmetic, a library whose integers have this number of bits, and a tile. Tiles read the
+    right matrix in a `narrow` type if there is one.
+    """
+    bits, real = arithmetic.bits, arithmetic.real
     leaves = [_plain(arithmetic), _copy(bits), _zero(), _stages()]
-    leaves += [tiles_text(tile, arithmetic, "tiles", _ARGUMENTS), _tiles(arithmetic, tile.is_watched(arithmetic))]
+    leaves.append(tiles_text(tile, arithmetic, "tiles", _ARGUMENTS, narrow))
+    leaves.append(_tiles(arithmetic, tile.is_watched(arithmetic)))
     intrinsics = [DECLARED, "declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"]
     intrinsics += ["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)", Vectors(arithmetic, 1).declarations()]
     if arithmetic.is_float:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....cost.host import HOST
+from ....ir.types.element_type import ElementType
 from .arithmetic import Arithmetic
 from .assembly import Assembly
 from .panels import LANES, packed
@@ -58,19 +59,23 @@ def tile_of(features: str) -> Tile:
     return Tile(6, 4, 4, has_status=False) if "+neon" in names else Tile(6, 2, 8)
 
 
-def tiles_text(shape: Tile, arithmetic: Arithmetic, name: str, arguments: str) -> str:
-    """Returns the text of the function `name`, which multiplies matrices.
+def tiles_text(
+    shape: Tile, arithmetic: Arithmetic, name: str, arguments: str, narrow: ElementType | None = None
+) -> str:  # fmt: skip
+    """Returns the text of the function `name`, which multiplies matrices, of which the right one may be `narrow`.
 
     Words: m, n, k, the strides of left by row and inner, of right by inner and column, of out by row, where in scratch
     the panel and rows of the left matrix lie, and whether these are copied; all strides and offsets in bytes.
     """
     v = Vectors(arithmetic, shape.lanes * 32 // arithmetic.bits)
     is_watched = shape.is_watched(arithmetic)
-    parts = [v.declarations(), DECLARED, packed(v, "packed"), packed(v, "scaled", *[scaled] * is_watched)]
+    parts = [v.declarations(), DECLARED, packed(v, "packed"), packed(v, "scaled", None, *[scaled] * is_watched)]
+    if narrow is not None:
+        parts += [packed(v, "widened", narrow), packed(v, "wide_scaled", narrow, *[scaled] * is_watched)]
     for vectors in range(1, shape.vectors + 1):
         parts += [_tile(v, rows, vectors, is_watched) for rows in heights(shape)]
         parts.append(_panel(v, shape, vectors))
-    return "\n".join([*parts, _blocks(v, shape, name, arguments)])
+    return "\n".join([*parts, _blocks(v, shape, name, arguments, narrow is not None)])
 
 
 def heights(shape: Tile) -> list[int]:
@@ -174,14 +179,16 @@ def _panel(v: Vectors, shape: Tile, vectors: int) -> str:
     return f.text()
 
 
-def _blocks(v: Vectors, shape: Tile, name: str, arguments: str) -> str:
+def _blocks(v: Vectors, shape: Tile, name: str, arguments: str, is_narrow: bool) -> str:
     """Writes the loops over blocks of rows and of the inner index, and over the panels of columns in them."""
     f = Assembly(f"define internal void @{name}({arguments})")
     watch, going = Watch(f, "%state"), f.value("alloca i1")
     m, n, k, a_row, a_inner, b_inner, b_column, out, offset, rows, turns = (f.word("%words", i) for i in range(WORDS))
     columns = shape.columns(v.arithmetic.bits)
     are_rows, is_low = f.value(f"icmp eq i64 {b_column}, {v.size}"), f.value(f"icmp slt i64 {m}, {FEW}")
-    may_stay, panel, rows = f.both(are_rows, is_low), f.at("%scratch", offset), f.at("%scratch", rows)
+    may_stay = "false" if is_narrow else f.both(are_rows, is_low)
+    copying, scaling = ("widened", "wide_scaled") if is_narrow else ("packed", "scaled")
+    panel, rows = f.at("%scratch", offset), f.at("%scratch", rows)
     is_copied = f.value(f"icmp ne i64 {turns}, 0")
     most = f.choice(is_copied, str(HOST.copied_rows), str(HOST.left_rows))
     with f.loop(m, by=most) as i, f.loop(k, by=HOST.panel_rows) as p:
@@ -209,9 +216,9 @@ def _blocks(v: Vectors, shape: Tile, name: str, arguments: str) -> str:
             with f.while_true(going):
                 _, is_scaled = watch.now()
                 with f.when(is_scaled):
-                    f.line(f"call void @scaled({copied})")
+                    f.line(f"call void @{scaling}({copied})")
                 with f.when(f.nor(stays, is_scaled)):
-                    f.line(f"call void @packed({copied})")
+                    f.line(f"call void @{copying}({copied})")
                 stays = f.both(stays, f.nor(is_scaled))
                 b, step = f.choice(stays, source, panel, "ptr"), f.choice(stays, b_inner, wide)
                 matrices = f"ptr {left}, i64 {row}, i64 {inner}, ptr {b}, i64 {step}, ptr {c}, i64 {out}"

@@ -19,7 +19,7 @@ class Vectors:
 
     @property
     def real(self) -> str:
-        return self.arithmetic.value
+        return self.arithmetic.real
 
     @property
     def size(self) -> int:
@@ -39,6 +39,21 @@ class Vectors:
         return f"<{self.lanes} x i1>"
 
     @property
+    def near(self) -> int:
+        """The bytes from one row to the next where a column is contiguous."""
+        return self.size
+
+    @property
+    def limit(self) -> str:
+        """The type of masks, which limit loads."""
+        return self.mask
+
+    @property
+    def nothing(self) -> str:
+        """The mask without lanes."""
+        return "zeroinitializer"
+
+    @property
     def suffix(self) -> str:
         return f"v{self.lanes}{self.arithmetic.suffix}"
 
@@ -55,7 +70,21 @@ class Vectors:
         if self.arithmetic.is_float:
             values = f"{self.kind} {x}, {self.kind} {y}, {self.kind} {other}"
             return f.value(f"call {self.kind} @llvm.fma.{self.suffix}({values})")
+        if self.arithmetic is Arithmetic.PAIRS:
+            return self.sum(f, self._products_of_pairs(f, x, y), other)
         return self.sum(f, f.value(f"mul {self.kind} {x}, {y}"), other)
+
+    def _products_of_pairs(self, f: Assembly, x: str, y: str) -> str:
+        """Returns the sums of the products of pairs, in the form that LLVM knows as one instruction of x86-64."""
+        halves, wide = f"<{2 * self.lanes} x i16>", f"<{2 * self.lanes} x i32>"
+        given = (f.value(f"bitcast {self.kind} {pair} to {halves}") for pair in (x, y))
+        one, other = (f.value(f"sext {halves} {half} to {wide}") for half in given)
+        products = f.value(f"mul {wide} {one}, {other}")
+        parts: list[str] = []
+        for first in (0, 1):
+            numbers = ", ".join(f"i32 {2 * n + first}" for n in range(self.lanes))
+            parts.append(f.value(f"shufflevector {wide} {products}, {wide} poison, <{self.lanes} x i32> <{numbers}>"))
+        return self.sum(f, *parts)
 
     def sum(self, f: Assembly, x: str, y: str) -> str:
         return f.value(f"{'fadd' if self.arithmetic.is_float else 'add'} {self.kind} {x}, {y}")
@@ -69,7 +98,7 @@ class Vectors:
         bits = (exponent + 1023 << 52) | (len(sign) << 63)
         return f"<{', '.join([f'{self.real} 0x{bits:016X}'] * self.lanes)}>"
 
-    def load(self, f: Assembly, place: str, mask: str | None = None) -> str:
+    def load(self, f: Assembly, place: str, mask: str | None = None, _apart: str | None = None) -> str:
         """Loads a vector, or its lanes in a mask and zero in others."""
         if mask is None:
             return f.value(f"load {self.kind}, ptr {place}, align {self.size}")
@@ -85,7 +114,8 @@ class Vectors:
 
     def everywhere(self, f: Assembly, place: str) -> str:
         """Broadcasts an element to all lanes."""
-        x = f.value(f"load {self.real}, ptr {place}, align {self.size}")
+        align = 2 if self.arithmetic is Arithmetic.PAIRS else self.size
+        x = f.value(f"load {self.real}, ptr {place}, align {align}")
         one = f.value(f"insertelement {self.kind} poison, {self.real} {x}, i32 0")
         return f.value(f"shufflevector {self.kind} {one}, {self.kind} poison, <{self.lanes} x i32> zeroinitializer")
 

@@ -237,7 +237,7 @@ def _product(
     instruction: Instruction, layouts: Sequence[StridedLayout], lowerings: Lowerings
 ) -> KernelWork | None:
     """Counts a product by its plan, and the conversions of narrow operands and of the result."""
-    wide = widened(instruction.op, instruction.call)
+    wide = widened(instruction.op, instruction.call, layouts)
     if wide is None:
         return None
     result, read = StridedLayout.dense(wide.shape.dims), list(layouts)
