@@ -17,7 +17,7 @@ REST = "%rest"  # an array for the last elements of a row
 def is_widened(element: ElementType, wide: ElementType, features: str) -> bool:
     """Whether tiles widen elements of a type to those of a wide one, on a processor with these features."""
     if wide.is_integer:
-        return element.is_integer and element.bits >= 8
+        return element.is_integer and 8 <= element.bits < wide.bits
     if element.name not in _OF_HALVES:
         return element.name == "bf16" and wide is F32
     return wide is F32 and (_has(features, "f16c") or _has(features, "neon"))

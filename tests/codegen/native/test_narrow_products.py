@@ -66,7 +66,8 @@ def exact(x: Array, y: Array, dtype: Any) -> Array:
 
 @pytest.mark.parametrize("types", [
     ("s8", "s8", "s32"), ("u8", "u8", "s32"), ("u8", "s8", "s32"), ("s8", "u8", "u32"), ("s16", "s8", "s32"),
-    ("s16", "s16", "s32"), ("u16", "s8", "s32"), ("s32", "s8", "s32"), ("s8", "s8", "s8"), ("s8", "s8", "s64"),
+    ("s16", "s16", "s32"), ("u16", "s8", "s32"), ("s32", "s8", "s32"), ("s32", "u32", "s32"), ("s8", "s8", "s8"),
+    ("s8", "s8", "s64"),
 ])  # fmt: skip
 def test_integers_are_exact(types: tuple[str, str, str]) -> None:
     for m, k, n in SIZES:
