@@ -1,9 +1,10 @@
 """Divides a program as people write it by hand: annotations of its parameters alone, and propagation decides the rest.
 
 The batch is divided by all axes of the mesh, and all other parameters are whole (data parallel) or divided by all axes
-(fully sharded). The batch is what `split-batch` would compute in parts: so steps that renew no state have these
-shardings, too. The model knows neither what propagation makes of them nor which kernels that saves. They are judged to
-the end where they may win, but no search begins at them.
+(fully sharded). The batch are the inputs along which most of the products can be computed in pieces, as `split-batch`
+cuts them, but whether or not these wait for each other, as all layers behind a normalization over the batch do. So
+steps that renew no state have these shardings, too. The model knows neither what propagation makes of them nor which
+kernels that saves. They are judged to the end where they may win, but no search begins at them.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from ...cost.seconds import Clock
+from ...cost.seconds import Clock, trips_of
+from ...cost.work import is_contraction
+from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, clone_module
 from ...ir.sharding.mesh import Mesh
 from ..annotating.strip import strip_annotations
 from ..base import PassContext
 from ..resharding.table import WHOLE, Division
-from ..schedule.batch_cuts import products
+from ..schedule.batch_cuts import BatchCuts, products
 from ..schedule.split_batch import batch_cuts
 from .judge import Effort, judge
 from .kept import Kept
@@ -29,23 +32,38 @@ from .usual import ALWAYS
 from .written import sharding_of
 
 BY_HAND = ", by hand"  # ends the names of candidates with annotations of parameters alone
-_BATCH = 0.6  # share of the products from which on inputs without a new value hold the batch
+_BATCH = 0.6  # share of the products from which on inputs hold the batch
+_PART = 0.05  # share of the products that further inputs must add
 _MOMENT = 2.0  # seconds of a quick forecast, up to which a whole one takes place without time, too
 _LEAST = 6.0  # seconds for the rewrites of a program, whatever time is left
 
 
 def batch_of(module: Module, clock: Clock) -> dict[int, int]:
     """Returns the parameters of a prepared program that hold its batch, by their numbers, each with its dimension:
-    those along which most of the products are computed in pieces.
+    those along which most of the products are computed in pieces; and of inputs without a new value those along which
+    further ones are, as of a second tower. There is none if too few products are.
     """
-    numbers, most = {p: n for n, p in enumerate(module.entry.parameters)}, 0.0
-    found, whole = dict[int, int](), products(clock, module.entry)
-    for cuts in batch_cuts(module, clock):
-        share = cuts[0].independent(clock)[0] if cuts else 0.0
-        if share > most:
-            most, found = share, {numbers[i]: c.dim for i, c in cuts[0].cuts.items() if i in numbers and c.blocks == 1}
-        if most >= _BATCH * whole:
-            break
+    numbers, whole = {p: n for n, p in enumerate(module.entry.parameters)}, products(clock, module.entry)
+    for are_inputs, cuts in zip((True, False), batch_cuts(module, clock), strict=True):
+        covered, found = dict[Instruction, float](), dict[int, int]()
+        for division, work in sorted(((d, _work(d, clock)) for d in cuts), key=lambda one: -sum(one[1].values())):
+            more = sum(seconds for i, seconds in work.items() if i not in covered)
+            if more > (_PART * whole if are_inputs else sum(covered.values())):
+                found = {numbers[i]: c.dim for i, c in division.cuts.items() if i in numbers and c.blocks == 1} | found
+                covered |= work
+        if covered and sum(covered.values()) >= _BATCH * whole:
+            return found
+    return {}
+
+
+def _work(division: BatchCuts, clock: Clock, trips: float = 1.0) -> dict[Instruction, float]:
+    """Returns the seconds of the products in pieces. Those that add up pieces count half: along the batch the fewest
+    do, along a dimension of weights every second one.
+    """
+    every = ((1.0, division.cuts), (0.5, division.sums))
+    found = {i: trips * part * clock.parts(i).compute for part, of in every for i in of if is_contraction(i)}
+    for loop, inner in division.loops.items():
+        found |= _work(inner.body, clock, trips * trips_of(loop))
     return found
 
 

@@ -75,6 +75,43 @@ ENTRY e {
   w = (s32[], f32[16,8]) while(s), condition=condition, body=body
   ROOT y = f32[16,8] get-tuple-element(w), index=1
 }"""
+TOWERS = """HloModule towers
+ENTRY e {
+  u = f32[8,16] parameter(0)
+  i = f32[8,16] parameter(1)
+  w = f32[16,32] parameter(2)
+  v = f32[16,32] parameter(3)
+  a = f32[8,32] dot(u, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  b = f32[8,32] dot(i, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  s = f32[8,8] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  da = f32[8,32] dot(s, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  db = f32[8,32] dot(s, a), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  dw = f32[16,32] dot(u, da), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  dv = f32[16,32] dot(i, db), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  nw = f32[16,32] subtract(w, dw)
+  nv = f32[16,32] subtract(v, dv)
+  ROOT t = (f32[16,32], f32[16,32]) tuple(nw, nv)
+}"""
+NORMALIZED = """HloModule normalized
+sum { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT s = f32[] add(a, b) }
+ENTRY e {
+  x = f32[32,8] parameter(0)
+  w = f32[8,16] parameter(1)
+  v = f32[16,16] parameter(2)
+  z = f32[] constant(0)
+  h = f32[32,16] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  total = f32[16] reduce(h, z), dimensions={0}, to_apply=sum
+  totals = f32[32,16] broadcast(total), dimensions={1}
+  c = f32[32,16] subtract(h, totals)
+  y = f32[32,16] dot(c, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  g = f32[16,16] dot(c, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  n = f32[16,16] subtract(v, g)
+  d = f32[8,16] dot(x, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  m = f32[8,16] subtract(w, d)
+  ROOT t = (f32[8,16], f32[16,16]) tuple(m, n)
+}"""
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +121,14 @@ def _needs_the_solver() -> None:
 
 def test_the_batch_is_found_in_caches_and_inputs_alike() -> None:
     for text, batch in ((DECODE, {"cache": 0, "word": 0}), (STEP, {"x": 0}), (LOOP, {})):
+        module = prepared(hloom.parse(text))
+        found = batch_of(module, Clock(SLOW, 1))
+        assert {module.entry.parameters[number].name: dim for number, dim in found.items()} == batch
+
+
+def test_the_batch_is_that_of_all_inputs_whatever_waits_for_sums_over_it() -> None:
+    """A second tower has a batch of its own. Behind a normalization over the batch all products wait for its sums."""
+    for text, batch in ((TOWERS, {"u": 0, "i": 0}), (NORMALIZED, {"x": 0})):
         module = prepared(hloom.parse(text))
         found = batch_of(module, Clock(SLOW, 1))
         assert {module.entry.parameters[number].name: dim for number, dim in found.items()} == batch
