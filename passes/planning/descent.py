@@ -2,14 +2,16 @@
 
 It takes milliseconds where the integer program takes seconds, and proves nothing. Classes may also change `together`:
 one takes a division in which a value is moved no longer, and those next to it follow. So the state of a loop changes
-with all that is written into it, none of which gains alone. That takes some tenths of a second. Choices to begin with
-combine, for each axis of a mesh, the division that a program has on a mesh of this axis alone.
+with all that is written into it, none of which gains alone. That takes some tenths of a second, of a program with a
+thousand classes many seconds, so it has a deadline. Choices to begin with combine, for each axis of a mesh, the
+division that a program has on a mesh of this axis alone.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -99,15 +101,14 @@ def _price(costs: ChoiceCosts, parts: Sequence[Floats], held: Floats, limit: flo
 
 def descend(
     costs: ChoiceCosts, choice: Choice, limit: float = math.inf, allowed: Mapping[int, Rows] | None = None,
-    together: bool = False,
+    together: float = -math.inf,
 ) -> Choice:
     """Returns a choice that is at least as good, by changes of one class at a time, to `allowed` rows (by default all),
-    or of several `together`.
+    and until the moment `together` (of `time.monotonic`) of several ones.
     """
     descent = _Descent(costs, choice, limit, allowed)
     descent.settle(range(len(choice)))
-    if together:
-        descent.change_together()
+    descent.change_together(together)
     return descent.choice
 
 
@@ -146,14 +147,16 @@ class _Descent:
                     queue.append(other)
                     waiting.add(other)
 
-    def change_together(self) -> None:
+    def change_together(self, deadline: float) -> None:
         """Gives classes rows in which a value costs nothing that costs time now, and lets others follow, if the choice
-        gets better by that.
+        gets better by that, until a deadline.
         """
         tried = set[tuple[int, int]]()
         for reads in dict.fromkeys(reads for touching in self.touching for reads in touching):
             every = [(n, row) for n, rows in reads.agreeing(self.choice) for row in self._rows(n, rows)]
             for number, row in (one for one in every if one not in tried):
+                if time.monotonic() > deadline:
+                    return
                 before, price = (dict(self.choice), self.parts, self.held), self._price_now()
                 tried.add((number, row))
                 changed = self._change(number, row)

@@ -61,12 +61,13 @@ def search(costs: ChoiceCosts, limit: float = math.inf, seconds: float = 30.0, k
     begun, lists, every = time.monotonic(), list[list[Proposal]](), list(known)
     searches = [_Search(costs.under(assumed), limit) for assumed in ASSUMED]
     for number, one in enumerate(searches):
-        one.run(begun + seconds * (number + 1) / (2 * len(ASSUMED)))
+        one.run(begun + seconds * (number + 1) / (2 * len(ASSUMED)), begun + seconds)
         every += [axis for axis in axes_of(costs.model, [p.choice for p in one.found]) if axis not in every]
     loose = [one for one in searches if not one.is_proven()]
-    for one in searches:
+    for number, one in enumerate(searches):
         one.note("axes combined", quick(one.costs, every, limit))
-        one.improve()
+        now = time.monotonic()
+        one.improve(now + (begun + seconds - now) / (len(searches) - number))
     now = time.monotonic()
     bound = searches[0].bounded(now + _BOUNDING * (begun + seconds - now))
     for one in reversed(searches):  # those that hide less are solved faster
@@ -112,19 +113,20 @@ class _Search:
     def ranked(self) -> list[Proposal]:
         return sorted(self.found, key=lambda p: p.value.price(self.limit))
 
-    def improve(self) -> None:
-        """Adds the best choice improved by classes that change together."""
+    def improve(self, deadline: float) -> None:
+        """Adds the best choice improved by classes that change together, until a deadline."""
         best = self.ranked()[0]
-        self.note(best.stage, descend(self.costs, best.choice, self.limit, together=True))
+        self.note(best.stage, descend(self.costs, best.choice, self.limit, together=deadline))
 
     def is_proven(self) -> bool:
         """Whether a known choice fits and takes hardly longer than any other one."""
         fitting = (p.value.seconds for p in self.found if p.value.memory <= self.limit)
         return min(fitting, default=math.inf) <= self.bound * (1 + _PROVEN)
 
-    def run(self, deadline: float) -> None:
+    def run(self, deadline: float, until: float = math.inf) -> None:
+        """Passes messages for several shares: from a deadline on a few, and until a later moment for further shares."""
         for share in _SHARES:
-            if not self.is_proven():
+            if not self.is_proven() and (not self._bounds or time.monotonic() < until):
                 self._pass(share, 0.0, deadline)
         for price in _PRICES:
             if any(p.value.memory <= self.limit for p in self.found):

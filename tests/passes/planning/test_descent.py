@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import hloom
 from hloom.cost.links import parse_links
 from hloom.cost.machine import Cluster
@@ -59,8 +61,9 @@ def test_the_state_of_a_loop_changes_with_what_is_written_into_it() -> None:
     wanted = {stack: (2,), written: (1,), updated: (1,), 2: (1,), 12: (1,), 8: (2,), 0: (0,), 1: (0,), 4: (0,), 5: (0,)}
     start = {n: c.row_of[wanted.get(n, (-1,))] for n, c in enumerate(model.classes)}
     assert descend(costs, start) == start
-    found = descend(costs, start, together=True)
+    assert descend(costs, start, together=0.0) == start  # its time is over
+    found = descend(costs, start, together=math.inf)
     assert costs.value(found).hiding < costs.value(start).hiding
     own = [model.classes[n].division(found[n]) for n in (stack, written, updated)]
     assert own in ([(1,), (0,), (1,)], [(2,), (1,), (2,)])
-    assert descend(costs, found, together=True) == found
+    assert descend(costs, found, together=math.inf) == found
