@@ -56,6 +56,41 @@ ENTRY e {
   o = f32[8,64] dot(r, out), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   ROOT t = (f32[8,64], f32[8,16,32]) tuple(o, new)
 }"""
+RENEWED = """HloModule renewed
+less { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT c = pred[] compare(a, b), direction=LT }
+body { s = (s32[], f32[4,8], f32[8,8], f32[8,4]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  one = s32[] constant(1)
+  m = s32[] add(n, one)
+  x = f32[4,8] get-tuple-element(s), index=1
+  w = f32[8,8] get-tuple-element(s), index=2
+  v = f32[8,4] get-tuple-element(s), index=3
+  h = f32[4,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  y = f32[4,4] dot(h, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  g = f32[8,4] dot(h, y), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  k = f32[4,8] dot(y, v), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  d = f32[8,8] dot(x, k), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  nw = f32[8,8] subtract(w, d)
+  nv = f32[8,4] subtract(v, g)
+  rows = f32[4,8] sort(x), dimensions={0}, to_apply=less
+  ROOT t = (s32[], f32[4,8], f32[8,8], f32[8,4]) tuple(m, rows, nw, nv) }
+condition { s = (s32[], f32[4,8], f32[8,8], f32[8,4]) parameter(0)
+  n = s32[] get-tuple-element(s), index=0
+  four = s32[] constant(4)
+  ROOT c = pred[] compare(n, four), direction=LT }
+ENTRY e {
+  x = f32[4,8] parameter(0)
+  w = f32[8,8] parameter(1)
+  v = f32[8,4] parameter(2)
+  zero = s32[] constant(0)
+  s = (s32[], f32[4,8], f32[8,8], f32[8,4]) tuple(zero, x, w, v)
+  l = (s32[], f32[4,8], f32[8,8], f32[8,4]) while(s), condition=condition, body=body
+  nw = f32[8,8] get-tuple-element(l), index=2
+  nv = f32[8,4] get-tuple-element(l), index=3
+  ROOT t = (f32[8,8], f32[8,4]) tuple(nw, nv)
+}"""
 LOOP = """HloModule loop
 body { s = (s32[], f32[16,8]) parameter(0)
   n = s32[] get-tuple-element(s), index=0
@@ -120,7 +155,7 @@ def _needs_the_solver() -> None:
 
 
 def test_the_batch_is_found_in_caches_and_inputs_alike() -> None:
-    for text, batch in ((DECODE, {"cache": 0, "word": 0}), (STEP, {"x": 0}), (LOOP, {})):
+    for text, batch in ((DECODE, {"cache": 0, "word": 0}), (STEP, {"x": 0}), (LOOP, {}), (RENEWED, {})):
         module = prepared(hloom.parse(text))
         found = batch_of(module, Clock(SLOW, 1))
         assert {module.entry.parameters[number].name: dim for number, dim in found.items()} == batch
