@@ -108,7 +108,8 @@ def descend(
     """
     descent = _Descent(costs, choice, limit, allowed)
     descent.settle(range(len(choice)))
-    descent.change_together(together)
+    if time.monotonic() < together:
+        descent.change_together(together)
     return descent.choice
 
 
