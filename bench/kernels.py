@@ -1,4 +1,4 @@
-"""Measures fused kernels: native code, blocked numpy, numpy op by op, JAX, and a copy of the first array.
+"""Measures fused kernels: native code, numpy op by op, JAX, and a copy of the first array.
 
     python bench/kernels.py [--rows 2048] [--columns 2048] [--seconds 1] [--without-jax]
 
@@ -25,7 +25,6 @@ import numpy as np
 from fusion_programs import BODIES, in_jax, text
 from hloom.codegen.native.lower import LoweredKernel, lower
 from hloom.codegen.native.native import native
-from hloom.codegen.native.numpy_run import DTYPES, run_by_numpy
 from hloom.frontends import parse
 
 Array = np.ndarray[Any, Any]
@@ -77,7 +76,7 @@ def arrays(lowered: LoweredKernel) -> list[Array]:
     shapes = [*lowered.parameters, *lowered.results]
     found = [np.abs(rng.standard_normal(s.dims, np.float32)) for s in shapes]
     lanes = lowered.kernel.buffers[len(shapes) :]
-    found += [np.zeros(n, DTYPES[lane]) for n, lane in zip(lowered.scratch, lanes, strict=True)]
+    found += [np.zeros(n * lane.bits // 8, np.uint8) for n, lane in zip(lowered.scratch, lanes, strict=True)]
     return [aligned(x) for x in found]
 
 
@@ -86,13 +85,11 @@ def candidates(name: str, rows: int, columns: int, jax: Any) -> dict[str, Action
     lowered = lower(module.entry)
     buffers = arrays(lowered)
     inputs = buffers[: len(lowered.parameters)]
-    flat = [b.reshape(-1) for b in buffers]
     table = (ctypes.c_void_p * len(buffers))(*[b.ctypes.data for b in buffers])
     code = native(lowered.kernel)
     copy = aligned(inputs[0])
     found: dict[str, Action] = {
         "native": lambda: code.run(ctypes.addressof(table)),
-        "blocked numpy": lambda: run_by_numpy(lowered.kernel, flat),
         "numpy": lambda: hloom.evaluate(module, inputs),
         "copy": lambda: np.copyto(copy, inputs[0]),
     }
@@ -113,7 +110,7 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     jax: Any = None if options.without_jax else importlib.import_module("jax")
-    names = ["native", "blocked numpy", "numpy", *([] if jax is None else ["jax"]), "copy"]
+    names = ["native", "numpy", *([] if jax is None else ["jax"]), "copy"]
     print(f"{'us':20}" + "".join(f"{n:>15}" for n in names) + f"{'native/copy':>13}{'goal':>7}")
     for name in BODIES:
         rows, columns = (options.rows, options.columns)

@@ -43,7 +43,7 @@ def evaluate_command(args: argparse.Namespace) -> int:
     if args.out is not None:
         save_outputs(Path(args.out), outputs, names)
     if args.json:
-        print_json({"program": module.name, "backend": backend.name, "outputs": outputs_record(outputs, names)})
+        print_json({"program": module.name, "backend": backend.acting, "outputs": outputs_record(outputs, names)})
         return EXIT_OK
     for line in outputs_text(outputs, names, short=sys.stdout.isatty()):
         say(line)

@@ -47,11 +47,9 @@ class Host:
     panel_rows: int = 512  # rows of a panel of the right matrix that stays in the second cache
     left_rows: int = 1020  # rows of the left matrix that stay in the third cache
     copied_rows: int = 240  # the same of copies of its rows, in the second cache
-    numpy_block: int = 1 << 18  # values that numpy computes together: fewer cost calls, more leave the cache
     combined_block: int = 1 << 18  # combined at a time by an all-reduce, so that intermediate results stay in the cache
     direct_reduction: int = 1 << 15  # larger reductions are divided among the ranks of a group
     stacked_elements: int = 1 << 13  # of an operand, up to which devices call a numpy kernel together
-    numpy_elements: int = 1 << 10  # of all values of an op, below which numpy's own kernel is as fast
     piece: int = 1 << 20  # touched by the steps of a table between looks at other work: a tenth of a millisecond
     pause: int = 1 << 25  # touched by trips of a loop between looks at the time: a few milliseconds
     trip: int = 4096  # fixed cost of a trip, expressed in bytes

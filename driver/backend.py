@@ -1,9 +1,8 @@
 """The backends that run programs: who computes their ops.
 
-`reference` computes op by op with numpy; the others are compared with it. `native` fuses the program and compiles its
-fusions to machine code. Where llvmlite or a fused multiply-add is missing, numpy runs the same fusions, block by block;
-such a backend is named `numpy`. `auto` takes `native` where it exists and saves more time than fusing and compiling
-take (see `cost/kernels`), otherwise `reference`.
+`reference` computes op by op with numpy; the other is compared with it. `native` fuses the program and compiles it to
+machine code; where llvmlite or a fused multiply-add is missing, it acts as `reference`, with a remark. `auto` takes
+`native` where it exists and saves more time than fusing and compiling take (see `cost/kernels`), otherwise `reference`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from ..runtime.plan.executable import Executable
 from ..runtime.plan.kernels import NUMPY, KernelProvider
 from ..runtime.ranks.failed import deadline, gather_texts
 
-REFERENCE, BY_NUMPY, NATIVE, AUTO = "reference", "numpy", "native", "auto"
+REFERENCE, NATIVE, AUTO = "reference", "native", "auto"
 BACKENDS = (AUTO, NATIVE, REFERENCE)
 _NEEDS = "native code needs llvmlite (pip install 'hloom[native]') and a processor with a fused multiply-add"
 
@@ -56,9 +55,14 @@ class Backend:
             return "the fastest for a program that runs for long"
         return "native code saves nothing here" if has_native_code() else f"there is no native code here: {_NEEDS}"
 
+    @property
+    def acting(self) -> str:
+        """The name of the backend that runs here: that of this one if it can."""
+        return self.name if self.name == REFERENCE or has_native_code() else REFERENCE
+
     def prepared(self, module: Module) -> Module:
         """Returns the program as this backend runs it."""
-        if self.name == REFERENCE:
+        if self.acting == REFERENCE:
             return module
         if self.known is not None and self.known[0] is module:
             return self.known[1]
@@ -76,15 +80,15 @@ class Backend:
 
     def knowing(self, module: Module) -> Backend:
         """Returns the same backend, which has prepared a program once for all runs of it."""
-        return self if self.name == REFERENCE else replace(self, known=(module, self.prepared(module)))
+        return self if self.acting == REFERENCE else replace(self, known=(module, self.prepared(module)))
 
     def kernels(self) -> KernelProvider:
         """Returns who computes the ops of one program."""
-        if self.name == REFERENCE:
+        if self.acting == REFERENCE:
             return NUMPY
         from ..runtime.native.kernels import NativeKernels
 
-        return NativeKernels(by_numpy=True if self.name == BY_NUMPY else None)
+        return NativeKernels()
 
     def executable(self, module: Module) -> Executable:
         """Returns a program compiled for this backend. Raises CompileError if it cannot be run."""
@@ -93,10 +97,8 @@ class Backend:
 
     def remark(self, diagnostics: Diagnostics) -> None:
         """Remarks that numpy takes the place of native code that was asked for and is missing here."""
-        if self.name == NATIVE and not has_native_code():
-            diagnostics.remark(
-                "there is no native code here: numpy runs the fused program, block by block", help=_NEEDS
-            )
+        if self.acting != self.name:
+            diagnostics.remark("there is no native code here: numpy runs the program op by op", help=_NEEDS)
 
     def common(self, comm: Any, diagnostics: Diagnostics, timeout: float | None) -> Backend:
         """Returns the backend that all ranks can run, and remarks on rank 0 where it is another one. Native code and
@@ -113,9 +115,9 @@ class Backend:
             return self
         if comm.rank == 0 and not all(hosts):  # elsewhere it is known before
             where = ", ".join(lacking)
-            message = f"there is no native code on {where}: numpy runs the fused program on all ranks"
+            message = f"there is no native code on {where}: numpy runs the program on all ranks"
             diagnostics.remark(message, help=_NEEDS)
-        return replace(self, name=BY_NUMPY)
+        return BY_REFERENCE
 
 
 BY_REFERENCE = Backend()

@@ -54,7 +54,7 @@ class Benchmark:
         """Returns the times as JSON."""
         program = self.program
         seconds = {"first": self.seconds[0], "median": self.median, "runs": len(self.seconds) - 1}
-        return {"program": program.module.name, "devices": program.devices, "backend": program.backend.name,
+        return {"program": program.module.name, "devices": program.devices, "backend": program.backend.acting,
                 "seconds": seconds}  # fmt: skip
 
     def text(self) -> str:

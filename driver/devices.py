@@ -71,7 +71,7 @@ def write_trace(
     """Writes the traces of the last of several runs to a file, with the bytes that live on a device at each op, and the
     seconds that ranks of this host need on its cores. Raises OutputError.
     """
-    facts = {"program": local.name, "backend": backend.name, "runs": len(seconds), "seconds": seconds[-1]}
+    facts = {"program": local.name, "backend": backend.acting, "runs": len(seconds), "seconds": seconds[-1]}
     busy = [one.busy for one in found if one.busy is not None]
     if len(busy) == len(found):
         facts["busy"] = seconds_on_cores(busy)

@@ -10,7 +10,7 @@ from ..cost.runs import runs
 from ..cost.work import multiply_adds
 from ..ir.graph.module import Module
 from ..ir.types.literal import Array
-from ..runtime.measure import Part, StepByStep, StepTimes
+from ..runtime.measure import Part, StepTimes
 from ..runtime.simulator import SimulatedProgram
 from .program import Program
 
@@ -18,8 +18,8 @@ from .program import Program
 def seconds_of_parts(program: Program, inputs: Sequence[Array]) -> dict[Part, float]:
     """Returns the seconds of each part in one run of all devices, the second."""
     backend = program.backend
-    simulated = SimulatedProgram(backend.prepared(program.local), StepByStep(backend.kernels()))
-    simulated.simulate(inputs)
+    simulated = SimulatedProgram(backend.prepared(program.local), backend.kernels())
+    simulated.simulate(inputs, observer=StepTimes())
     times = StepTimes()
     simulated.simulate(inputs, observer=times)
     return times.seconds

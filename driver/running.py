@@ -58,7 +58,7 @@ class RunReport:
     def record(self) -> dict[str, object]:
         """Returns the run as JSON."""
         found = collectives_record(self.program.local, collectives(self.program.local))
-        found |= {"program": self.program.module.name, "backend": self.program.backend.name}
+        found |= {"program": self.program.module.name, "backend": self.program.backend.acting}
         if self.seconds:
             first, median = self.seconds[0], statistics.median(self.seconds)
             found["seconds"] = {"first": first, "median": median, "runs": len(self.seconds)}

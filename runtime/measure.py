@@ -1,8 +1,7 @@
 """Measures where the time of a run goes, and the peak rates of the machine.
 
 `StepTimes` is an observer of the interpreter: the time between two of its calls belongs to the step that ended, so
-loops and calls count only the time outside of their bodies. A program is observed step by step (`StepByStep`), also
-where a provider runs many steps at once.
+loops and calls count only the time outside of their bodies.
 """
 
 from __future__ import annotations
@@ -12,16 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from enum import StrEnum
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.op import Compile, Kernel, Role
-from ..ir.types.element_type import ElementType
+from ..ir.graph.op import Role
 from .plan.interpreter import Frame, Step, StepPlan
-from .plan.kernels import KernelProvider
 from .plan.steps import StartStep, WaitStep
 
 _SIDE = 768  # of the matrices whose product is the peak of multiply-adds
@@ -41,9 +37,9 @@ class Part(StrEnum):
     @staticmethod
     def of(step: Step) -> Part:
         """Returns the part to which a step belongs."""
-        if isinstance(step, StartStep):
+        if isinstance(step.acting, StartStep):
             return Part.COLLECTIVES
-        if isinstance(step, WaitStep):
+        if isinstance(step.acting, WaitStep):
             return Part.WAITING
         return Part.of_op(step.instruction)
 
@@ -69,25 +65,6 @@ class StepTimes:
         now = time.perf_counter()
         self.seconds[Part.of(step)] += now - self._last
         self._last = time.perf_counter()  # what observing takes belongs to no step
-
-
-class StepByStep:
-    """The kernels of a provider, for plans that run one instruction after the other."""
-
-    def __init__(self, kernels: KernelProvider) -> None:
-        self.kernels = kernels
-
-    def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
-        return self.kernels.kernel(instruction, compile)
-
-    def arranged(self, plan: StepPlan) -> StepPlan:
-        return plan
-
-    def numpy_type(self, element: ElementType) -> np.dtype[Any] | None:
-        return self.kernels.numpy_type(element)
-
-    def add(self, element: ElementType, x: Any, y: Any) -> Any:
-        return self.kernels.add(element, x, y)
 
 
 @cache

@@ -227,7 +227,7 @@ def test_the_command_line_asks_and_prints() -> None:
 def test_the_runtime_of_native_code_is_small() -> None:
     """It has no rules of its own of what machine code can do: these are in codegen/native."""
     lines = [len(path.read_text().splitlines()) for path in files_of(("runtime/native",), (".py",))]
-    assert 5 < len(lines) < sum(lines) <= 1375
+    assert 5 < len(lines) < sum(lines) <= 1250
 
 
 def test_files_import_in_no_circle() -> None:

@@ -34,23 +34,21 @@ class Parts:
 
 
 def native_parts(
-    instruction: Instruction, operands: Sequence[StridedLayout], lowerings: Lowerings, kernels: Alike | None = None,
+    instruction: Instruction, operands: Sequence[StridedLayout], lowerings: Lowerings,
     wanted: StridedLayout | None = None,
 ) -> Parts | None:  # fmt: skip
     """Returns the machine code of an instruction whose operands have these layouts; None if it has none. Results are
-    dense, but that of a product has the `wanted` layout, if that takes no more copies. `kernels` are its loop kernels,
-    if they are known.
+    dense, but that of a product has the `wanted` layout, if that takes no more copies.
     """
     op, call = instruction.op, instruction.call
     try:
         if is_product(op):
             turned = None if wanted is None else _product_in(op, call, operands, wanted)
             return turned or _product(op, call, operands, lowerings)
-        if kernels is None:
-            if not has_loops(instruction):
-                return None
-            kernels = loops_of(instruction, lowerings)
-        return Parts(((kernels.step(operands), tuple(range(len(operands) + instruction.shape.num_leaves))),))
+        if not has_loops(instruction):
+            return None
+        numbers = tuple(range(len(operands) + instruction.shape.num_leaves))
+        return Parts(((loops_of(instruction, lowerings).step(operands), numbers),))
     except NotEvaluable:
         return None
 
@@ -98,16 +96,6 @@ def _product(op: AnyOp, call: OpCall[Any], operands: Sequence[StridedLayout], lo
     if product is None:
         return None
     return Parts((*before, (product, tuple(numbers)), *after), tuple(temporaries))
-
-
-def require_product(op: AnyOp, call: OpCall[Any], lowerings: Lowerings) -> None:
-    """Raises NotEvaluable for a product that has no machine code for dense operands. Compiles none."""
-    wide = widened(op, call)
-    dense = [StridedLayout.dense(shape.dims) for shape in (*call.operands, call.shape)]
-    if wide is None or product_step(op, wide, dense[:-1], dense[-1]) is None:
-        raise NotEvaluable("there is no native product of these types and sizes")
-    for _, kernels in conversions(call, wide, lowerings):
-        kernels.lowered()
 
 
 def widened(op: AnyOp, call: OpCall[Any], operands: Sequence[StridedLayout] | None = None) -> OpCall[Any] | None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...ir.types.literal import Array
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeStep:
@@ -40,15 +38,6 @@ class StridedLayout:
             strides[d] = size
             size *= dims[d]
         return StridedLayout(dims, tuple(strides))
-
-    @staticmethod
-    def of(x: Array) -> StridedLayout | None:
-        """Returns the layout of an array; None if machine code cannot read it: it is not aligned, or a stride is no
-        multiple of the size of elements.
-        """
-        steps = [divmod(stride, x.itemsize) for stride in x.strides]
-        is_whole = x.flags.aligned and not any(rest for _, rest in steps)
-        return StridedLayout(x.shape, tuple(step for step, _ in steps)) if is_whole else None
 
     @property
     def is_dense(self) -> bool:

@@ -28,7 +28,6 @@ from ..plan.interpreter import Step, StepPlan, find_last_uses
 from ..plan.steps import ComputeStep, StartStep, TupleComputeStep, WaitStep, WhileStep
 from .arena import Arena, Life, arena_of
 from .loop import native_loop
-from .native_kernel import NativeKernel
 from .table import ARENA, ArrayPlace, Entry, GuardedStep, Outside, TableStep
 
 
@@ -48,11 +47,13 @@ class _Arranged:
     """A plan while it is arranged. Native results are roots, named by their buffers, and so are scratch arrays, by
     negative numbers; `begun` has their bytes and first step. `last` has the last step that reads each buffer, `until`
     that of each root and its views. Other steps have seen the `shared` roots, of which they may have made views.
-    `taken` are the buffers of arrays that roots begin with, to be updated.
+    `taken` are the buffers of arrays that roots begin with, to be updated. With steps `apart` each has a table of its
+    own, and leaves its results in the frame.
     """
 
     plan: StepPlan
     lowerings: Lowerings
+    apart: bool
     places: dict[int, ArrayPlace] = field(default_factory=dict[int, ArrayPlace])
     begun: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])
     roots: dict[int, Outside] = field(default_factory=dict[int, Outside])
@@ -81,8 +82,8 @@ class _Arranged:
     def lives(self) -> dict[int, Life]:
         """Returns the live ranges of the arrays in the arena. Results are their reader's: they lie outside."""
         ends = {root: max(first, self.until.get(root, -1)) for root, (_, first) in self.begun.items()}
-        return {root: Life(size, first, int(ends[root]))
-                for root, (size, first) in self.begun.items() if ends[root] < math.inf}  # fmt: skip
+        return {root: Life(size, first, int(ends[root])) for root, (size, first) in self.begun.items()
+                if ends[root] < math.inf and (root < 0 or not self.apart)}  # fmt: skip
 
     def _is_native(self, step: Step, time: int) -> bool:
         """Adds a step to the current segment if it is a view or has machine code; returns whether it did."""
@@ -162,10 +163,7 @@ class _Arranged:
 
     def _compute(self, step: ComputeStep | TupleComputeStep, operands: Sequence[ArrayPlace], time: int) -> bool:
         layouts = [o.layout for o in operands]
-        if isinstance(step.kernel, NativeKernel):
-            native = step.kernel.parts(layouts, self._wanted(step))
-        else:
-            native = native_parts(step.instruction, layouts, self.lowerings, wanted=self._wanted(step))
+        native = native_parts(step.instruction, layouts, self.lowerings, self._wanted(step))
         if native is None:
             return False
         segment = self._segment(step.instruction)
@@ -193,7 +191,7 @@ class _Arranged:
 
     def _segment(self, instruction: Instruction) -> _Segment:
         last = self.parts[-1] if self.parts else None
-        if not isinstance(last, _Segment):
+        if self.apart or not isinstance(last, _Segment):
             last = _Segment(instruction)
             self.parts.append(last)
         return last
@@ -205,14 +203,16 @@ def _held(plan: StepPlan) -> dict[Step, tuple[int, ...]]:
     return {step: started.get(step.reads[0], ()) for step in plan.steps if isinstance(step, WaitStep)}
 
 
-def arranged(plan: StepPlan, lowerings: Lowerings) -> StepPlan:
-    """Replaces the native steps of a plan by tables."""
-    work = _Arranged(plan, lowerings)
+def arranged(plan: StepPlan, lowerings: Lowerings, apart: bool = False) -> StepPlan:
+    """Replaces the native steps of a plan by tables, with steps `apart` each by its own."""
+    work = _Arranged(plan, lowerings, apart)
     work.arrange()
     lives = work.lives()
     memory = arena_of(list(lives.values()))
     in_arena = dict(zip(lives, memory.offsets, strict=True))
     wanted = {b for step in work.parts if isinstance(step, Step) for b in step.reads}.union(plan.results)
+    if apart:
+        wanted.update(work.places)
     steps = list(_steps(work, in_arena, wanted, memory))
     result = replace(plan, steps=steps)
     find_last_uses(result)
@@ -228,8 +228,10 @@ def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: 
 
     for part in work.parts:
         if isinstance(part, Step):
-            step = part.with_plans([arranged(p, work.lowerings) for p in part.plans()])
-            yield GuardedStep(native_loop(step) if isinstance(step, WhileStep) else step, memory)
+            step = part.with_plans([arranged(p, work.lowerings, work.apart) for p in part.plans()])
+            if isinstance(step, WhileStep) and not work.apart:
+                step = native_loop(step)
+            yield GuardedStep(step, memory)
             continue
         entries = [Entry(e.step, tuple(placed(p) for p in e.places)) for e in part.entries]
         made = {b for b in part.found if b in work.made and b not in in_arena}

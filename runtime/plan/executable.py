@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ...ir.types.literal import Array
 from ...ir.types.shape import Shape
 from .call_graph import live_in
 from .compile import Compilation
-from .interpreter import Fabric, Interpreter, Observer, label
+from .interpreter import Fabric, Interpreter, Observer, StepPlan, label
 from .kernels import NUMPY, KernelProvider, PlanArranger
 from .limits import memory, too_large
 
@@ -45,7 +46,7 @@ class Executable:
             if self.compilation.refused:
                 raise CompileError(self.compilation.refused)
             self.compilation.forget()
-            self.arranged = kernels.arranged(self.plan) if isinstance(kernels, PlanArranger) else self.plan
+            self.arranged = self._arranged()
         self.spare: list[dict[Any, Any]] = []  # what earlier runs kept; each takes one, so that runs may overlap
         self.parameter_shapes = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
         """The leaves of all parameters, in order: what one device takes."""
@@ -65,7 +66,7 @@ class Executable:
             fail(f"inputs for {len(devices)} devices are needed, {len(inputs)} were given")
         checked = [check_inputs(self.parameter_shapes, values, self.kernels) for values in inputs]
         _check_together(self._largest, len(devices))
-        plan = self.arranged if observer is None else self.plan
+        plan = self.arranged if observer is None else self.observed
         frames = [plan.frame(device, values) for device, values in zip(devices, checked, strict=True)]
         del checked, inputs
         kept = self.spare.pop() if self.spare else {}
@@ -73,6 +74,14 @@ class Executable:
             results = Interpreter(self.grid, fabric, observer or tracer, kept).execute(plan, frames)
         self.spare.append(kept)
         return [[values[n] for n in self._results] for values in results]
+
+    @cached_property
+    def observed(self) -> StepPlan:
+        """The plan with one step per instruction, as observers see it."""
+        return self._arranged(apart=True)
+
+    def _arranged(self, apart: bool = False) -> StepPlan:
+        return self.kernels.arranged(self.plan, apart) if isinstance(self.kernels, PlanArranger) else self.plan
 
 
 def _check_sizes(module: Module) -> None:

@@ -74,12 +74,10 @@ def zero_of(kernels: KernelProvider, element: ElementType) -> np.generic[Any] | 
 
 @runtime_checkable
 class PlanArranger(Protocol):
-    """A kernel provider that also replaces steps of plans by others of the same meaning. Observers see the plan as it
-    was.
-    """
+    """A kernel provider that also replaces steps of plans by others of the same meaning."""
 
-    def arranged(self, plan: StepPlan) -> StepPlan:
-        """Returns the plan to run."""
+    def arranged(self, plan: StepPlan, apart: bool = False) -> StepPlan:
+        """Returns the plan to run; for observers with one step per instruction (`apart`)."""
         ...
 
 

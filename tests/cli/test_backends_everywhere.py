@@ -1,4 +1,4 @@
-"""Everything that the other tests run, in the three backends: samples of every op with every type, golden cases, JAX
+"""Everything that the other tests run, in both backends: samples of every op with every type, golden cases, JAX
 programs. Integers agree to the bit, floats as closely as each op must agree with XLA.
 
 Fused programs are proved equal to those before, golden cases and JAX programs alike.
@@ -59,11 +59,6 @@ TESTED = {
 ON_TERMS = ("cumulative_sums", "fori_loop_with_updates", "pooling", "tridiagonal_solve")  # whose decisions are shown
 
 
-def kernels(by_numpy: bool) -> NativeKernels:
-    """Kernels for arrays of any size, also the small ones of tests."""
-    return NativeKernels(0, by_numpy or None)
-
-
 def is_alone(module: Module) -> bool:
     """Whether the program runs on one device, and on arrays alone."""
     leaves = [leaf for p in module.entry.parameters for leaf in p.shape.leaves()]
@@ -79,12 +74,11 @@ def check_one_device(opcode: str, text: str, seeds: int = 1) -> None:
         inputs = random_inputs(shapes, seed, input_kind(text))
         with np.errstate(all="ignore"):
             expected = evaluate(module, inputs)
-            found = {by: evaluate(fused, inputs, kernels(by)) for by in (False, True)}
-        for by, results in found.items():
-            assert len(results) == len(expected)
-            for mine, theirs in zip(results, expected, strict=True):
-                wrong = mismatch(np.asarray(mine), np.asarray(theirs), compared_as(text, opcode))
-                assert wrong is None, f"{'numpy' if by else 'native'}: {wrong}\nin\n{text}"
+            results = evaluate(fused, inputs, NativeKernels())
+        assert len(results) == len(expected)
+        for mine, theirs in zip(results, expected, strict=True):
+            wrong = mismatch(np.asarray(mine), np.asarray(theirs), compared_as(text, opcode))
+            assert wrong is None, f"{wrong}\nin\n{text}"
 
 
 @pytest.mark.share(4)
@@ -119,8 +113,8 @@ def check_devices(module: Module, name: str, trials: int | None = 1) -> hloom.Ve
     inputs = make_inputs([p.shape for p in module.entry.parameters], seed=1)
     with np.errstate(all="ignore"):
         one, all_devices = evaluate(module, inputs), simulate(local, inputs)
-        pairs = [(evaluate(FUSE(module), inputs, kernels(by)), one) for by in (False, True)]
-        pairs += [(simulate(FUSE(local), inputs, True, kernels(by)), all_devices) for by in (False, True)]
+        pairs = [(evaluate(FUSE(module), inputs, NativeKernels()), one),
+                 (simulate(FUSE(local), inputs, True, NativeKernels()), all_devices)]  # fmt: skip
     for found, wanted in pairs:
         same = compare(found, wanted)
         assert same.equal, f"{name}: {same}"

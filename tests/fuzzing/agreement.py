@@ -45,16 +45,16 @@ def run_everywhere(text: str) -> str:
     others = [] if has_regions(module) else [resharded(module, chosen_by(rng))]
     try:
         with np.errstate(all="ignore"):
-            return _agreement(module, others, by_numpy=rng.random() < 0.3)
+            return _agreement(module, others)
     except hloom.CompileError as error:
         raise Disagreement(f"an error: {error}") from error
 
 
-def _agreement(module: Module, others: Sequence[Module], by_numpy: bool) -> str:
+def _agreement(module: Module, others: Sequence[Module]) -> str:
     locals_ = [partitioned(m) for m in (module, *others)]
     by_reference = [_run_of(m, NUMPY) for m in (module, *locals_)]
     fused = [Backend("native").prepared(m) for m in (module, locals_[-1])]
-    natively = [_run_of(m, NativeKernels(0, by_numpy or None)) for m in fused]
+    natively = [_run_of(m, NativeKernels()) for m in fused]
     signs = not _has_complex_products(module)
     for inputs, special in ((inputs_of(module), False), (special_inputs_of(module), True)):
         whole, *divided = [run(inputs) for run in by_reference]
@@ -62,7 +62,7 @@ def _agreement(module: Module, others: Sequence[Module], by_numpy: bool) -> str:
         for local, found in zip(locals_, divided, strict=True):
             _same(f"on {local.num_partitions} devices", found, expected, special, signs)
         for run, expected in zip(natively, (whole, divided[-1]), strict=True):
-            _same(f"native kernels, {by_numpy=}", run(inputs), expected, special, signs)
+            _same("native kernels", run(inputs), expected, special, signs)
     verdict = hloom.prove(module, locals_[-1], trials=TRIALS, timeout=SECONDS)
     if verdict.outcome == "differs":
         raise Disagreement(f"proof: {verdict}")

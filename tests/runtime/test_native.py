@@ -28,8 +28,6 @@ OPCODES = [
 MISSING = {"f8e8m0fnu", *(e.name for e in ELEMENT_TYPES.values() if e.is_complex)}
 FLOATS = {e.name for e in ELEMENT_TYPES.values() if e.is_float} - MISSING
 LEFT: dict[str, set[str]] = {"remainder": FLOATS, "complex": {"f32", "f64"}}
-# Ops whose own kernels serve where native ones would run by numpy.
-COMPILED = {"scatter"}
 # Of both sides together; 3 for others. Numpy computes erf of f64 by a series that ends early.
 ULPS = {"logistic": 4, "tanh": 4, "erf": 64, "reduce": 32}
 
@@ -51,14 +49,14 @@ def agree(opcode: str, element: ElementType, have: Array, want: Array) -> bool:
     return bool(np.all(same | near))
 
 
-def left_to_numpy(opcode: str, by_numpy: bool, programs: Mapping[str, Sequence[typed_programs.Program]]) -> set[str]:
+def left_to_numpy(opcode: str, programs: Mapping[str, Sequence[typed_programs.Program]]) -> set[str]:
     """Compares the programs of each type. Returns the types that are left to numpy and should not be."""
     left: set[str] = set()
     for name, of_type in programs.items():
         taken = False
         for program in of_type:
             inputs = random_inputs([p.shape for p in program.module.entry.parameters], 0, "special")
-            kernels = RecordedKernels(small=0, by_numpy=by_numpy)
+            kernels = RecordedKernels()
             have = hloom.evaluate(program.module, inputs, kernels=kernels)
             want = hloom.evaluate(program.module, inputs)
             taken |= any(done for i, done in kernels.native.items() if i.opcode == opcode)
@@ -66,20 +64,18 @@ def left_to_numpy(opcode: str, by_numpy: bool, programs: Mapping[str, Sequence[t
             for x, y, shape in zip(have, want, shapes, strict=True):
                 assert agree(opcode, shape.element, x, y), (program.text, x, y)
         left |= set() if taken else {name}
-    return set() if by_numpy and opcode in COMPILED else left - MISSING - LEFT.get(opcode, set())
+    return left - MISSING - LEFT.get(opcode, set())
 
 
-@pytest.mark.parametrize("by_numpy", [False, True], ids=["native", "numpy"])
 @pytest.mark.share(3)
 @pytest.mark.parametrize("opcode", OPCODES)
-def test_ops_agree_with_numpy(opcode: str, by_numpy: bool) -> None:
+def test_ops_agree_with_numpy(opcode: str) -> None:
     """One program of every class of types."""
     programs = {p.element: [p] for p in typed_programs.one_of_each(opcode, MISSING).values()}
-    assert left_to_numpy(opcode, by_numpy, programs) < {*programs, ""}
+    assert left_to_numpy(opcode, programs) < {*programs, ""}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by_numpy", [False, True], ids=["native", "numpy"])
 @pytest.mark.parametrize("opcode", OPCODES)
-def test_ops_of_every_type_agree_with_numpy(opcode: str, by_numpy: bool) -> None:
-    assert left_to_numpy(opcode, by_numpy, typed_programs.accepted(opcode)) == set()
+def test_ops_of_every_type_agree_with_numpy(opcode: str) -> None:
+    assert left_to_numpy(opcode, typed_programs.accepted(opcode)) == set()

@@ -12,7 +12,6 @@ import pytest
 from hloom.codegen.native.products import product
 from hloom.codegen.native.products.product import is_provided
 from hloom.frontends import parse
-from hloom.ir.diagnostics import InternalError
 from hloom.ir.graph.attributes import DimLabels, Window, WindowDim
 from hloom.ir.graph.computation import Computation
 from hloom.ir.graph.instruction import Instruction
@@ -21,12 +20,11 @@ from hloom.ir.ops.convolution import ConvolutionAttributes
 from hloom.ir.ops.dot import DotAttributes
 from hloom.ir.types.element_type import ELEMENT_TYPES, ElementType, Kind, from_numpy
 from hloom.ir.types.shape import array
-from hloom.runtime.native.kernels import NativeKernels
 from ops import typed_programs
 from ops.oracle import random_inputs
 from support.loop_kernels import needs_llvm
 from support.op_samples import all_samples
-from support.recorded_kernels import RecordedKernels
+from support.recorded_kernels import RecordedKernels, by_machine_code
 
 Array = np.ndarray[Any, Any]
 pytestmark = [needs_llvm, pytest.mark.skipif(not is_provided(), reason="needs a BLAS library")]
@@ -64,7 +62,7 @@ def test_samples_agree_with_numpy(opcode: str) -> None:
     native: set[str] = set()
     for module in modules:
         inputs = random_inputs([p.shape for p in module.entry.parameters], 0)
-        kernels = RecordedKernels(small=0)
+        kernels = RecordedKernels()
         have = hloom.evaluate(module, inputs, kernels=kernels)
         native |= {str(i.shape.element) for i, taken in kernels.native.items() if taken and i.opcode == opcode}
         for x, y in zip(have, hloom.evaluate(module, inputs), strict=True):
@@ -91,13 +89,13 @@ def view(rng: random.Random, dims: tuple[int, ...], element: ElementType) -> Arr
 def check(use: Instruction, rng: random.Random) -> bool:
     """Checks a product of random views against numpy's kernel. Returns whether it is native."""
     x, y = (view(rng, s.dims, s.element) for s in use.call.operands)
-    kernel = NativeKernels(small=0).kernel(use, COMPILE)
-    if kernel is None:
+    found = by_machine_code(use, (x, y)), by_machine_code(use, (x, y))
+    if found[0] is None or found[1] is None:
         return False
     reference = use.op.kernel(use.call, COMPILE)
-    have, want, sizes = kernel(x, y), reference(x, y), reference(abs(x), abs(y))
+    (have,), want, sizes = found[0], reference(x, y), reference(abs(x), abs(y))
     assert near(have, want, sizes), (use, x.strides, y.strides)
-    assert have.tobytes() == kernel(x, y).tobytes()
+    assert have.tobytes() == found[1][0].tobytes()
     return True
 
 
@@ -166,35 +164,30 @@ def test_many_random_products_agree_with_numpy(make: Any) -> None:
     count_native(make, range(30, 5000))
 
 
-def test_other_shapes_are_refused() -> None:
-    use = instruction("dot", DotAttributes((), (1,), (), (0,)), (2, 3), (3, 4), element=TYPES[0])
-    kernel = NativeKernels().kernel(use, COMPILE)
-    assert kernel is not None
-    with pytest.raises(InternalError, match="a native kernel for"):
-        kernel(np.ones((3, 2), np.float32), np.ones((3, 4), np.float32))
-
-
 def test_infinities_and_nan_are_those_of_the_operands() -> None:
     use = instruction("dot", DotAttributes((), (1,), (), (0,)), (40, 30), (30, 20), element=TYPES[0])
-    kernel = NativeKernels().kernel(use, COMPILE)
-    assert kernel is not None
     x, y = np.ones((40, 30), np.float32), np.ones((30, 20), np.float32)
     x[3, 4], y[5, 6], x[7, 5] = np.inf, np.nan, -np.inf
-    np.testing.assert_array_equal(kernel(x, y), x @ y)
+    found = by_machine_code(use, (x, y))
+    assert found is not None
+    np.testing.assert_array_equal(found[0], x @ y)
 
 
 def test_operands_between_elements_are_copied() -> None:
-    use = instruction("dot", DotAttributes((), (1,), (), (0,)), (4, 3), (3, 5), element=TYPES[0])
-    kernel = NativeKernels().kernel(use, COMPILE)
-    assert kernel is not None
+    module = parse("""HloModule m
+ENTRY e { x = f32[4,3] parameter(0)  y = f32[3,5] parameter(1)
+  ROOT d = f32[4,5] dot(x, y), lhs_contracting_dims={1}, rhs_contracting_dims={0} }""")
+    kernels = RecordedKernels()
     records = np.zeros(12, np.dtype([("tag", np.uint8), ("x", np.float32)], align=False))
     records["x"] = np.arange(12)
     x, y = records["x"].reshape(4, 3), np.ones((3, 5), np.float32)
-    np.testing.assert_array_equal(kernel(x, y), np.ascontiguousarray(x) @ y)
+    (found,) = hloom.evaluate(module, [x, y], kernels=kernels)
+    assert kernels.native[module.entry.root]
+    np.testing.assert_array_equal(found, np.ascontiguousarray(x) @ y)
 
 
 def test_without_a_library_numpy_computes_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(product, "blas", lambda: None)
     use = instruction("dot", DotAttributes((), (1,), (), (0,)), (4, 3), (3, 5), element=TYPES[0])
     assert not is_provided()
-    assert NativeKernels().kernel(use, COMPILE) is None
+    assert by_machine_code(use, (np.ones((4, 3), np.float32), np.ones((3, 5), np.float32))) is None

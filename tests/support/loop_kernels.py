@@ -13,10 +13,10 @@ from hloom.codegen.native.builder import Builder
 from hloom.codegen.native.llvm_text import llvm_text
 from hloom.codegen.native.loops import Access, Function, Kernel, Lane, Node
 from hloom.codegen.native.native import expand
-from hloom.codegen.native.numpy_run import run_by_numpy
 from hloom.cost.host import HOST
 from support.c_kernels import compile_c
 from support.c_kernels.c_text import c_text
+from support.numpy_run import run_by_numpy
 
 Array = np.ndarray[Any, Any]
 Run = Callable[[Kernel, Sequence[Array]], None]

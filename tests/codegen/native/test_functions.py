@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from hloom.codegen.native.functions import EXPANSIONS, coefficients
 from hloom.codegen.native.loops import FLOATS, Function, Lane
-from hloom.codegen.native.numpy_run import DTYPES
 from support.loop_kernels import called, needs_llvm, run_by_llvm
+from support.numpy_run import DTYPES
 
 pytestmark = needs_llvm
 Array = np.ndarray[Any, Any]

@@ -13,8 +13,8 @@ from hloom.codegen.native.builder import Builder
 from hloom.codegen.native.functions import EXPANSIONS
 from hloom.codegen.native.loops import FLOATS, INTEGERS, Access, Do, Function, Kernel, Lane, Node
 from hloom.codegen.native.native import expand
-from hloom.codegen.native.numpy_run import DTYPES, run_by_numpy
 from support.loop_kernels import called, elementwise, needs_llvm, run_by_llvm, same_bits, ways
+from support.numpy_run import DTYPES, run_by_numpy
 
 pytestmark = needs_llvm
 Array = np.ndarray[Any, Any]

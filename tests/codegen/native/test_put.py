@@ -10,16 +10,15 @@ import hloom
 import numpy as np
 import pytest
 from hloom.codegen.native.put import StartIndex, put_step, start_indices
-from hloom.codegen.native.step import StridedLayout
 from support.loop_kernels import needs_llvm
+from support.recorded_kernels import layout_of
 
 Array = np.ndarray[Any, Any]
 pytestmark = needs_llvm
 
 
 def put(part: Array, whole: Array, starts: Sequence[StartIndex] = (), places: Sequence[Array] = ()) -> None:
-    layouts = [layout for layout in map(StridedLayout.of, (part, whole)) if layout is not None]
-    step = put_step(layouts[0], layouts[1], whole.itemsize, starts)
+    step = put_step(layout_of(part), layout_of(whole), whole.itemsize, starts)
     words = [*(x.ctypes.data for x in (part, whole, *places)), *step.words]
     block = (ctypes.c_int64 * len(words))(*words)
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(step.function)(ctypes.addressof(block))

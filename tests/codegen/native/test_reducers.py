@@ -50,7 +50,7 @@ def reduction(
 
 
 def check(module: Module, inputs: list[np.ndarray[tuple[int, ...], np.dtype[np.generic]]]) -> None:
-    program = UnpartitionedProgram(module, NativeKernels(0))
+    program = UnpartitionedProgram(module, NativeKernels())
     assert all(isinstance(step, TableStep) for step in program.executable.arranged.steps)
     for found, wanted in zip(program.run(inputs), hloom.evaluate(module, inputs), strict=True):
         np.testing.assert_array_equal(found, wanted)

@@ -10,11 +10,11 @@ import pytest
 from hloom.codegen.native.llvm_text import llvm_text
 from hloom.codegen.native.lower import lower
 from hloom.codegen.native.native import expand
-from hloom.codegen.native.numpy_run import DTYPES
 from hloom.frontends import parse
 from hloom.ir.errors import NotEvaluable
 from hloom.ir.types.shape import Shape
 from support.loop_kernels import needs_llvm, ways
+from support.numpy_run import DTYPES
 from support.recorded_kernels import RecordedKernels
 
 pytestmark = needs_llvm
@@ -87,7 +87,7 @@ def test_sums_are_rounded_once(element: str, index: str) -> None:
     function = "rows" if element != "pred" else "last of equal rows"
     module = parse(text(function, element, index))
     inputs = inputs_of([p.shape for p in module.entry.parameters])
-    kernels = RecordedKernels(small=0)
+    kernels = RecordedKernels()
     (found,), (wanted,) = hloom.evaluate(module, inputs, kernels=kernels), hloom.evaluate(module, inputs)
     assert kernels.native[module.entry.root]
     np.testing.assert_array_equal(found.astype(np.float64), wanted.astype(np.float64))
@@ -109,7 +109,7 @@ def test_operands_are_read_where_they_lie() -> None:
     module = parse(body.replace("W", WINDOW))
     rng = np.random.default_rng(0)
     inputs = [rng.integers(-1, 11, (1, 24)).astype(np.int32), rng.standard_normal((37, 12)).astype(np.float32)]
-    kernels = RecordedKernels(small=0)
+    kernels = RecordedKernels()
     (found,), (wanted,) = hloom.evaluate(module, inputs, kernels=kernels), hloom.evaluate(module, inputs)
     assert kernels.native[module.entry.root]
     np.testing.assert_allclose(found, wanted, rtol=1e-6)

@@ -16,6 +16,7 @@ from hloom.passes.cleanup.dce import DeadCodeElimination
 from hloom.passes.fusion.fuse import FusionPass
 from hloom.runtime.evaluator import UnpartitionedProgram
 from hloom.runtime.native.kernels import NativeKernels
+from hloom.runtime.plan.kernels import NUMPY
 
 Array = np.ndarray[Any, Any]
 NATIVE = pytest.param(True, marks=pytest.mark.skipif(not is_available(), reason="needs llvmlite"))
@@ -92,7 +93,7 @@ def agree(
 
 def both(module: Module, made: Module, native: bool) -> tuple[UnpartitionedProgram, UnpartitionedProgram]:
     """A program as it is and as `made` of it, to run on any inputs."""
-    return UnpartitionedProgram(module), UnpartitionedProgram(made, NativeKernels(by_numpy=not native))
+    return UnpartitionedProgram(module), UnpartitionedProgram(made, NativeKernels() if native else NUMPY)
 
 
 def agreeing(
@@ -289,7 +290,7 @@ def test_devices_of_a_simulation(tiles: str, native: bool) -> None:
     wanted = hloom.evaluate(module, given)[0]
     result, _ = fused(hloom.partition(module, 2))
     assert (len(products(result)) > 4) == tiles.startswith("2")
-    (found,) = hloom.simulate(result, given, kernels=NativeKernels(by_numpy=not native))
+    (found,) = hloom.simulate(result, given, kernels=NativeKernels() if native else NUMPY)
     np.testing.assert_allclose(found, wanted, rtol=3e-5, atol=3e-6)
 
 

@@ -47,14 +47,13 @@ def outside(module: Module) -> list[str]:
 
 
 @needs_llvm
-@pytest.mark.parametrize("by_numpy", [False, True], ids=["native", "numpy"])
 @pytest.mark.parametrize("body", [ROTARY, READ_APART], ids=["rotary", "read apart"])
-def test_moves_are_part_of_one_fusion(body: str, by_numpy: bool) -> None:
+def test_moves_are_part_of_one_fusion(body: str) -> None:
     module = entry(body)
     result, _ = fused(module)
     assert outside(result) == ["fusion"]
     inputs = make_inputs([p.shape for p in module.entry.parameters], seed=1)
-    kernels = RecordedKernels(by_numpy=by_numpy)
+    kernels = RecordedKernels()
     want = hloom.evaluate(module, inputs)
     for x, y in zip(hloom.evaluate(result, inputs), want, strict=True):
         np.testing.assert_array_equal(x, y)
@@ -75,7 +74,7 @@ def test_padding_by_one_element_is_no_concatenation() -> None:
       p = f32[5] pad(y, one), padding=1_0  ROOT z = f32[5] negate(p)""")
     result, _ = fused(module)
     x = np.arange(4, dtype=np.float32)
-    (found,) = hloom.evaluate(result, [x], kernels=NativeKernels(small=0))
+    (found,) = hloom.evaluate(result, [x], kernels=NativeKernels())
     np.testing.assert_array_equal(found, [-1, *x])
 
 

@@ -64,12 +64,11 @@ def inputs(module: Module, seed: int) -> list[Array]:
 
 
 @needs_llvm
-@pytest.mark.parametrize("by_numpy", [False, True], ids=["native", "numpy"])
 @pytest.mark.parametrize("name", BODIES)
-def test_windows_are_read_in_fusions(name: str, by_numpy: bool) -> None:
+def test_windows_are_read_in_fusions(name: str) -> None:
     module, result = fused(BODIES[name])
     assert [i.opcode for i in result.entry if i.opcode != "parameter"] == ["fusion"]
-    kernels = RecordedKernels(by_numpy=by_numpy)
+    kernels = RecordedKernels()
     for seed in range(8):
         given = inputs(module, seed)
         (have,), (want,) = hloom.evaluate(result, given, kernels=kernels), hloom.evaluate(module, given)

@@ -101,7 +101,7 @@ def is_native(program: UnpartitionedProgram) -> bool:
 
 def check(module: hloom.Module) -> None:
     """Runs a program natively for several inputs, and compares all results at the end."""
-    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels(0))
+    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels())
     found = [program.run(inputs_of(seed)) for seed in range(3)]
     for seed, outputs in enumerate(found):
         same = compare(outputs, hloom.evaluate(module, inputs_of(seed)))
@@ -122,7 +122,7 @@ def test_numbers_of_trips(inner: int, outer: int) -> None:
 
 def test_which_are_native() -> None:
     def ready(body: str, after: str) -> UnpartitionedProgram:
-        return UnpartitionedProgram(Backend("native").prepared(nested(body, after)), NativeKernels(0))
+        return UnpartitionedProgram(Backend("native").prepared(nested(body, after)), NativeKernels())
 
     assert all(is_native(ready(body, "as they are")) for body in BODIES if "read later" not in body)
     assert is_native(ready("a slice written", "a slice written before"))
@@ -136,7 +136,7 @@ def test_trips_of_inner_loops_that_depend_on_data() -> None:
 
 def test_a_loop_without_end_inside_of_another_stops_at_the_limit_of_time() -> None:
     module = nested("swapped", "as they are", inner=2**31 - 1)
-    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels(0))
+    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels())
     assert is_native(program)
     with pytest.raises(TimeLimit), time_limit(0.2):
         program.run(inputs_of())
@@ -145,7 +145,7 @@ def test_a_loop_without_end_inside_of_another_stops_at_the_limit_of_time() -> No
 def test_long_loops_pause_inside_of_trips_and_go_on() -> None:
     """So many trips that what a run may do is used up again and again, in both loops."""
     module = nested("turned", "swapped", inner=5001, outer=7)
-    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels(0))
+    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels())
     assert is_native(program)
     x, y, o = inputs_of()
     for _ in range(7):
@@ -247,7 +247,7 @@ def choosing(conditional: str, rest: str, trips: int = 7) -> str:
 def test_branches(conditional: str, rest: str) -> None:
     """Indices go from -2, which is out of range, to beyond the last branch."""
     module = hloom.parse(choosing(conditional, rest) + ENTRY.replace("CONDITION", "counted").replace("FIRST", "x"))
-    assert is_native(UnpartitionedProgram(Backend("native").prepared(module), NativeKernels(0)))
+    assert is_native(UnpartitionedProgram(Backend("native").prepared(module), NativeKernels()))
     check(module)
 
 
@@ -255,7 +255,7 @@ def test_branches(conditional: str, rest: str) -> None:
 def test_branches_in_loops_in_loops(conditional: str) -> None:
     text = choosing(conditional, WRITTEN, 5) + BEGIN.replace("OUTER_TRIPS", "3")
     module = hloom.parse(text + INNER.replace("CONDITION", "counted") + AFTER["swapped"] + END)
-    assert is_native(UnpartitionedProgram(Backend("native").prepared(module), NativeKernels(0)))
+    assert is_native(UnpartitionedProgram(Backend("native").prepared(module), NativeKernels()))
     check(module)
 
 
@@ -264,7 +264,7 @@ def test_devices_take_different_branches() -> None:
     module = hloom.parse(text.replace("HloModule m", "HloModule m, num_partitions=3", 1))
     inputs = [[np.full((4, 6), value, np.float32), *inputs_of()[1:]] for value in (0.01, 0.26, 9.0)]
     want = run_devices(module, inputs)
-    have = run_devices(Backend("native").prepared(module), inputs, NativeKernels(0))
+    have = run_devices(Backend("native").prepared(module), inputs, NativeKernels())
     for a, b in zip(have, want, strict=True):
         same = compare(a, b)
         assert same.equal, f"{same}"
@@ -272,7 +272,7 @@ def test_devices_take_different_branches() -> None:
 
 def test_a_run_after_one_that_stopped_within_its_trips() -> None:
     module = nested("old and new", "as they are", condition="small")
-    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels(0))
+    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels())
     inputs = [abs(x) for x in inputs_of()]
     for _ in range(2):
         with pytest.raises(TimeLimit), time_limit(0.1):

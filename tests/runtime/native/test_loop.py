@@ -58,7 +58,7 @@ def check(text: str, inputs: Sequence[Array], native: Sequence[bool] = (True,)) 
     """Runs a program twice natively and compares with the reference; `native` says which loops machine code runs."""
     module = parse(text)
     kept = [x.copy() for x in inputs]
-    ready = UnpartitionedProgram(module, NativeKernels(small=0))
+    ready = UnpartitionedProgram(module, NativeKernels())
     assert [isinstance(s, LoopStep) for s in whiles(ready.executable.arranged)] == list(native)
     want = hloom.evaluate(module, inputs)
     first, second = ready.run(inputs), ready.run(inputs)
@@ -228,7 +228,7 @@ def test_devices_that_leave_a_loop_at_different_times() -> None:
     module = parse(text.replace("HloModule m", "HloModule m, num_partitions=3"))
     inputs = [np.array(2, np.int32), X]
     want = run_devices(module, [inputs] * 3)
-    have = run_devices(module, [inputs] * 3, NativeKernels(small=0))
+    have = run_devices(module, [inputs] * 3, NativeKernels())
     for a, b in zip(have, want, strict=True):
         np.testing.assert_allclose(a[0], b[0], rtol=2e-6)
     assert not np.array_equal(have[0][0], have[2][0])
@@ -251,7 +251,7 @@ def test_code_is_kept_for_runs_with_other_arrays(size: int) -> None:
       loop = {state} while(first), condition=condition, body=body
       y = {one} get-tuple-element(loop), index=2 u = {one} get-tuple-element(loop), index=4
       ROOT r = ({one}, {one}) tuple(y, u) }}""")
-    ready, random = UnpartitionedProgram(module, NativeKernels(small=0)), np.random.default_rng(size)
+    ready, random = UnpartitionedProgram(module, NativeKernels()), np.random.default_rng(size)
     x, v, w = random.standard_normal((3, size)).astype(np.float32)
     given = ((3, (x, v, v)), (4, (x, v, w)), (0, (w, x, x)), (2, (v, w, x)))
     runs = [[np.array(n, np.int32), *arrays] for n, arrays in given]

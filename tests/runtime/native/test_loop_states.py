@@ -33,7 +33,7 @@ def inputs_of(seed: int = 0) -> list[Array]:
 
 def native(module: hloom.Module, by_machine_code: bool = True) -> UnpartitionedProgram:
     """Returns the program, whose loop machine code runs, or Python."""
-    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels(0))
+    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels())
     found = any(isinstance(step.acting, LoopStep) for step in program.executable.arranged.steps)
     assert found == by_machine_code
     return program
@@ -68,7 +68,7 @@ def test_the_tables_of_a_small_loop_stay_for_its_next_run() -> None:
     text = f"{inner}outer {{{outer}{start}{ends}\n h = f32[4,6] tanh(e1)\n ROOT r = {STATE} tuple(m, h, x, e3)"
     entry = ENTRY.replace("CONDITION", "counted").replace("FIRST", "x").replace("body=body", "body=outer")
     module = hloom.parse(text + entry)
-    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels(0))
+    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels())
     found = [program.run(inputs_of(seed)) for seed in range(3)]
     for seed, outputs in enumerate(found):
         same = compare(outputs, hloom.evaluate(module, inputs_of(seed)))
@@ -85,7 +85,7 @@ def test_devices_may_leave_a_loop_at_different_times() -> None:
     module = hloom.parse(text.replace("HloModule m", "HloModule m, num_partitions=3", 1))
     local = Backend("native").prepared(module)
     inputs = [[np.full((4, 6), v, np.float32), *inputs_of()[1:]] for v in (0.01, 3.0, 9.0)]
-    found = run_devices(local, inputs, NativeKernels(0))
+    found = run_devices(local, inputs, NativeKernels())
     trips = [int(outputs[0]) for outputs in found]
     assert trips == [9, 1, 0]
     one = native(module_of(DOUBLED, condition="small"))

@@ -100,7 +100,7 @@ def counted(module: Module, name: str) -> float:
 def test_arrays_are_copied_only_where_they_are_still_read(name: str) -> None:
     body, copied = BODIES[name]
     module = hloom.parse(f"{HEAD.replace('INDEX', 's32')} {body}\n}}")
-    program = UnpartitionedProgram(module, NativeKernels(0))
+    program = UnpartitionedProgram(module, NativeKernels())
     assert copies(program.executable.arranged) == copied
     assert taken(program.executable.arranged) == counted(module, "taken") // (6 * 4 * 4)
     assert copied == counted(module, "entry") - len(updates(module))
@@ -114,13 +114,13 @@ def test_arrays_are_copied_only_where_they_are_still_read(name: str) -> None:
 def test_inputs_stay_as_they_are(name: str) -> None:
     module = hloom.parse(f"{HEAD.replace('INDEX', 's32')} {BODIES[name][0]}\n}}")
     given = inputs(1)
-    UnpartitionedProgram(module, NativeKernels(0)).run(given)
+    UnpartitionedProgram(module, NativeKernels()).run(given)
     assert all(np.array_equal(x, y) for x, y in zip(given, inputs(1), strict=True))
 
 
 def test_indices_that_machine_code_does_not_read() -> None:
     module = hloom.parse(f"{HEAD.replace('INDEX', 'u64')} {BODIES['the last use'][0]}\n}}")
-    program = UnpartitionedProgram(module, NativeKernels(0))
+    program = UnpartitionedProgram(module, NativeKernels())
     given = [*inputs(2)[:3], np.array([1, 1], np.uint64)]
     assert compare(program.run(given), hloom.evaluate(module, given)).equal
     assert any(not isinstance(step, TableStep) for step in program.executable.arranged.steps)

@@ -142,7 +142,7 @@ def inputs_of(seed: int) -> list[Array]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_later_runs_leave_earlier_results_alone(name: str) -> None:
     module = hloom.parse(HEAD + PROGRAMS[name])
-    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels(0))
+    program = UnpartitionedProgram(Backend("native").prepared(module), NativeKernels())
     steps = program.executable.arranged.steps
     assert any(isinstance(step, TableStep) and step.entries for step in steps)
     assert any(isinstance(step, GuardedStep) for step in steps) or name == "loop"
@@ -159,7 +159,7 @@ def test_stale_arenas_do_not_matter(name: str) -> None:
     module = hloom.parse((EXAMPLES / f"{name}.hlo").read_text())
     local = hloom.partition(module).module
     inputs = make_inputs([p.shape for p in module.entry.parameters])
-    program = SimulatedProgram(Backend("native").prepared(local), NativeKernels(0))
+    program = SimulatedProgram(Backend("native").prepared(local), NativeKernels())
     first = program.simulate(inputs).outputs
     copies = [x.copy() for x in first]
     for kept in program.executable.spare:
@@ -193,19 +193,19 @@ def test_devices_on_threads_give_the_same_bits() -> None:
     module = hloom.parse(LARGE)
     inputs = make_inputs([p.shape for p in module.entry.parameters])
     local = Backend("native").prepared(hloom.partition(module).module)
-    program = SimulatedProgram(local, NativeKernels(0))
-    alone = SimulatedProgram(local, NativeKernels(1 << 40)).simulate(inputs).outputs
+    program = SimulatedProgram(local, NativeKernels())
+    by_numpy = SimulatedProgram(local).simulate(inputs).outputs
     with calls(Blas.single_threaded) as started:
         first, *others = ([x.tobytes() for x in program.simulate(inputs).outputs] for _ in range(3))
     assert started
     assert others == [first, first]
-    for one, other in zip(alone, program.simulate(inputs).outputs, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-3)
+    for one, other in zip(by_numpy, program.simulate(inputs).outputs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-2)
 
 
 def test_observers_see_every_step() -> None:
     module = hloom.parse(HEAD + PROGRAMS["branches"])
-    program = UnpartitionedProgram(module, NativeKernels(0))
+    program = UnpartitionedProgram(module, NativeKernels())
     seen: list[str] = []
 
     class Observer:
@@ -241,7 +241,7 @@ def test_messages_in_flight_go_on_between_pieces() -> None:
     text = f"HloModule m\nENTRY e {{\n  y0 = f32[512,512] parameter(0)\n{ops}\n  ROOT r = f32[512,512] copy(y6)\n}}"
     x = np.eye(512, dtype=np.float32)
     module, fabric = hloom.parse(text), Waiting()
-    executable = Executable(module, ProcessGrid.of(module), NativeKernels(by_numpy=False))
+    executable = Executable(module, ProcessGrid.of(module), NativeKernels())
     ((found,),) = executable.run(range(1), [[x]], fabric)
     np.testing.assert_array_equal(found, x)
     assert fabric.asked >= 6  # one table of products, each of more than a piece's work

@@ -1,4 +1,4 @@
-"""Runs kernels by numpy, a block of rows at a time: the fallback without llvmlite or without a fused multiply-add.
+"""Runs kernels of the loop IR by numpy, a block of rows at a time: what machine code is compared with.
 
 Numpy has no fused multiply-add: in f32 its place is taken by f64 arithmetic, rounded twice, in f64 by a product and a
 sum. Functions are numpy's own unless they were expanded, and so is the order of sums. So floats may differ from those
@@ -13,13 +13,25 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from hloom.codegen.native.loops import (
+    COMPARISONS,
+    LOADS,
+    Access,
+    Do,
+    Fold,
+    Function,
+    Kernel,
+    Lane,
+    Nest,
+    Node,
+    Row,
+    Store,
+    Strip,
+)  # fmt: skip
+from hloom.ir.graph.extremes import MAXIMUM, MINIMUM, ArrayFold
+from hloom.ir.types.literal import Array
 
-from ...cost.host import HOST
-from ...ir.graph.extremes import MAXIMUM, MINIMUM, ArrayFold
-from ...ir.graph.op import Kernel as OpKernel
-from ...ir.types.literal import Array
-from .loops import COMPARISONS, LOADS, Access, Do, Fold, Function, Kernel, Lane, Nest, Node, Row, Store, Strip
-from .lower import LoweredKernel
+_BLOCK = 1 << 12  # values that numpy computes together: small ones meet the borders of blocks more often
 
 DTYPES: dict[Lane, np.dtype[Any]] = {
     Lane.MASK: np.dtype(np.bool_), Lane.I8: np.dtype(np.int8), Lane.I16: np.dtype(np.int16),
@@ -120,10 +132,10 @@ class _Run:
     def ranges(self) -> list[list[range]]:
         """Returns the ranges of each loop."""
         whole = any(step.folds if isinstance(step, Strip) else step.stores for step in self.nest.steps)
-        columns, most = self.nest.columns, HOST.numpy_block
+        columns, most = self.nest.columns, _BLOCK
         if any(store.at is not None for step in self.nest.steps for store in step.stores):
             most = 1
-        size, found = columns, [_cut(columns, columns if whole else HOST.numpy_block)]
+        size, found = columns, [_cut(columns, columns if whole else _BLOCK)]
         for loop in reversed(self.nest.rows):
             found.insert(0, _cut(loop, max(1, most // size)))
             size *= loop
@@ -234,17 +246,3 @@ def _constant(bits: int, lane: Lane) -> Array:
         return np.full((1, 1), bool(bits))
     dtype = DTYPES[lane]
     return np.full((1, 1), bits, unsigned(dtype)).view(dtype)
-
-
-def numpy_kernel(lowered: LoweredKernel, is_tuple: bool) -> OpKernel:
-    """Returns a function of arrays that runs a loop kernel by numpy. A tuple is one value."""
-    dtypes = [DTYPES[lane] for lane in lowered.kernel.buffers]
-    rows = [np.empty(n, t) for n, t in zip(lowered.scratch, dtypes[len(dtypes) - len(lowered.scratch) :], strict=True)]
-
-    def call(*operands: Array) -> Any:
-        results = [np.empty(shape.dims, shape.element.numpy) for shape in lowered.results]
-        arrays = [*(np.ascontiguousarray(x) for x in operands), *results, *rows]
-        run_by_numpy(lowered.kernel, [a.reshape(a.size).view(t) for a, t in zip(arrays, dtypes, strict=True)])
-        return tuple(results) if is_tuple else results[0]
-
-    return call
