@@ -53,6 +53,13 @@ def copy_into(target: Array, source: Array) -> None:
     target[...] = source
 
 
+def copied(array: Array) -> Array:
+    """Returns a dense copy of an array."""
+    found = np.empty(array.shape, array.dtype)
+    copy_into(found, array)
+    return found
+
+
 class Regions:
     """The memory between the first and the last byte of each of some arrays."""
 

@@ -21,7 +21,7 @@ from ...cost.host import HOST
 from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, StepPlan
 from ..plan.steps import ConditionalStep, WhileStep
-from .addresses import Regions, address, copy_into, is_dense
+from .addresses import Regions, address, copied, copy_into, is_dense
 from .moving import Placeholders, RunAddresses
 from .table import GuardedStep, TableStep
 
@@ -244,7 +244,7 @@ class Loop:
 
     def begin(self, given: Sequence[Array]) -> None:
         """Begins a run, with a state like the first one."""
-        dense = {place: _dense(given[n]) for n, place in self._forwarded.items()}
+        dense = {place: x if is_dense(x := given[n]) else copied(x) for n, place in self._forwarded.items()}
         self.given, self._arrays = given, self._addresses.arrays(dense)
         for n, (one, x) in enumerate(zip(self._states[0], given, strict=True)):
             if n not in self._forwarded:
@@ -289,15 +289,6 @@ def _states(
         for state, array in zip(states, pair, strict=True):
             state.append(array)
     return states, made
-
-
-def _dense(x: Array) -> Array:
-    """Returns an array without gaps: itself, or a copy."""
-    if is_dense(x):
-        return x
-    found = np.empty(x.shape, x.dtype)
-    copy_into(found, x)
-    return found
 
 
 def array_of(value: Any) -> Array:

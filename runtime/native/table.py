@@ -27,7 +27,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.types.literal import Array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
 from ..plan.updates import is_owned
-from .addresses import address, copy_into, is_dense
+from .addresses import address, copied, is_dense
 from .arena import Arena, DeviceArena
 from .workers import run_all
 
@@ -164,7 +164,8 @@ class TableStep(Step):
         held: dict[int, Array] = {}
         for o in self.outside:
             if o.taken is not None:
-                frame[o.buffer] = frame[o.taken] if self._may_take(o.taken, frame) else _copied(frame[o.taken], o)
+                whole = frame[o.taken]
+                frame[o.buffer] = whole if self._may_take(o.taken, frame) else copied(np.asarray(whole))
             elif o.is_made:
                 frame[o.buffer] = np.empty(o.dims, o.dtype)
             x = np.asarray(frame[o.buffer])  # numpy's kernels may return scalars, which are no arrays
@@ -172,7 +173,7 @@ class TableStep(Step):
                 raise InternalError(f"native code for {o.dtype}{list(o.dims)} got {x.dtype}{list(x.shape)}")
             held[o.buffer] = x
             if not is_dense(x):
-                held[o.buffer] = _copied(x, o)
+                held[o.buffer] = copied(x)
         return held
 
     def _may_take(self, buffer: int, frame: Frame) -> bool:
@@ -223,13 +224,6 @@ class TableStep(Step):
         bases = [address(block.memory) + block.start, *(address(held[o.buffer]) for o in self.outside)]
         words[self.addresses(words)] = np.array(bases, np.int64)[self._indices] + self._offsets
         return words
-
-
-def _copied(x: Any, o: Outside) -> Array:
-    """Returns a dense copy of an array."""
-    found = np.empty(o.dims, o.dtype)
-    copy_into(found, np.asarray(x))
-    return found
 
 
 class GuardedStep(Step):
