@@ -243,7 +243,7 @@ def _freed(
     channels = unused_channels(module)
     count += sum(one.make(choice, copies, barriers, channels) for one, choice in zip(found, chosen, strict=False))
     if away:
-        spread_leaves(module.entry, Clock.of(module, found[0].clock.machine))
+        spread_leaves(module.entry, found[0].clock.copied(copies))  # most instructions are those of the program before
     return count
 
 
