@@ -82,11 +82,11 @@ def version() -> str:
     return ".".join(map(str, _binding().llvm_version_info))
 
 
-def object_code(text: str, cpu: str = "", features: str = "", brief: bool = False) -> bytes:
+def object_code(text: str, cpu: str = "", features: str = "") -> bytes:
     """Returns the object code of LLVM IR, for this processor unless another is named.
 
-    `brief` is for text that is optimized already, such as loop kernels, with invariants hoisted and equal values
-    numbered: LLVM's passes of level 2 take four times as long there and make it no faster.
+    The text is optimized already, with invariants hoisted and equal values numbered: LLVM's passes of level 2 take two
+    to four times as long and make it no faster.
     """
     binding = _binding()
     if not cpu:
@@ -98,17 +98,14 @@ def object_code(text: str, cpu: str = "", features: str = "", brief: bool = Fals
     machine = binding.Target.from_default_triple().create_target_machine(
         cpu=cpu, features=features, opt=2, reloc="static", codemodel="large"
     )
-    options = binding.create_pipeline_tuning_options(speed_level=2)
-    options.loop_unrolling = options.loop_vectorization = options.slp_vectorization = False
-    builder = binding.create_pass_builder(machine, options)
-    manager = _few_passes() if brief else builder.getModulePassManager()
-    manager.run(module, builder)
+    builder = binding.create_pass_builder(machine, binding.create_pipeline_tuning_options())
+    _few_passes().run(module, builder)
     return machine.emit_object(module)
 
 
-def kept_code(text: str, brief: bool = False) -> bytes:
+def kept_code(text: str) -> bytes:
     """Returns the object code of LLVM IR for this processor, from the cache on disk if it is there."""
-    return cached((text, version(), *host()), lambda: object_code(text, brief=brief), folder())
+    return cached((text, version(), *host()), lambda: object_code(text), folder())
 
 
 def _few_passes() -> Any:

@@ -29,7 +29,7 @@ def forget() -> None:
 
 @lru_cache(maxsize=4096)
 def _compiled(text: str) -> Loaded:
-    return Loaded(kept_code(text, brief=True))
+    return Loaded(kept_code(text))
 
 
 def step_of(lowered: LoweredKernel) -> NativeStep:

@@ -34,7 +34,7 @@ def addresses(arrays: Sequence[Array]) -> Any:
 
 def run_by_llvm(kernel: Kernel, arrays: Sequence[Array], cpu: str = "", large: int = HOST.streamed) -> None:
     text = llvm_text(expand(kernel), large=large)
-    code = compile_llvm.Loaded(compile_llvm.object_code(text, cpu, brief=True))
+    code = compile_llvm.Loaded(compile_llvm.object_code(text, cpu))
     table = addresses(arrays)
     code.run(ctypes.addressof(table))
 

@@ -27,7 +27,7 @@ define void @kernel(ptr %p) {{
   store i64 %word, ptr %p
   ret void
 }}
-""", brief=True)
+""")
 NORESERVE = 0x4000
 start = c.mmap(None, SIZE, 0, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NORESERVE, -1, 0)
 for hole in range(HOLES):
