@@ -47,7 +47,7 @@ from hloom.passes.base import PassContext, run_pass
 from hloom.passes.pipelines import partition
 from hloom.passes.schedule.bound import program_bound
 from hloom.passes.schedule.does_not_fit import DoesNotFit
-from hloom.passes.schedule.least_held import least_held
+from hloom.passes.schedule.least_held import least_held, least_kept
 from hloom.passes.schedule.on_host import moves_to_host
 from hloom.passes.schedule.orders import dependences
 from hloom.passes.schedule.search.best import best_schedule
@@ -185,7 +185,7 @@ def memory(names: list[str], machine: hloom.Machine) -> None:
         for share in (0.0, *SHARES):
             if least is not None and (share * peak < least.peak or rows[-1].seconds <= LONGER * seconds):
                 continue
-            fitting, _ = _within(local, machine, max(int(share * peak), 1))
+            fitting, _ = _within(local, machine, max(int(share * peak), least_kept(local, machine)))
             if fitting is not None:
                 rows.append(_Row.of(fitting, machine))
                 least = least or rows[-1]
