@@ -47,6 +47,7 @@ from .schedule.in_pieces import InPieces
 from .schedule.memory_order import MemoryOrder
 from .schedule.rematerialize import Rematerialize
 from .schedule.rewrites.accumulate_in_place import AccumulateInPlace
+from .schedule.rewrites.accumulate_stacks import AccumulateStacks
 from .schedule.rewrites.carry_reduce_scatters import CarryReduceScatters
 from .schedule.rewrites.common_gathers import CommonGathers
 from .schedule.rewrites.gather_in import GatherIn
@@ -74,7 +75,7 @@ PASSES: dict[str, type[Pass]] = {
         ReassociateAllReduces, CommonGathers, SinkAllReduces, PrefetchGathers, CarryReduceScatters,
         HierarchicalCollectives, HoistGathers, ScheduleCollectives, Bucket, Overlap, MemoryOrder, Rematerialize,
         FlatParameters, InPieces, RotateLoops, SplitBatch, ReduceIn, GatherIn, AccumulateInPlace, UnitTransposes,
-        SaveLess, DeviceForms,
+        SaveLess, DeviceForms, AccumulateStacks,
     )
 }
 
@@ -101,8 +102,10 @@ ORDER: tuple[OrderRule, ...] = (
             "hoist-gathers", "prefetch-gathers", "carry-reduce-scatters", "hierarchical-collectives", "in-pieces",
             "rotate-loops", "split-batch",
             "reduce-in", "gather-in", "accumulate-in-place", "save-less",
+            "accumulate-stacks",
         )
     ),
+    OrderRule("sink-all-reduces", "accumulate-stacks", "it reduces stacks that begin with zeros after both loops"),
     OrderRule("gather-in", "reduce-in", "sums in eight bits gather scales, which stay as they are"),
     *(OrderRule(combining, "flat-parameters", "parameters are joined by the buckets that gather them")
       for combining in ("schedule", "bucket", "combine-collectives")),

@@ -29,11 +29,16 @@ class UnitTransposes(Pass):
         return rewrite(module, _reshaped)
 
 
-def _reshaped(computation: Computation, instruction: Instruction) -> Instruction | None:
+def is_unit_transpose(instruction: Instruction) -> bool:
+    """Whether an instruction is a transpose that only moves dimensions of one element."""
     if not isinstance(instruction.op, Transpose) or instruction.shape.is_dynamic:
-        return None
+        return False
     (operand,), order = instruction.operands, instruction.attributes_as(TransposeAttributes).dimensions
     long = [d for d in order if operand.shape.dims[d] != 1]
-    if long != sorted(long):
+    return long == sorted(long)
+
+
+def _reshaped(computation: Computation, instruction: Instruction) -> Instruction | None:
+    if not is_unit_transpose(instruction):
         return None
-    return computation.build("reshape", operand, shape=instruction.shape, like=instruction)
+    return computation.build("reshape", instruction.operands[0], shape=instruction.shape, like=instruction)

@@ -21,6 +21,7 @@ from ..base import Pass, PassContext, run_pass
 from .does_not_fit import DoesNotFit
 from .in_pieces import InPieces
 from .recorded import recorded_bound, recorded_forecast
+from .rewrites.accumulate_stacks import AccumulateStacks
 from .rewrites.carry_reduce_scatters import CarryReduceScatters
 from .rewrites.hierarchical import HierarchicalCollectives
 from .rewrites.prefetch_gathers import PrefetchGathers
@@ -30,6 +31,7 @@ from .schedule import ScheduleCollectives
 from .start_earlier import StartEarlier
 
 _EARLIER = 0.6  # the least share of a schedule that earlier starts left: loops that carry reductions (Llama 405B)
+_STACKS = AccumulateStacks()  # once no all-reduce leaves the loops any more, which it would hold there
 _PREFETCH = PrefetchGathers(barriers=False)
 REWRITES: tuple[tuple[Pass, ...], ...] = (
     (SinkAllReduces(),),
@@ -43,14 +45,14 @@ REWRITES: tuple[tuple[Pass, ...], ...] = (
 
 @dataclass(frozen=True)
 class Fastest(Pass):
-    """Schedules a program by `final`, as it is, after each of the `rewrites` of loops, after computing in `pieces`, and
-    after both, then with gathers that start `past_barriers`: after the best of these, alone, and after the last of the
-    rewrites. Then after the best of all and a `rotation` of loops; keeps the fastest result. If it is faster with
-    collectives by `levels` of links, all of these have them. With a pass that divides the `batch`, all of these are
-    tried of the divided program, too. The collectives of the best, and of others that may then be faster, start
-    `earlier`, before others are added to it and before the last choice. The result is never slower than by the last of
-    the `rewrites` alone, without `levels` (`simple`). From the moment `until` on (of `time.monotonic`) no further one
-    is scheduled.
+    """Schedules a program by `final` once loops add their stacks to the sums around them: as it is, after each of the
+    `rewrites` of loops, after computing in `pieces`, and after both, then with gathers that start `past_barriers`:
+    after the best of these, alone, and after the last of the rewrites. Then after the best of all and a `rotation` of
+    loops; keeps the fastest result. If it is faster with collectives by `levels` of links, all of these have them. With
+    a pass that divides the `batch`, all of these are tried of the divided program, too. The collectives of the best,
+    and of others that may then be faster, start `earlier`, before others are added to it and before the last choice.
+    The result is never slower than by the last of the `rewrites` alone, without `levels` (`simple`). From the moment
+    `until` on (of `time.monotonic`) no further one is scheduled.
 
     Raises the CompileError of `final` if no result fits into memory, of the one that needs least.
     """
@@ -73,7 +75,8 @@ class Fastest(Pass):
         if self.batch is not None:
             tries = self._divided(self.batch, tries, module, context)
         if not tries:
-            changed = run_pass(self.final, module, replace(context, records=[]))
+            own = replace(context, records=[])
+            changed = run_pass(_STACKS, module, own) | run_pass(self.final, module, own)
             return self._with_earlier_starts(module, context) or changed
         self._start_earlier(tries, context)
         simple = self._best([t for t in tries if self._is_simple(t)])
@@ -227,8 +230,10 @@ class _Try:
 
     def schedule(self, final: Pass, context: PassContext) -> None:
         """Schedules the program, in place."""
+        own = replace(context, diagnostics=self.diagnostics, records=[])
+        run_pass(_STACKS, self.module, own)
         try:
-            run_pass(final, self.module, replace(context, diagnostics=self.diagnostics, records=[]))
+            run_pass(final, self.module, own)
         except CompileError as error:
             self.error = error
             self.peak = error.peak if isinstance(error, DoesNotFit) else 0

@@ -8,7 +8,7 @@ EXACT = (
     "schedule{form=xla}", "schedule{memory=20KB}", "bucket", "bucket{rule=size,most-bytes=1KB}", "bucket{rule=layer}",
     "bucket{rule=simplefsdp}", "bucket{rule=xla}", "overlap", "overlap{ahead=1}", "memory-order", "rematerialize",
     "rematerialize{memory=1B}", "rematerialize{memory=1B,barriers=true}", "dce", "cse",
-    "save-less",
+    "save-less", "accumulate-stacks",
     "accumulate-in-place", "unit-transposes", "rotate-loops{least=-1,tries=8}", "rotate-loops{least=-1,peel=false}",
 )  # fmt: skip
 # These add in another order, or multiply matrices of other sizes.

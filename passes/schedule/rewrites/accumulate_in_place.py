@@ -124,31 +124,36 @@ class _Part:
 
 
 def _parts(loop: Instruction, number: int, read: Sequence[Instruction]) -> Iterator[_Part]:
-    """Yields the additions of parts to an element of the state, which is `read` by these; none unless nothing else
-    reads it on its way from the state to the next one, and it is never -0.0.
+    """Yields the additions of parts to an element of the state, which is `read` by these."""
+    for sum_, place in additions(loop, number, read):
+        written = _written(sum_.operands[1 - place])
+        if written is not None:
+            yield _Part(sum_, place, *written)
+
+
+def additions(loop: Instruction, number: int, read: Sequence[Instruction]) -> list[tuple[Instruction, int]]:
+    """Returns what is added to an element of the state, which is `read` by these: sums, with the place of the operand
+    that they are added to. There are none unless nothing else reads the element on its way from the state to the next
+    one, and it is never -0.0.
     """
     (start,), body = loop.operands, body_of(loop)
     shape = loop.shape.elements[number]
     is_plain = shape.is_array and not shape.is_dynamic and not shape.element.is_complex
     if len(read) != 1 or not is_plain or start.op.role is not Role.TUPLE:
-        return
+        return []
     if shape.element.is_float and not _has_no_negative_zero(start.operands[number]):
-        return
-    value, found = read[0], list[_Part]()
+        return []
+    value, found = read[0], list[tuple[Instruction, int]]()
     while (user := only_user(value)) is not None and user is not body.root:
         if user.op is ADD:
-            place = user.operands.index(value)
-            written = _written(user.operands[1 - place])
-            if written is not None:
-                found.append(_Part(user, place, *written))
+            found.append((user, user.operands.index(value)))
         elif writes_in_place(user) and user.operands[0] is value:
             if shape.element.is_float and not _has_no_negative_zero(user.operands[1]):
-                return
+                return []
         else:
-            return
+            return []
         value = user
-    if user is not None and user.operands[number] is value:
-        yield from found
+    return found if user is not None and user.operands[number] is value else []
 
 
 def _written(value: Instruction) -> tuple[Instruction, tuple[int, ...]] | None:
