@@ -132,9 +132,9 @@ def _parts(loop: Instruction, number: int, read: Sequence[Instruction]) -> Itera
 
 
 def additions(loop: Instruction, number: int, read: Sequence[Instruction]) -> list[tuple[Instruction, int]]:
-    """Returns what is added to an element of the state, which is `read` by these: sums, with the place of the operand
-    that they are added to. There are none unless nothing else reads the element on its way from the state to the next
-    one, and it is never -0.0.
+    """Lists the sums through which an element of the state, which is `read` by these, becomes the next one, each with
+    the place of the operand that it adds to. The list is empty unless nothing else reads the element on this way, and
+    it is never -0.0.
     """
     (start,), body = loop.operands, body_of(loop)
     shape = loop.shape.elements[number]
