@@ -340,4 +340,6 @@ TRACE = option("--trace", "F.json", "write what the last run did, and when, on e
                "(ui.perfetto.dev)", type=Path)  # fmt: skip
 JSON = flag("--json", "print JSON (see docs/json.md)")
 CRITICAL = flag("--critical", "print the longest path through the program")
+EVEN = flag("--even", "divide parameters and results into tiles of equal size alone, as jax.jit demands; so it is for "
+            "FILE.py:FUNCTION")  # fmt: skip
 OUT = option("--out", "DIR", "write the outputs there as .npy files")

@@ -10,6 +10,7 @@ from functools import partial
 from .. import frontends
 from ..cost.presets import parse_machine
 from ..driver.planned import plan, sweep
+from ..frontends.kinds import function_of
 from ..ir.graph.module import Module
 from ..ir.user_files import write_text
 from ..report.plan import PlanReport
@@ -24,7 +25,7 @@ def plan_command(args: argparse.Namespace) -> int:
     machine = parse_machine(args.machine, args.links)
     with working("planning"):
         found = plan(module, machine, mesh=args.mesh, devices=args.devices, memory=args.memory or 0,
-                     keep=args.keep, seconds=args.time)  # fmt: skip
+                     keep=args.keep, seconds=args.time, even=args.even)  # fmt: skip
     shown = PlanReport(module.name, args.machine, found)
     if args.out is not None:
         write_text(args.out, found.module.to_text())
@@ -47,7 +48,7 @@ def sweep_command(args: argparse.Namespace) -> int:
     with working("comparing meshes"):
         found = sweep(
             module, args.machine or [""], devices=args.devices, meshes=args.meshes, memory=args.memory or 0,
-            keep=args.set, best=args.best, seconds=args.time,
+            keep=args.set, best=args.best, seconds=args.time, even=args.even,
         )  # fmt: skip
     if args.out is not None and found.best.module is not None:
         write_text(args.out, found.best.module.to_text())
@@ -56,6 +57,8 @@ def sweep_command(args: argparse.Namespace) -> int:
 
 
 def _read(args: argparse.Namespace) -> Module:
+    """Reads the program. Arguments of a function of JAX always need even tiles."""
+    args.even = args.even or function_of(args.file) is not None
     with working(f"reading {args.file}"):
         module = frontends.load(args.file)
     tell_found(args, module.warnings)

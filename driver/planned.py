@@ -15,7 +15,7 @@ from .native_clock import native_clock
 @checked
 def plan(
     module: Module, machine: Machine | str, *, mesh: Mapping[str, int] | str | None = None, devices: int | None = None,
-    memory: int = 0, keep: Sequence[str] = (), seconds: float = 60.0,
+    memory: int = 0, keep: Sequence[str] = (), seconds: float = 60.0, even: bool = False,
 ) -> Plan:
     """Returns the sharding of a GLOBAL module that takes the least time on a machine; the module is left as it is. On a
     machine that runs programs by native code, forecasts have the times of that.
@@ -24,18 +24,19 @@ def plan(
     two dimensions for this many `devices`. By default it is the mesh of the program, or one axis of all devices. The
     program takes at most `memory` bytes of a device (0: those of the machine). `keep` lists shardings of parameters
     that must stay: patterns (`w*`) of annotated ones, or settings (`batch=data,`). Planning takes about this many
-    `seconds`, more if one forecast does.
+    `seconds`, more if one forecast does. If `even`, parameters and results only have tiles of equal size, as `jax.jit`
+    demands of arguments.
 
     Raises CompileError if there is no solver (`pip install 'hloom[plan]'`), for constraints that cannot be met, and if
     nothing fits into memory.
     """
-    return PlanSearch(module, machine, memory, seconds, native_clock).run(mesh, devices, keep)
+    return PlanSearch(module, machine, memory, seconds, native_clock, even).run(mesh, devices, keep)
 
 
 @checked
 def sweep(
     module: Module, machines: Sequence[Machine | str], *, devices: Sequence[int] = (), meshes: str = "all",
-    memory: int = 0, keep: Sequence[str] = (), best: int = 5, seconds: float = 60.0,
+    memory: int = 0, keep: Sequence[str] = (), best: int = 5, seconds: float = 60.0, even: bool = False,
 ) -> Sweep:
     """Compares meshes and machines for a GLOBAL module, which is left as it is. On machines that run programs by native
     code, forecasts have the times of that.
@@ -43,8 +44,8 @@ def sweep(
     `meshes` is `all`, every mesh of one or two axes of these `devices`, in both orders, or meshes as for `plan`, such
     as `8x16;x=4,y=32`. `keep` lists shardings of parameters that must stay, `memory` limits a device (0: as its machine
     does). The `best` ones get a forecast, at least the first, and others while there is time. It takes about this many
-    `seconds`, more if a single forecast does.
+    `seconds`, more if a single forecast does. `even` is as for `plan`.
 
     Raises CompileError if there is no solver (`pip install 'hloom[plan]'`), and for constraints that cannot be met.
     """
-    return Sweeping(module, machines, memory, keep, seconds, native_clock).run(meshes, devices, best)
+    return Sweeping(module, machines, memory, keep, seconds, native_clock, even).run(meshes, devices, best)

@@ -16,7 +16,7 @@ from ..ir.late import late_names
 from ..ir.user_files import cannot_read, read_bytes, read_stream
 from . import hlo_text
 from .hlo_text import parse_array_sharding, parse_replica_groups, parse_shape, parse_sharding
-from .kinds import is_mlir_binary, is_mlir_text, may_be_proto
+from .kinds import function_of, is_mlir_binary, is_mlir_text, may_be_proto
 from .snapshot import Snapshot
 
 
@@ -45,11 +45,10 @@ def load(path: str | Path, *, verify: bool = True) -> Module:
     Files named `*.pb` are read as serialized HLO; otherwise the contents decide. Raises CompileError, also if the file
     cannot be read. `verify=False` skips the checks of shapes and shardings.
     """
-    file, _, function = str(path).rpartition(":")
-    if file.endswith(".py") and function.isidentifier():
+    if (function := function_of(str(path))) is not None:
         from .jax.user_file import from_file
 
-        return from_file(file, function)
+        return from_file(*function)
     name, data = _contents(path)
     if name.endswith(".py"):
         fail(f"{name} is Python", help=f"{name}:FUNCTION names a function in it that returns (f, args)")

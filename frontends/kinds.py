@@ -7,8 +7,16 @@ import re
 BYTECODE = b"ML\xefR"
 """The first bytes of MLIR bytecode."""
 
+_FUNCTION = re.compile(r"(.*\.py):(\w+)", re.DOTALL)
+
 # Comments and aliases, of attributes and of types, before the first operation, which holds functions.
 _MLIR = re.compile(r'(?:\s+|//[^\n]*|[#!][\w.]+ *=[^\n]*)*+(?:"builtin\.module"|module\b|func\.func\b)')
+
+
+def function_of(path: str) -> tuple[str, str] | None:
+    """Returns the Python file and the function of JAX that `FILE.py:FUNCTION` names; None for other paths."""
+    found = _FUNCTION.fullmatch(path)
+    return (found[1], found[2]) if found is not None and found[2].isidentifier() else None
 
 
 def is_mlir_text(text: str) -> bool:

@@ -61,13 +61,14 @@ def plan(
 ) -> JaxPlan:
     """Returns the plan of a function of JAX for these arguments, arrays or `jax.ShapeDtypeStruct`s.
 
+    Arguments and results only have even tiles, since `jax.jit` takes no others; values inside may have others.
     `jit_options` are those of `jax.jit`, such as `donate_argnums`, for a function that is not jitted yet; all others
     are as for `hloom.plan`. Raises CompileError as that does, and for a jitted function with unused arguments.
     """
     jax = imported("jax", PURPOSE)
     traced = trace(function, args, jit_options)
     module = read_lowered(lower(traced), function)
-    found = PlanSearch(module, machine, memory, seconds).run(mesh, devices, keep)
+    found = PlanSearch(module, machine, memory, seconds, even=True).run(mesh, devices, keep)
     leaves, structure = jax.tree.flatten(args)
     planned = found.module.entry
     if any(value.annotation is None for value in (*planned.parameters, planned.root)):  # by hand, or as the user has it

@@ -49,8 +49,7 @@ class Divisions:
     def exchanged(self, op: AnyOp, call: OpCall[Any], division: Division) -> float:
         """Returns the seconds of the exchange of an op's local form; infinity if the division is not legal.
 
-        A legal one divides factors evenly, only such as tiles can be computed by, and every value of the op can express
-        it.
+        A legal one divides factors by which tiles can be computed, and every value of the op can express it.
         """
         key = op, call, self.canonical(division)
         found = self._known.get(key)
@@ -70,8 +69,6 @@ class Divisions:
         assignment = self.assignment(division)
         use = self.decider.uses.of(op, call, (), None)
         rule, form = use.rule, self.decider.forms.of(op.opcode, call.attributes)
-        if any(rule.factors[f].size % product(digits) for f, digits in assignment.items()):
-            return _ILLEGAL
         whole = tuple(Tiling.replicated(shape.rank) for shape in use.shapes)
         sharding = self._sharding(op, call, whole, form)
         if not all(map(sharding.divisible, assignment)) or not all_expressible(rule, assignment):

@@ -179,7 +179,7 @@ class MessagePassing:
         for r in part:
             reader = reads.readers[r]
             times = share * reads.count * reader.runs / self.unit
-            costs.append(np.minimum(times * self.costs.moves(sources, wants, reads.size, reader.hides), _MANY)[at])
+            costs.append(np.minimum(times * self.costs.moves(reads, sources, wants, reader.hides), _MANY)[at])
         if not any(cost.any() for cost in costs):
             return None
         groups: dict[int, tuple[Floats, bool]] = {}
@@ -187,7 +187,7 @@ class MessagePassing:
             for group in combinations(range(len(part)), count):
                 hides = all(reads.readers[part[n]].hides for n in group)
                 groups[sum(1 << n for n in group)] = np.maximum.reduce([costs[n] for n in group]), hides
-        busy = self.costs.busies(sources, wants, reads.size)[at]
+        busy = self.costs.busies(reads, sources, wants)[at]
         source = _End(of, np.array([number[key] for key in keys]), np.zeros(len(number)))
         readers, wanted, fixed = list[_End](), list[Places](), dict[int, Floats]()
         for n, r in enumerate(part):

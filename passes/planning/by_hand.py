@@ -1,10 +1,11 @@
 """Divides a program as people write it by hand: annotations of its parameters alone, and propagation decides the rest.
 
 The batch is divided by all axes of the mesh, and all other parameters are whole (data parallel) or divided by all axes
-(fully sharded). The batch are the inputs along which most of the products can be computed in pieces, as `split-batch`
-cuts them, but whether or not these wait for each other, as all layers behind a normalization over the batch do. So
-steps that renew no state have these shardings, too. The model knows neither what propagation makes of them nor which
-kernels that saves. They are judged to the end where they may win, but no search begins at them.
+(fully sharded), as far as they can evenly; and where tiles get smaller so, unevenly, too. The batch are the inputs
+along which most of the products can be computed in pieces, as `split-batch` cuts them, but whether or not these wait
+for each other, as all layers behind a normalization over the batch do. So steps that renew no state have these
+shardings, too. The model knows neither what propagation makes of them nor which kernels that saves. They are judged to
+the end where they may win, but no search begins at them.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from ..schedule.batch_cuts import BatchCuts, products
 from ..schedule.split_batch import batch_cuts
 from .judge import Effort, judge
 from .kept import Kept
+from .legal import may_divide
 from .on_mesh import QUICK_SCHEDULE, PlanCandidate
 from .time_left import TimeLeft
 from .usual import ALWAYS
 from .written import sharding_of
 
 BY_HAND = ", by hand"  # ends the names of candidates with annotations of parameters alone
+UNEVENLY = ", unevenly"  # before it: the names of those in whose tiles some parameters do not fit
 _BATCH = 0.6  # share of the products from which on inputs hold the batch
 _PART = 0.05  # share of the products that further inputs must add
 _MOMENT = 2.0  # seconds of a quick forecast, up to which a whole one takes place without time, too
@@ -70,37 +73,49 @@ def _work(division: BatchCuts, clock: Clock, trips: float = 1.0) -> dict[Instruc
 
 
 def by_hand(
-    module: Module, batch: Mapping[int, int], mesh: Mesh, kept: Sequence[Kept] = ()
+    module: Module, batch: Mapping[int, int], mesh: Mesh, kept: Sequence[Kept] = (), even: bool = False
 ) -> Iterator[tuple[str, Module]]:
     """Yields the names of the usual shardings, and copies of a GLOBAL module with their annotations of parameters,
-    those that are `kept` as they must be.
+    those that are `kept` as they must be: in even tiles, and unless they must be `even` in uneven ones that are
+    smaller, too.
     """
     fixed = {one.parameter: one.division for one in kept}
     for name, divides in zip(ALWAYS, (False, True), strict=True):
-        own = clone_module(module)
-        strip_annotations(own)
-        for number, parameter in enumerate(own.entry.parameters):
-            if parameter.shape.is_array:
-                dims = parameter.shape.dims
-                order = sorted(range(len(dims)), key=dims.__getitem__, reverse=True) if divides else []
-                order = [batch[number]] if number in batch else order
-                division = fixed.get(number) or _divided(dims, order, mesh)
-                parameter.sharding = sharding_of(division, len(dims), mesh)
-        own.num_partitions, own.meshes = mesh.size, {mesh.symbol: mesh}
-        yield name + BY_HAND, own
+        known = list[dict[int, Division]]()
+        for label, is_even in (("", True), (UNEVENLY, False))[: 1 if even else 2]:
+            found: dict[int, Division] = {}
+            for number, parameter in enumerate(module.entry.parameters):
+                if parameter.shape.is_array:
+                    dims = parameter.shape.dims
+                    order = sorted(range(len(dims)), key=dims.__getitem__, reverse=True) if divides else []
+                    order = [batch[number]] if number in batch else order
+                    found[number] = fixed.get(number) or _divided(dims, order, mesh, is_even)
+            if found not in known:
+                known.append(found)
+                yield name + label + BY_HAND, _written(module, found, mesh)
 
 
-def _divided(dims: Sequence[int], order: Sequence[int], mesh: Mesh) -> Division:
-    """Returns the division of the first of these dimensions that all axes divide evenly; else by the axes that divide
-    one of them most.
-    """
-    axes, best, most = range(len(mesh.axes)), (WHOLE,) * len(mesh.axes), 1
+def _written(module: Module, divisions: Mapping[int, Division], mesh: Mesh) -> Module:
+    """Returns a copy of a module with these divisions of its parameters as annotations."""
+    own = clone_module(module)
+    strip_annotations(own)
+    for number, division in divisions.items():
+        parameter = own.entry.parameters[number]
+        parameter.sharding = sharding_of(division, len(parameter.shape.dims), mesh)
+    own.num_partitions, own.meshes = mesh.size, {mesh.symbol: mesh}
+    return own
+
+
+def _divided(dims: Sequence[int], order: Sequence[int], mesh: Mesh, is_even: bool) -> Division:
+    """Returns the division of the first of these dimensions that gives the smallest tiles, by all axes if they can."""
+    axes, best, least = range(len(mesh.axes)), (WHOLE,) * len(mesh.axes), 1.0
     for dim in order:
         for count in reversed(axes):
             for chosen in itertools.combinations(axes, count + 1):
-                parts = math.prod(mesh.axes[a][1] for a in chosen)
-                if parts > most and not dims[dim] % parts:
-                    best, most = tuple(dim if a in chosen else WHOLE for a in axes), parts
+                sizes = [mesh.axes[a][1] for a in chosen]
+                share = -(-dims[dim] // math.prod(sizes)) / max(dims[dim], 1)
+                if share < least and may_divide(dims[dim], sizes, is_even):
+                    best, least = tuple(dim if a in chosen else WHOLE for a in axes), share
     return best
 
 

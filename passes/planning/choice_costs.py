@@ -7,14 +7,17 @@ busiest engine runs, which runs one collective at a time. A step takes `max(C + 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..resharding.table import Division
+from .classes import Reads
 from .clusters import Stand
+from .legal import padding
 from .model import Choice, Model
 from .read_costs import Places, ReadCosts
 from .times import Floats, Rows
@@ -65,7 +68,7 @@ class ChoiceCosts:
     model: Model
     assumed: Assumed = Assumed()
     moments: list[dict[int, Floats]] = field(init=False)
-    _moves: dict[tuple[Division, Division, int, bool], float] = field(init=False, default_factory=dict[Any, float])
+    _moves: dict[tuple[Division, Division, float, bool], float] = field(init=False, default_factory=dict[Any, float])
     _tables: dict[tuple[Any, ...], Floats] = field(init=False, default_factory=dict[Any, Any])
     _busies: dict[tuple[Any, ...], Floats] = field(init=False, default_factory=dict[Any, Any])
     _reads: dict[int, ReadCosts | None] = field(init=False, default_factory=dict[Any, Any])
@@ -92,7 +95,7 @@ class ChoiceCosts:
         other._busies, other._stands, other._others = self._busies, self._stands, self._others
         return other
 
-    def move(self, source: Division, target: Division, size: int, hides: bool) -> float:
+    def move(self, source: Division, target: Division, size: float, hides: bool) -> float:
         """Returns the seconds of resharding a value of this many bytes."""
         key = source, target, size, hides
         found = self._moves.get(key)
@@ -111,25 +114,35 @@ class ChoiceCosts:
         """
         return max(latency / self.assumed.bucket, min(latency, moving / self.assumed.bucket))
 
-    def moves(self, sources: Sequence[Division], targets: Sequence[Division], size: int, hides: bool) -> Floats:
-        """Returns these seconds for each source and each target."""
-        key = tuple(sources), tuple(targets), size, hides
-        found = self._tables.get(key)
+    def moves(self, reads: Reads, sources: Sequence[Division], targets: Sequence[Division], hides: bool) -> Floats:
+        """Returns these seconds for each source and each target of some reads."""
+        return self._each(reads, sources, targets, self._tables, hides, partial(self.move, hides=hides))
+
+    def busies(self, reads: Reads, sources: Sequence[Division], targets: Sequence[Division]) -> Floats:
+        """Returns the share as `busy` has it for each source and each target of some reads."""
+        return self._each(reads, sources, targets, self._busies, False, self.busy)
+
+    def _each(
+        self, reads: Reads, sources: Sequence[Division], targets: Sequence[Division],
+        known: dict[tuple[Any, ...], Floats], hides: bool, of_pair: Callable[[Division, Division, float], float],
+    ) -> Floats:  # fmt: skip
+        """Returns a figure for each source and target: of uneven tiles that of an array as large as all with the
+        largest tile's size.
+        """
+        sizes, dims = self.model.divisions.sizes, reads.dims
+        padded = [np.array([padding(dims, sizes, one) for one in ends]) for ends in (sources, targets)]
+        more = np.maximum(padded[0][:, None], padded[1])
+        uneven = np.argwhere(more > 1.0).tolist()
+        key = tuple(sources), tuple(targets), reads.size, hides, more.tobytes() if uneven else b""
+        found = known.get(key)
         if found is None:
             pairs, places = self.model.table.pairs(sources, targets)
-            found = self._tables[key] = np.array([self.move(*pair, size, hides) for pair in pairs])[places]
+            found = known[key] = np.array([of_pair(*pair, reads.size) for pair in pairs])[places]
+            for s, t in uneven:
+                found[s, t] = of_pair(sources[s], targets[t], reads.size * float(more[s, t]))
         return found
 
-    def busies(self, sources: Sequence[Division], targets: Sequence[Division], size: int) -> Floats:
-        """Returns the share as `busy` has it for each source and each target."""
-        key = tuple(sources), tuple(targets), size
-        found = self._busies.get(key)
-        if found is None:
-            pairs, places = self.model.table.pairs(sources, targets)
-            found = self._busies[key] = np.array([self.busy(*pair, size) for pair in pairs])[places]
-        return found
-
-    def busy(self, source: Division, target: Division, size: int) -> float:
+    def busy(self, source: Division, target: Division, size: float) -> float:
         """Returns the share of a reshard's time in which it occupies the busiest engine. Where its collectives are not
         known it is that of the engine's axes if all others are as at one end already.
         """
@@ -191,7 +204,7 @@ class ChoiceCosts:
         reads, shown = self.model.of.reads[number], self.shown(number)
         sources = list(dict.fromkeys(shown[0][1].values()))
         targets = list(dict.fromkeys(division for _, known in shown[1:] for division in known.values()))
-        tables = [self.moves(sources, targets, reads.size, reader.hides) for reader in reads.readers]
+        tables = [self.moves(reads, sources, targets, reader.hides) for reader in reads.readers]
         if not any(table.any() for table in tables):
             return None
         places: list[Places] = []
@@ -200,7 +213,7 @@ class ChoiceCosts:
             places.append(np.array([place[division] for division in known.values()]))
         times = [float(reads.count * reader.runs) for reader in reads.readers]
         hides = [reader.hides for reader in reads.readers]
-        busy = self.busies(sources, targets, reads.size)
+        busy = self.busies(reads, sources, targets)
         return ReadCosts([of for of, _ in shown], places, tables, times, hides, busy)
 
     def shown(self, number: int) -> list[tuple[int, dict[Division, Division]]]:

@@ -9,6 +9,7 @@ contraction (weights) or if no contraction follows it (gradients): collectives c
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,11 +49,12 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Values of this many bytes that stand alike in their class and have equal readers; there are `count` of them.
-    `classes` are those concerned.
+    """Values of these dimensions and so many bytes that stand alike in their class and have equal readers; there are
+    `count` of them. `classes` are those concerned.
     """
 
     stand: Stand
+    dims: tuple[int, ...]
     size: int
     readers: tuple[Reader, ...]
     count: int
@@ -66,11 +68,14 @@ class Reads:
 class Classes:
     """The classes of a program on machines that have the kernels of this one. `fixed` are divisions that parameters
     must have. Class n has `counts[n]` clusters, of which `examples[n]` is one; `crossings[n]` are the values that cross
-    the ends of its kernels, `freedoms[n]` tells which of its factors may be divided. `moments` are those at which most
-    memory is in use; the `clock` knows which values lie in memory.
+    the ends of its kernels, `freedoms[n]` tells which of its factors may be divided. If `even`, parameters and results
+    only have tiles of equal size. `moments` are those at which most memory is in use; the `clock` knows which values
+    lie in memory.
     """
 
-    def __init__(self, clusters: Clusters, machine: Machine, fixed: Fixed | None = None) -> None:
+    def __init__(
+        self, clusters: Clusters, machine: Machine, fixed: Fixed | None = None, even: bool = False
+    ) -> None:
         self.clusters, self.fixed = clusters, fixed or {}
         self._early, self._late = _flags(clusters)
         self._found = found = self._readers()
@@ -86,7 +91,20 @@ class Classes:
         self.clock = Clock(machine, 1)
         self._times: dict[Machine, Times] = {}
         self.crossings: list[list[Crossing]] = [list(crossings(example, self.clock)) for example in self.examples]
-        self.freedoms = [freedom_of(example, clusters.forms) for example in self.examples]
+        ends = self._ends() if even else {}
+        self.freedoms = [
+            freedom_of(one, clusters.forms, ends.get(n, frozenset())) for n, one in enumerate(self.examples)
+        ]
+
+    def _ends(self) -> dict[int, frozenset[int]]:
+        """Returns the factors of the dimensions of parameters and results in each class that has some."""
+        found: dict[int, frozenset[int]] = {}
+        clusters = self.clusters
+        parameters = (leaf for p in clusters.module.entry.parameters for leaf in clusters.graph.leaves[p])
+        for leaf in itertools.chain(parameters, clusters.results):
+            for stand in (self.stand(leaf), self.kept(leaf)) if leaf in clusters.home else ():
+                found[stand.cluster] = found.get(stand.cluster, frozenset()) | stand.factors
+        return found
 
     def stand(self, leaf: Leaf) -> Stand:
         """Returns how a value stands in its class."""
@@ -161,19 +179,23 @@ class Classes:
         return tuple(cluster.sizes), tuple(members)
 
     def _reads(self, readers: Mapping[Leaf, Mapping[Stand, tuple[int, bool]]]) -> list[Reads]:
-        found: Counter[tuple[Stand, int, frozenset[Reader]]] = Counter()
+        found: Counter[tuple[Stand, tuple[int, ...], int, frozenset[Reader]]] = Counter()
         for leaf in readers:
-            found[self.stand(leaf), leaf.shape.byte_size, frozenset(self.readers_of(leaf))] += 1
+            shape = leaf.shape
+            found[self.stand(leaf), shape.dims, shape.byte_size, frozenset(self.readers_of(leaf))] += 1
         return [
-            Reads(stand, size, tuple(sorted(wanted, key=repr)), count) for (stand, size, wanted), count in found.items()
+            Reads(stand, dims, size, tuple(sorted(wanted, key=repr)), count)
+            for (stand, dims, size, wanted), count in found.items()
         ]
 
 
 class KnownClasses:
-    """The classes of a prepared program, found once for all meshes and machines on which they are the same."""
+    """The classes of a prepared program, found once for all meshes and machines on which they are the same. If `even`,
+    parameters and results only have tiles of equal size.
+    """
 
-    def __init__(self, module: Module, forms: LocalForms) -> None:
-        self.module, self._forms = module, forms
+    def __init__(self, module: Module, forms: LocalForms, even: bool = False) -> None:
+        self.module, self.even, self._forms = module, even, forms
         self._levels: dict[Machine, list[SavingLess]] = {}
         self._clusters: dict[Module, Clusters] = {}
         self._known: dict[object, Classes] = {}
@@ -193,7 +215,7 @@ class KnownClasses:
         if key not in self._known:
             leaves = [clusters.graph.leaves[module.entry.parameters[k.parameter]][0] for k in kept]
             fixed = {leaf: k.division for leaf, k in zip(leaves, kept, strict=True)}
-            self._known[key] = Classes(clusters, machine, fixed)
+            self._known[key] = Classes(clusters, machine, fixed, self.even)
         return self._known[key]
 
     def freed(self, classes: Classes) -> int:

@@ -25,10 +25,11 @@ class Kept:
     location: Location | None = None
 
 
-def kept_in(module: Module, keep: Sequence[str], mesh: Mesh) -> list[Kept]:
+def kept_in(module: Module, keep: Sequence[str], mesh: Mesh, even: bool = False) -> list[Kept]:
     """Reads constraints: `PATTERN=AXES,..` as in a strategy, or `PATTERN` for the sharding that the program says.
 
-    Raises CompileError for one that fits no parameter, for one that the mesh cannot have, and for uneven tiles.
+    Raises CompileError for one that fits no parameter, for one that the mesh cannot have, and for uneven tiles if they
+    must be `even`.
     """
     found: dict[int, Kept] = {}
     for said in keep:
@@ -48,12 +49,12 @@ def kept_in(module: Module, keep: Sequence[str], mesh: Mesh) -> list[Kept]:
             fail(f"--keep '{said}' fits {what}", help=f"parameters: {close}")
         numbers = {p: n for n, p in enumerate(own.entry.parameters)}
         for parameter in fitting:
-            division = _division(parameter, mesh, said)
+            division = _division(parameter, mesh, said, even)
             found[numbers[parameter]] = Kept(numbers[parameter], division, said, parameter.location)
     return list(found.values())
 
 
-def _division(parameter: Instruction, mesh: Mesh, said: str) -> Division:
+def _division(parameter: Instruction, mesh: Mesh, said: str, even: bool) -> Division:
     sharding = parameter.annotation
     if not isinstance(sharding, Sharding):
         fail(f"--keep '{said}': {parameter.name} is a tuple", parameter.location)
@@ -67,9 +68,9 @@ def _division(parameter: Instruction, mesh: Mesh, said: str) -> Division:
                  parameter.location, help="a plan divides by whole axes, in the order of the mesh")
         for ref in refs:
             found[names.index(ref.name)] = dim
-    if not tiling.is_even(parameter.shape.dims):
+    if even and not tiling.is_even(parameter.shape.dims):
         fail(f"--keep '{said}': {parameter.name} is {parameter.shape.without_layout()}, which {sharding} divides "
-             "unevenly", parameter.location)
+             "unevenly", parameter.location, help="jax.jit takes even tiles alone of arguments")
     return tuple(found)
 
 

@@ -1,7 +1,8 @@
 """Finds the legal divisions of clusters, and the seconds in which local forms exchange data under each.
 
-Most ops may be divided evenly over any independent factor. So the factors that are barred, and the ops that must be
-asked about each division, are found once for all meshes.
+Most ops may be divided over any independent factor: evenly, or where tiles get smaller by each axis, though padding
+takes some devices. So the factors that are barred, and the ops that must be asked about each division, are found once
+for all meshes.
 """
 
 from __future__ import annotations
@@ -24,21 +25,35 @@ from ..resharding.table import WHOLE, Division
 from .clusters import OpCluster
 from .times import Floats, Rows
 
+_PADDED = 4.0  # times the size of a factor that its tiles take together, at most
+
+
+def padding(dims: Sequence[int], sizes: Sequence[int], division: Division) -> float:
+    """Returns by how much tiles of the largest size together exceed an array with these dimensions, under a division by
+    axes of these sizes: 1 where it is even.
+    """
+    found = 1.0
+    for dim in {place for place in division if place >= 0}:
+        parts = math.prod(size for size, place in zip(sizes, division) if place == dim)
+        found *= -(-dims[dim] // parts) * parts / dims[dim]
+    return found
+
 
 @brief
 @dataclass(frozen=True, slots=True)
 class Freedom:
-    """The factors of a cluster that no axis may divide (`barred`), and the calls (`asked`) whose compound factors or
-    local forms tell for each division whether it is legal, and what it exchanges: each with its op, the cluster's
-    factor of each of its own, and how often all equal ones run.
+    """The factors of a cluster that no axis may divide (`barred`), those that axes may only divide evenly (`even`), and
+    the calls (`asked`) whose compound factors or local forms tell for each division whether it is legal, and what it
+    exchanges: each with its op, the cluster's factor of each of its own, and how often all equal ones run.
     """
 
     barred: frozenset[int]
+    even: frozenset[int]
     asked: Mapping[tuple[AnyOp, OpCall[Any], tuple[int, ...]], int]
 
 
-def freedom_of(cluster: OpCluster, forms: LocalForms) -> Freedom:
-    """Returns the freedom of a cluster on any mesh."""
+def freedom_of(cluster: OpCluster, forms: LocalForms, even: frozenset[int] = frozenset()) -> Freedom:
+    """Returns the freedom of a cluster on any mesh, some of whose factors may only be divided evenly."""
     barred, asked = set[int](), Counter[tuple[AnyOp, OpCall[Any], tuple[int, ...]]]()
     for member in cluster.members:
         relation = member.relation
@@ -48,16 +63,18 @@ def freedom_of(cluster: OpCluster, forms: LocalForms) -> Freedom:
             asked[relation.instruction.op, relation.call, member.factors] += member.runs
         else:
             barred |= {own for f, own in enumerate(member.factors) if not is_independent(relation.rule, f)}
-    return Freedom(frozenset(barred), asked)
+    return Freedom(frozenset(barred), even, asked)
 
 
 def legal_rows(cluster: OpCluster, freedom: Freedom, divisions: Divisions) -> tuple[Rows, Floats]:
     """Returns the legal divisions of a cluster by these axes, each with the seconds of its exchanges."""
     free = [(f, size) for f, size in enumerate(cluster.sizes) if size > 1 and f not in freedom.barred]
-    options = [[WHOLE, *(f for f, size in free if size % parts == 0)] for parts in divisions.sizes]
+    options = [
+        [WHOLE, *(f for f, size in free if may_divide(size, (parts,), f in freedom.even))] for parts in divisions.sizes
+    ]
     if freedom.asked:
         options = [_alone(freedom, divisions, axis, places) for axis, places in enumerate(options)]
-    every = [row for row in itertools.product(*options) if _is_even(cluster, divisions.sizes, row)]
+    every = [row for row in itertools.product(*options) if _fits(cluster, divisions.sizes, row, freedom.even)]
     rows = np.array(every, np.int64).reshape(len(every), len(divisions.sizes))
     seconds = _exchanged(freedom, divisions, rows)
     return rows[seconds < np.inf], seconds[seconds < np.inf]
@@ -84,11 +101,22 @@ def _exchanged(freedom: Freedom, divisions: Divisions, rows: Rows) -> Floats:
     return total
 
 
-def _is_even(cluster: OpCluster, sizes: Sequence[int], row: Division) -> bool:
-    """Whether the axes of each factor divide it evenly together; each does alone."""
+def _fits(cluster: OpCluster, sizes: Sequence[int], row: Division, even: frozenset[int]) -> bool:
+    """Whether the axes of each factor may divide it together; each may alone."""
     if len(set(row)) == len(row):
         return True
-    parts: dict[int, int] = {}
+    parts: dict[int, list[int]] = {}
     for size, factor in zip(sizes, row):
-        parts[factor] = parts.get(factor, 1) * size
-    return all(f == WHOLE or cluster.sizes[f] % n == 0 for f, n in parts.items())
+        parts.setdefault(factor, []).append(size)
+    return all(f == WHOLE or may_divide(cluster.sizes[f], axes, f in even) for f, axes in parts.items())
+
+
+def may_divide(size: int, axes: Sequence[int], is_even: bool) -> bool:
+    """Whether axes of these sizes may divide a factor: evenly, or unless it must be so (`is_even`) also so that each of
+    them makes tiles smaller.
+    """
+    parts = math.prod(axes)
+    if size % parts == 0:
+        return True
+    tile = -(-size // parts)
+    return not is_even and tile * parts <= _PADDED * size and all(-(-size * n // parts) > tile for n in axes)

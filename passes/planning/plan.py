@@ -33,7 +33,7 @@ from .classes import KnownClasses
 from .few_choices import best_of_few, has_few_choices
 from .fewest import FewSettings, fewest
 from .judge import judge
-from .kept import kept_in
+from .kept import Kept, kept_in
 from .meshes import annotated_mesh, meshes_of
 from .near import near
 from .on_mesh import MeshPlan, PlanCandidate, Regret
@@ -140,20 +140,21 @@ class Plan(InNotebooks):
 @checked
 class PlanSearch:
     """Plans a GLOBAL module, which is left as it is, for a machine: in `memory` bytes of a device (0: those of the
-    machine), and in about this many `seconds` from now on. Forecasts are of programs `as_run` (see `PassContext`).
+    machine), and in about this many `seconds` from now on. Forecasts are of programs `as_run` (see `PassContext`). If
+    `even`, parameters and results only have tiles of equal size.
 
     Raises CompileError for a program that is sharded already, and without a solver.
     """
 
     def __init__(
         self, module: Module, machine: Machine | str, memory: int = 0, seconds: float = 60.0,
-        as_run: AsRun | None = None,
+        as_run: AsRun | None = None, even: bool = False,
     ) -> None:
         solver()
         if module.stage is not Stage.GLOBAL:
             fail(f"a plan is of a program that is not sharded yet, {module.name} is {module.stage.value}")
         self.module, self.machine, self.memory, self.seconds = module, as_machine(machine), memory, seconds
-        self.as_run = as_run
+        self.as_run, self.even = as_run, even
         self.begun = time.monotonic()
         self.left = TimeLeft(self.begun + seconds)
         self.candidates: list[PlanCandidate] = []
@@ -170,8 +171,8 @@ class PlanSearch:
 
     def _found(self, meshes: Sequence[Mesh], keep: Sequence[str]) -> Plan:
         context = PassContext(machine=self.machine.of_devices(meshes[0].size), as_run=self.as_run)
-        known, solving = KnownClasses(prepared(self.module), context.forms), self.left.share(_SOLVING)
-        kept = [known.of(self.machine, m.size, self.limit, kept_in(self.module, keep, m)) for m in meshes]
+        known, solving = KnownClasses(prepared(self.module), context.forms, self.even), self.left.share(_SOLVING)
+        kept = [known.of(self.machine, m.size, self.limit, self._kept(keep, m)) for m in meshes]
         tried = [MeshPlan(classes, context, mesh, self.limit) for classes, mesh in zip(kept, meshes, strict=True)]
         tried = self._searched(tried, solving)
         self._judge(tried, context, any("=" in said for said in keep))
@@ -222,8 +223,11 @@ class PlanSearch:
         """Yields the usual shardings as annotations of parameters alone."""
         best = min((candidate.judged.seconds for candidate in self.candidates), default=math.inf)
         batch = batch_of(known.module, Clock(self.machine, 1))
-        programs = by_hand(self.module, batch, mesh, kept_in(self.module, keep, mesh))
+        programs = by_hand(self.module, batch, mesh, self._kept(keep, mesh), self.even)
         return judged_by_hand(programs, mesh, context, self.memory, best, self.left)
+
+    def _kept(self, keep: Sequence[str], mesh: Mesh) -> list[Kept]:
+        return kept_in(self.module, keep, mesh, self.even)
 
     def _refuse(self, ranked: Sequence[PlanCandidate]) -> NoReturn:
         divided = [c for c in ranked if c.judged.peak]

@@ -191,10 +191,10 @@ def _add_reads(
     copies: dict[tuple[Division, Division], int] = {}
     for reader in reads.readers:
         targets, to_rows = _divisions(costs, reader.stand.cluster, reader.stand.division, rows)
-        prices = reads.count * reader.runs * costs.moves(sources, targets, reads.size, reader.hides)
+        prices = reads.count * reader.runs * costs.moves(reads, sources, targets, reader.hides)
         if not prices.any():
             continue
-        busies = costs.busies(sources, targets, reads.size) * np.where(np.isinf(prices), 0.0, prices)
+        busies = costs.busies(reads, sources, targets) * np.where(np.isinf(prices), 0.0, prices)
         leaving = [builder.row(0.0, 0.0) for _ in sources]
         coming = [builder.row(0.0, 0.0) for _ in targets]
         for place, a in enumerate(from_rows):

@@ -124,14 +124,14 @@ def _meshes(said: str, devices: Sequence[int], module: Module) -> list[Mesh]:
 class Sweeping:
     """Compares meshes and machines for a GLOBAL module, which is left as it is: in `memory` bytes of a device (0: those
     of its machine), with the shardings that `keep` lists, and in about this many `seconds` from now on. Forecasts are
-    of programs `as_run` (see `PassContext`).
+    of programs `as_run` (see `PassContext`). If `even`, parameters and results only have tiles of equal size.
 
     Raises CompileError for a program that is sharded already, without a machine, and without a solver.
     """
 
     def __init__(
         self, module: Module, machines: Sequence[Machine | str], memory: int = 0, keep: Sequence[str] = (),
-        seconds: float = 60.0, as_run: AsRun | None = None,
+        seconds: float = 60.0, as_run: AsRun | None = None, even: bool = False,
     ) -> None:
         solver()
         if module.stage is not Stage.GLOBAL:
@@ -142,8 +142,8 @@ class Sweeping:
         self.machines: Mapping[str, Machine] = {_name(one): as_machine(one) for one in machines}
         self.begun = time.monotonic()
         self.left = TimeLeft(self.begun + seconds)
-        self.base = PassContext(as_run=as_run)
-        self.classes = KnownClasses(prepared(module), self.base.forms)
+        self.base, self.even = PassContext(as_run=as_run), even
+        self.classes = KnownClasses(prepared(module), self.base.forms, even)
         self.known: dict[Clusters, list[Axis]] = {}  # with a factor of each cluster
 
     def run(self, meshes: str, devices: Sequence[int], best: int) -> Sweep:
@@ -186,6 +186,9 @@ class Sweeping:
     def _classes(self, name: str, mesh: Mesh, kept: Sequence[Kept] = ()) -> Classes:
         return self.classes.of(self.machines[name], mesh.size, self._limit(name), kept)
 
+    def _kept(self, mesh: Mesh) -> list[Kept]:
+        return kept_in(self.module, self.keep, mesh, self.even)
+
     def _costs(self, name: str, mesh: Mesh, classes: Classes) -> ChoiceCosts:
         axes = [mesh.digits(AxisRef(axis)) for axis, _ in mesh.axes]
         decider = self._context(name, mesh.size).decider(mesh.size)
@@ -219,7 +222,7 @@ class Sweeping:
                 self._keep(costs.model, found.choice)
 
     def _learn_square(self, name: str, square: Mesh, share: float) -> None:
-        costs = self._costs(name, square, self._classes(name, square, kept_in(self.module, self.keep, square)))
+        costs = self._costs(name, square, self._classes(name, square, self._kept(square)))
         usual = Usual(costs)
         usual.search(share)
         for found in by_axes(costs, self._limit(name), time.monotonic() + share)[:2]:
@@ -235,7 +238,7 @@ class Sweeping:
                 known.append(of_clusters)
 
     def _point(self, name: str, mesh: Mesh) -> tuple[SweepPoint, Model, Choice]:
-        classes, limit = self._classes(name, mesh, kept_in(self.module, self.keep, mesh)), self._limit(name)
+        classes, limit = self._classes(name, mesh, self._kept(mesh)), self._limit(name)
         costs, own = self._costs(name, mesh, classes), [example.number for example in classes.examples]
         known = dict.fromkeys(tuple(axis[n] for n in own) for axis in self.known.get(classes.clusters, ()))
         choice = quick(costs, list(known), limit)

@@ -38,23 +38,27 @@ Parts = tuple[int, ...]  # of each factor of a cluster
 @dataclass(eq=False, slots=True)
 class ClusterTiles:
     """The parts of values that a device holds under some divisions of a cluster: `parts` has a row for each, with the
-    number of parts of each factor.
+    number of parts of each factor. `sizes` are those of the factors: of uneven parts the largest counts.
     """
 
     parts: Rows
+    sizes: Rows
     _known: dict[frozenset[int], Floats] = field(init=False, default_factory=dict[frozenset[int], Floats])
 
     @classmethod
     def of(cls, cluster: OpCluster, sizes: Sequence[int], rows: Rows) -> ClusterTiles:
         """Returns the tiles of a cluster under divisions by axes of these sizes."""
         divides = rows[:, :, None] == np.arange(len(cluster.sizes))
-        return cls(np.where(divides, np.array(sizes, np.int64)[:, None], 1).prod(axis=1))
+        parts = np.where(divides, np.array(sizes, np.int64)[:, None], 1).prod(axis=1)
+        return cls(parts, np.array(cluster.sizes, np.int64))
 
     def share(self, factors: frozenset[int]) -> Floats:
         """Returns the part of a value that a device holds, of each division, given the factors of its dimensions."""
         found = self._known.get(factors)
         if found is None:
-            found = self._known[factors] = 1.0 / self.parts[:, sorted(factors)].prod(axis=1)
+            own = sorted(factors)
+            tiles = -(-self.sizes[own] // self.parts[:, own])
+            found = self._known[factors] = (tiles / np.maximum(self.sizes[own], 1)).prod(axis=1)
         return found
 
 
@@ -74,7 +78,7 @@ class Times:
         parts: list[Parts] = [tuple(tile) for tile in tiles.parts.tolist()]
         new = [tile for tile in dict.fromkeys(parts) if tile not in known]
         if new:
-            some = ClusterTiles(np.array(new, np.int64).reshape(len(new), -1))
+            some = ClusterTiles(np.array(new, np.int64).reshape(len(new), -1), tiles.sizes)
             known.update(zip(new, self._computing(cluster, crossings, some).tolist()))
         return np.array([known[tile] for tile in parts])
 
@@ -140,7 +144,7 @@ class Times:
         sizes = [1, 1, 1, 1]
         for number, factor in enumerate(rule.factors):
             read = 0 if number in left and number in right else 1 if number in left else 2
-            sizes[read if number in result else 3] *= factor.size // parts[member.factors[number]]
+            sizes[read if number in result else 3] *= -(-factor.size // parts[member.factors[number]])
         attention, element = self._attention.of(instruction.parent), instruction.operands[0].shape.element
         return attention.time(self._machine, instruction, ProductSizes(*sizes), element)
 

@@ -7,6 +7,8 @@ from typing import Any
 import hloom
 import hloom.jax
 import pytest
+from hloom.cost.links import parse_links
+from hloom.cost.machine import Cluster
 
 jax: Any = pytest.importorskip("jax")
 unsharded_step = pytest.importorskip("unsharded_step")
@@ -29,6 +31,25 @@ def test_shardings_have_the_trees_of_arguments_and_results() -> None:
     lowered = jitted.trace(*shapes).lower(lowering_platforms=("cpu",))
     module = hloom.jax.from_jax(lowered)
     assert str(module.entry.parameters[1].annotation) == str(found.plan.module.entry.parameters[1].sharding)
+
+
+def test_arguments_are_divided_evenly() -> None:
+    """`jax.jit` takes no others; values inside may be divided unevenly."""
+    shapes = [jax.ShapeDtypeStruct(dims, "float32") for dims in ((18, 50), (50, 30), (30, 18))]
+    machine = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e8, points=1e9)
+
+    def function(x: Any, w: Any, v: Any) -> Any:
+        return (jax.numpy.tanh(x @ w) @ v).sum()
+
+    found: Any = hloom.jax.plan(function, *shapes, machine=machine, mesh="4", seconds=2)
+    mesh = jax.sharding.AbstractMesh((4,), ("data",))
+    inputs, outputs = found.shardings(mesh)
+    jitted = jax.jit(function, in_shardings=inputs, out_shardings=outputs)
+    jitted.trace(*shapes).lower(lowering_platforms=("cpu",))
+    inside = [value for value in found.plan.module.entry if value.opcode == "tanh"]
+    assert any(not one.sharding.tiling(2).is_even(one.shape.dims) for one in inside)
+    module = hloom.jax.from_jax(function, *shapes)
+    assert hloom.prove(module, hloom.partition(found.plan.module, machine=machine)).is_equal
 
 
 def test_too_few_devices_are_an_error() -> None:

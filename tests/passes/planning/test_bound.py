@@ -28,7 +28,7 @@ SLOW_LINKS = Cluster(links=parse_links("100ns/40GB"), memory_bytes=1e12, points=
 FAST_LINKS = Cluster(links=parse_links("10ns/4000GB"), memory_bytes=1e11, points=2e13, overlap_share=0.8)
 
 
-def program(seed: int) -> hloom.Module:
+def program(seed: int, size: int = 64) -> hloom.Module:
     """Returns products of few square matrices, each read often."""
     rnd = random.Random(seed)
     lines = [f"p{n} = f32[64,64] parameter({n})" for n in range(2)]
@@ -45,7 +45,8 @@ def program(seed: int) -> hloom.Module:
     unread = [v for v in values if not any(f"{v}," in line or f"{v})" in line for line in lines)]
     shapes = ", ".join(["f32[64,64]"] * len(unread))
     lines.append(f"ROOT r = ({shapes}) tuple({', '.join(unread)})")
-    return hloom.parse("HloModule m\nENTRY e {\n  " + "\n  ".join(lines) + "\n}\n")
+    text = "HloModule m\nENTRY e {\n  " + "\n  ".join(lines) + "\n}\n"
+    return hloom.parse(text.replace("[64,64]", f"[{size},{size}]"))
 
 
 def costs_of(module: hloom.Module, machine: Cluster, assumed: Assumed, **axes: int) -> ChoiceCosts:
@@ -65,10 +66,11 @@ def values_of(costs: ChoiceCosts, most: int = 20_000) -> list[PlanValue]:
 
 @pytest.mark.parametrize("machine", [SLOW_LINKS, FAST_LINKS])
 @pytest.mark.parametrize("seed", range(8))
-def test_no_choice_takes_less_than_the_bound(seed: int, machine: Cluster) -> None:
+@pytest.mark.parametrize("size", [64, 90])
+def test_no_choice_takes_less_than_the_bound(seed: int, machine: Cluster, size: int) -> None:
     rnd = random.Random(seed)
     axes = {"a": 2, "b": 2} if seed % 2 else {"a": 4}
-    costs = costs_of(program(seed), machine, Assumed(rnd.choice([0.0, 0.4]), 8.0), **axes)
+    costs = costs_of(program(seed, size), machine, Assumed(rnd.choice([0.0, 0.4]), 8.0), **axes)
     values = values_of(costs)
     limit = float(np.quantile([v.memory for v in values], 0.5))
     least, fitting = (min(v.seconds for v in values if v.memory <= most) for most in (math.inf, limit))

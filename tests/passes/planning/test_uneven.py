@@ -1,0 +1,72 @@
+"""Plans with dimensions that the devices do not divide evenly."""
+
+from __future__ import annotations
+
+import hloom
+import numpy as np
+import pytest
+from hloom.ir.graph.instruction import Instruction
+from hloom.ir.sharding.mesh import Mesh
+from hloom.ir.sharding.sharding import Sharding
+from hloom.ir.tools.spmd import parts
+from hloom.passes.planning.by_hand import BY_HAND, UNEVENLY, by_hand
+from hloom.passes.planning.legal import may_divide, padding
+from hloom.runtime.inputs.inputs import inputs_for_module
+
+from .test_plan import SLOW, STEP
+
+TWELVE = STEP.replace("32", "12").replace("16", "20").replace("64", "60").replace("f12", "f32")  # nothing by 8
+
+
+@pytest.fixture(autouse=True)
+def _needs_the_solver() -> None:
+    pytest.importorskip("highspy")
+
+
+def _is_even(value: Instruction) -> bool:
+    every = zip(parts(value.sharding), value.shape.leaves(), strict=True)
+    return all(isinstance(one, Sharding) and one.tiling(s.rank).is_even(s.dims) for one, s in every)
+
+
+def test_each_axis_makes_tiles_smaller() -> None:
+    assert may_divide(16, (8, 8), is_even=False)  # tiles of two, then of one
+    assert not may_divide(8, (8, 8), is_even=False)
+    assert not may_divide(12, (8, 8), is_even=False)  # tiles of one on 64 devices are more than four times the whole
+    assert may_divide(12, (8,), is_even=False)
+    assert not may_divide(12, (8,), is_even=True)
+    assert may_divide(12, (4,), is_even=True)
+    assert padding((12, 16), (8, 2), (0, 1)) == 16 / 12
+
+
+def test_uneven_tiles_are_faster_than_whole_values() -> None:
+    module = hloom.parse(TWELVE)
+    found, even = (hloom.plan(module, SLOW, mesh="8", seconds=10, even=even) for even in (False, True))
+    assert found.seconds < even.seconds
+    ends = [*even.module.entry.parameters, even.module.entry.root]
+    assert all(map(_is_even, ends))
+    inputs = inputs_for_module(module)
+    wanted = hloom.evaluate(module, inputs)
+    for plan in (found, even):
+        assert plan.gap is not None
+        assert 0 < plan.bound <= plan.on.least * (1 + 1e-9)
+        for candidate in plan.candidates[:3]:
+            local = hloom.partition(candidate.module, machine=SLOW)
+            for got, want in zip(hloom.simulate(local, inputs), wanted, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_by_hand_the_batch_is_divided_unevenly_too() -> None:
+    module, mesh = hloom.parse(TWELVE), Mesh.of(data=8)
+    found = dict(by_hand(module, {0: 0}, mesh))
+    names = {name.removesuffix(BY_HAND).removesuffix(UNEVENLY) for name in found}
+    assert names == {"all data parallel", "all sharded"}
+    x = {name: program.entry.parameters[0].sharding for name, program in found.items()}
+    assert str(x["all data parallel" + UNEVENLY + BY_HAND]) == str(x["all sharded" + UNEVENLY + BY_HAND])
+    assert not _is_even(found["all data parallel" + UNEVENLY + BY_HAND].entry.parameters[0])
+    assert len(dict(by_hand(module, {0: 0}, mesh, even=True))) == 2
+    assert len(dict(by_hand(hloom.parse(STEP), {0: 0}, mesh))) == 2  # all of it is even
+
+
+def test_a_sharding_that_is_kept_may_be_uneven() -> None:
+    found = hloom.plan(hloom.parse(TWELVE), SLOW, mesh="8", seconds=2, keep=["x=data,"])
+    assert not _is_even(found.module.entry.parameters[0])
