@@ -27,7 +27,6 @@ from ..schedule.batch_cuts import BatchCuts, products
 from ..schedule.split_batch import batch_cuts
 from .judge import Effort, judge
 from .kept import Kept
-from .legal import may_divide
 from .on_mesh import QUICK_SCHEDULE, PlanCandidate
 from .time_left import TimeLeft
 from .usual import ALWAYS
@@ -107,15 +106,15 @@ def _written(module: Module, divisions: Mapping[int, Division], mesh: Mesh) -> M
 
 
 def _divided(dims: Sequence[int], order: Sequence[int], mesh: Mesh, is_even: bool) -> Division:
-    """Returns the division of the first of these dimensions that gives the smallest tiles, by all axes if they can."""
-    axes, best, least = range(len(mesh.axes)), (WHOLE,) * len(mesh.axes), 1.0
+    """Returns the division of the first of these dimensions that gives the smallest tiles in the fewest parts."""
+    axes, best, least = range(len(mesh.axes)), (WHOLE,) * len(mesh.axes), (1.0, 1)
     for dim in order:
         for count in reversed(axes):
             for chosen in itertools.combinations(axes, count + 1):
-                sizes = [mesh.axes[a][1] for a in chosen]
-                share = -(-dims[dim] // math.prod(sizes)) / max(dims[dim], 1)
-                if share < least and may_divide(dims[dim], sizes, is_even):
-                    best, least = tuple(dim if a in chosen else WHOLE for a in axes), share
+                parts = math.prod(mesh.axes[a][1] for a in chosen)
+                found = -(-dims[dim] // parts) / max(dims[dim], 1), parts
+                if found < least and not (is_even and dims[dim] % parts):
+                    best, least = tuple(dim if a in chosen else WHOLE for a in axes), found
     return best
 
 

@@ -1,8 +1,7 @@
 """Finds the legal divisions of clusters, and the seconds in which local forms exchange data under each.
 
-Most ops may be divided over any independent factor: evenly, or where tiles get smaller by each axis, though padding
-takes some devices. So the factors that are barred, and the ops that must be asked about each division, are found once
-for all meshes.
+Most ops may be divided over any independent factor: evenly, or unevenly where each device gets a part. So the factors
+that are barred, and the ops that must be asked about each division, are found once for all meshes.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from ..op_sharding.forms import LocalForms
 from ..resharding.table import WHOLE, Division
 from .clusters import OpCluster
 from .times import Floats, Rows
-
-_PADDED = 4.0  # times the size of a factor that its tiles take together, at most
 
 
 def padding(dims: Sequence[int], sizes: Sequence[int], division: Division) -> float:
@@ -70,7 +67,7 @@ def legal_rows(cluster: OpCluster, freedom: Freedom, divisions: Divisions) -> tu
     """Returns the legal divisions of a cluster by these axes, each with the seconds of its exchanges."""
     free = [(f, size) for f, size in enumerate(cluster.sizes) if size > 1 and f not in freedom.barred]
     options = [
-        [WHOLE, *(f for f, size in free if may_divide(size, (parts,), f in freedom.even))] for parts in divisions.sizes
+        [WHOLE, *(f for f, size in free if _may_divide(size, parts, f in freedom.even))] for parts in divisions.sizes
     ]
     if freedom.asked:
         options = [_alone(freedom, divisions, axis, places) for axis, places in enumerate(options)]
@@ -105,18 +102,14 @@ def _fits(cluster: OpCluster, sizes: Sequence[int], row: Division, even: frozens
     """Whether the axes of each factor may divide it together; each may alone."""
     if len(set(row)) == len(row):
         return True
-    parts: dict[int, list[int]] = {}
+    parts: dict[int, int] = {}
     for size, factor in zip(sizes, row):
-        parts.setdefault(factor, []).append(size)
-    return all(f == WHOLE or may_divide(cluster.sizes[f], axes, f in even) for f, axes in parts.items())
+        parts[factor] = parts.get(factor, 1) * size
+    return all(f == WHOLE or _may_divide(cluster.sizes[f], n, f in even) for f, n in parts.items())
 
 
-def may_divide(size: int, axes: Sequence[int], is_even: bool) -> bool:
-    """Whether axes of these sizes may divide a factor: evenly, or unless it must be so (`is_even`) also so that each of
-    them makes tiles smaller.
+def _may_divide(size: int, parts: int, is_even: bool) -> bool:
+    """Whether a factor may have this many parts: equal ones, or unless it must be so (`is_even`) some on each device,
+    which padding makes less than twice as large.
     """
-    parts = math.prod(axes)
-    if size % parts == 0:
-        return True
-    tile = -(-size // parts)
-    return not is_even and tile * parts <= _PADDED * size and all(-(-size * n // parts) > tile for n in axes)
+    return size % parts == 0 or (not is_even and parts <= size)

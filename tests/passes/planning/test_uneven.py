@@ -10,7 +10,7 @@ from hloom.ir.sharding.mesh import Mesh
 from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.tools.spmd import parts
 from hloom.passes.planning.by_hand import BY_HAND, UNEVENLY, by_hand
-from hloom.passes.planning.legal import may_divide, padding
+from hloom.passes.planning.legal import padding
 from hloom.runtime.inputs.inputs import inputs_for_module
 
 from .test_plan import SLOW, STEP
@@ -25,17 +25,13 @@ def _needs_the_solver() -> None:
 
 def _is_even(value: Instruction) -> bool:
     every = zip(parts(value.sharding), value.shape.leaves(), strict=True)
-    return all(isinstance(one, Sharding) and one.tiling(s.rank).is_even(s.dims) for one, s in every)
+    return all(one.tiling(s.rank).is_even(s.dims) for one, s in every)
 
 
-def test_each_axis_makes_tiles_smaller() -> None:
-    assert may_divide(16, (8, 8), is_even=False)  # tiles of two, then of one
-    assert not may_divide(8, (8, 8), is_even=False)
-    assert not may_divide(12, (8, 8), is_even=False)  # tiles of one on 64 devices are more than four times the whole
-    assert may_divide(12, (8,), is_even=False)
-    assert not may_divide(12, (8,), is_even=True)
-    assert may_divide(12, (4,), is_even=True)
+def test_the_largest_tile_counts() -> None:
     assert padding((12, 16), (8, 2), (0, 1)) == 16 / 12
+    assert padding((12, 16), (2, 2), (0, 0)) == 1.0
+    assert padding((9, 9), (2, 2), (0, 1)) == (10 / 9) ** 2
 
 
 def test_uneven_tiles_are_faster_than_whole_values() -> None:
@@ -65,6 +61,14 @@ def test_by_hand_the_batch_is_divided_unevenly_too() -> None:
     assert not _is_even(found["all data parallel" + UNEVENLY + BY_HAND].entry.parameters[0])
     assert len(dict(by_hand(module, {0: 0}, mesh, even=True))) == 2
     assert len(dict(by_hand(hloom.parse(STEP), {0: 0}, mesh))) == 2  # all of it is even
+
+
+def test_by_hand_some_devices_may_have_no_part_of_the_batch() -> None:
+    mesh = Mesh.of(data=4, model=4)
+    found = dict(by_hand(hloom.parse(TWELVE), {0: 0}, mesh))
+    x = found["all data parallel" + UNEVENLY + BY_HAND].entry.parameters[0]
+    assert isinstance(x.sharding, Sharding)
+    assert [len(dim.axes) for dim in x.sharding.dims] == [2, 0]
 
 
 def test_a_sharding_that_is_kept_may_be_uneven() -> None:
