@@ -124,12 +124,6 @@ def _list(text: str, read: Callable[[str], T], separator: str = ",", length: int
     return tuple(map(read, parts))
 
 
-def duration(text: str) -> float:
-    """Parses a number of seconds, or of minutes as `2m`."""
-    number, unit = (text[:-1], text[-1]) if text[-1:] in "sm" and text else (text, "s")
-    return seconds(number) * (60.0 if unit == "m" else 1.0)
-
-
 def _names(text: str) -> frozenset[str]:
     """Parses `a,b` into a set. The names are checked after the files of `--import` have run."""
     return frozenset(text.split(","))
@@ -151,6 +145,11 @@ positive_list = partial(_list, read=positive)
 """Parses `64,256` into numbers of at least 1."""
 seconds = _value(float, "is not a positive number of seconds", lambda number: number > 0)
 """Parses a positive number of seconds, `inf` for no limit."""
+duration = _value(lambda text: float(text[: -1 if text[-1:] in ("s", "m") else None]) * (60.0 if "m" in text else 1.0),
+                  "is not a positive time such as 60s or 2m", lambda number: number > 0)  # fmt: skip
+"""Parses a number of seconds, or of minutes as `2m`."""
+output = _value(lambda text: late("ir.user_files:writable")(text), "")
+"""Finds out before long work whether a file that it names can be written."""
 tolerance = _value(float, "is not a number of at least 0", lambda number: 0 <= number < math.inf)
 mesh_sizes = _value(lambda text: late("ir.sharding.mesh:parse_sizes")(text), "is not of the form x=2,y=4")
 """Parses `x=2,y=4` into a dict."""
@@ -340,6 +339,5 @@ TRACE = option("--trace", "F.json", "write what the last run did, and when, on e
                "(ui.perfetto.dev)", type=Path)  # fmt: skip
 JSON = flag("--json", "print JSON (see docs/json.md)")
 CRITICAL = flag("--critical", "print the longest path through the program")
-EVEN = flag("--even", "divide parameters and results into tiles of equal size alone, as jax.jit demands; so it is for "
-            "FILE.py:FUNCTION")  # fmt: skip
+EVEN = flag("--even", "give parameters and results equal tiles alone, as jax.jit needs, and FILE.py:FUNCTION always")
 OUT = option("--out", "DIR", "write the outputs there as .npy files")

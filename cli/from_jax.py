@@ -1,5 +1,4 @@
-"""Implements `hloom from-jax FILE.py:FUNCTION`: runs a user's Python file and writes the program that JAX makes of it.
-"""
+"""Implements `hloom from-jax FILE.py:FUNCTION`: runs a user's file and writes the program that JAX makes of it."""
 
 from __future__ import annotations
 

@@ -46,6 +46,7 @@ def sweep(
     does). The `best` ones get a forecast, at least the first, and others while there is time. It takes about this many
     `seconds`, more if a single forecast does. `even` is as for `plan`.
 
-    Raises CompileError if there is no solver (`pip install 'hloom[plan]'`), and for constraints that cannot be met.
+    Raises CompileError if there is no solver (`pip install 'hloom[plan]'`), for constraints that cannot be met, and if
+    nothing fits into memory.
     """
     return Sweeping(module, machines, memory, keep, seconds, native_clock, even).run(meshes, devices, best)

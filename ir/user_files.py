@@ -89,6 +89,17 @@ def _similar(path: Path) -> str | None:
     return f"did you mean {path.parent / near[0]}?" if near else None
 
 
+def writable(path: str) -> str:
+    """Returns the name of a file that can be written, which stays as it is. Raises CompileError for others, so that
+    long work does not begin in vain.
+    """
+    folder, is_there = os.path.dirname(path) or ".", os.path.exists(path)
+    if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(path if is_there else folder, os.W_OK):
+        number = errno.EISDIR if os.path.isdir(path) else errno.EACCES if os.path.isdir(folder) else errno.ENOENT
+        fail(f"{path or repr(path)} cannot be written: {os.strerror(number)}")
+    return path
+
+
 def write_text(path: str | Path, text: str, what: str = "") -> None:
     """Writes a file that a user has named; a message may call it `what`. Raises CompileError."""
     try:

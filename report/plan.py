@@ -23,8 +23,9 @@ def plan_text(plan: Plan, machine: str) -> str:
     """Returns a summary, a table of candidates, and one of parameters with the price of their next best sharding."""
     best, mesh = plan.best, sizes_text(dict(plan.mesh.axes))
     lines = [
-        f"plan for {plan.mesh.size} devices of {machine}, mesh {mesh}: {timed(plan.seconds)} a step, "
-        f"{timed(best.judged.exposed)} of it exposed, {sized(plan.peak)} on a device; found in {plan.spent:.1f} s",
+        f"plan for {plan.mesh.size} device{'s' * (plan.mesh.size > 1)} of {machine}, mesh {mesh}: "
+        f"{timed(plan.seconds)} a step, {timed(best.judged.exposed)} of it exposed, {sized(plan.peak)} on a device; "
+        f"found in {plan.spent:.1f} s",
         _limits(plan), _bound(plan),
         *([f"the schedule computes the batch in parts: --split-batch {best.parts}"] if best.parts else []),
         *([f"loops save {sized(plan.recomputed // plan.mesh.size)} less on a device for later ones, which compute it "

@@ -18,7 +18,7 @@ def sweep_text(sweep: Sweep, most: int = 20) -> str:
     count = len(sweep.points)
     judged = sum(point.judged is not None for point in sweep.points)
     left = f", {sweep.left_out} more had no time" if sweep.left_out else ""
-    first = f"{count} meshes in {sweep.spent:.1f} s, the best {judged} of them scheduled{left}"
+    first = f"{count} mesh{'es' * (count > 1)} in {sweep.spent:.1f} s, {judged} of them scheduled{left}"
     return "\n".join([first, "", _table(sweep, most), "", *_plot(sweep)])
 
 

@@ -27,7 +27,7 @@ def meshes_of(said: str | Mapping[str, int] | None, devices: int | None, module:
     count = devices or (module.num_partitions if module.num_partitions > 1 else 0) or (own.size if own else 0)
     if said == ALL or said is None:
         if not count:
-            fail("a plan needs a mesh, or a number of devices", help="such as --mesh 8x16, or --devices 8")
+            fail("a plan needs a mesh, or a number of devices", help="such as --devices 8, or the mesh 8x16")
         return all_meshes(count) if said == ALL else [_mesh([count])]
     found = Mesh.of(**said) if isinstance(said, Mapping) else _read(said)
     if devices is not None and found.size != devices:

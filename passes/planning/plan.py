@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from ...cost.machine import Machine
@@ -183,7 +184,7 @@ class PlanSearch:
                 self.candidates += near(one, self.candidates, context, self.memory, self.left, self.short)
         self.candidates += self._by_hand(tried[0].mesh, known, context, keep)  # last: no search begins at them
         self.candidates += in_parts(self.candidates, context, self.memory, self.left)
-        ranked = sorted(self.candidates, key=lambda c: c.rank)
+        ranked = _named_apart(sorted(self.candidates, key=lambda c: c.rank))
         if not ranked[0].judged.fits:
             self._refuse(ranked)
         least = min(tried, key=lambda one: one.least)
@@ -264,3 +265,12 @@ class PlanSearch:
         trials.run([*turns[:1], *presets, *turns[1:]], smaller)
         self.candidates += trials.made
         self.left = trials.left
+
+
+def _named_apart(candidates: Iterable[PlanCandidate]) -> list[PlanCandidate]:
+    """Numbers candidates that have the name of one before."""
+    seen, found = Counter[str](), list[PlanCandidate]()
+    for one in candidates:
+        seen[one.name] += 1
+        found.append(one if seen[one.name] == 1 else replace(one, name=f"{one.name}, {seen[one.name]}"))
+    return found

@@ -12,12 +12,14 @@ import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
 from ...cost.machine import Machine
 from ...cost.presets import as_machine, machine_name
+from ...cost.sizes import sized
 from ...ir.brief import brief
 from ...ir.checked_call import checked
-from ...ir.diagnostics import fail
+from ...ir.diagnostics import Diagnostic, Severity, fail
 from ...ir.gc_pause import paused_collector
 from ...ir.graph.module import Module, Stage
 from ...ir.sharding.digit import merge
@@ -25,6 +27,7 @@ from ...ir.sharding.mesh import AxisRef, Mesh
 from ..base import AsRun, PassContext
 from ..op_sharding.divisions import Divisions
 from ..resharding.table import WHOLE
+from ..schedule.does_not_fit import DoesNotFit
 from .choice_costs import Assumed, ChoiceCosts, PlanValue
 from .classes import Classes, KnownClasses
 from .clusters import Clusters
@@ -66,9 +69,18 @@ class SweepPoint:
         return self.judged.seconds if self.judged is not None else self.value.seconds
 
     @property
+    def may_run(self) -> bool:
+        """Whether it fits by its forecast if there is one, else by the model."""
+        return self.judged.fits if self.judged is not None else self.fits
+
+    @property
+    def peak(self) -> float:
+        """The bytes of the forecast if there is one, else those of the model."""
+        return self.judged.peak if self.judged is not None else self.value.memory
+
+    @property
     def rank(self) -> tuple[bool, bool, float, float]:
-        fits = self.judged.fits if self.judged is not None else self.fits
-        return not fits, self.judged is None, self.seconds, self.value.memory
+        return not self.may_run, self.judged is None, self.seconds, self.value.memory
 
 
 @brief
@@ -126,7 +138,7 @@ class Sweeping:
     of its machine), with the shardings that `keep` lists, and in about this many `seconds` from now on. Forecasts are
     of programs `as_run` (see `PassContext`). If `even`, parameters and results only have tiles of equal size.
 
-    Raises CompileError for a program that is sharded already, without a machine, and without a solver.
+    Raises CompileError for a program that is sharded already, without a machine, without a solver, and if nothing fits.
     """
 
     def __init__(
@@ -165,7 +177,18 @@ class Sweeping:
             points.append(self._point(name, mesh))
         points.sort(key=lambda point: point[0].rank)
         ranked = sorted(self._judged(points, best), key=lambda point: point.rank)
+        if ranked and not ranked[0].may_run:
+            self._refuse(ranked)
         return Sweep(tuple(ranked), time.monotonic() - self.begun, len(every) - len(points))
+
+    def _refuse(self, points: Sequence[SweepPoint]) -> NoReturn:
+        least = min(points, key=lambda point: point.peak)
+        text = (f"{self.module.name} fits on no mesh into {sized(self._limit(least.machine))}: the least that is found "
+                f"takes {sized(round(least.peak))}, on {least.mesh.size} of {least.machine}")  # fmt: skip
+        raise DoesNotFit(
+            Diagnostic(Severity.ERROR, text, help="more devices divide it further, and hloom plan searches one mesh in "
+                       "depth"), round(least.peak),
+        )  # fmt: skip
 
     def _judged(self, points: Sequence[tuple[SweepPoint, Model, Choice]], best: int) -> Iterator[SweepPoint]:
         """Yields the points, with forecasts of the best different programs."""
