@@ -17,7 +17,7 @@ import numpy as np
 from ..resharding.table import Division
 from .classes import Reads
 from .clusters import Stand
-from .legal import padding
+from .legal import paddings
 from .model import Choice, Model
 from .read_costs import Places, ReadCosts
 from .times import Floats, Rows
@@ -129,16 +129,16 @@ class ChoiceCosts:
         """Returns a figure for each source and target: of uneven tiles that of an array as large as all with the
         largest tile's size.
         """
-        sizes, dims = self.model.divisions.sizes, reads.dims
-        padded = [np.array([padding(dims, sizes, one) for one in ends]) for ends in (sources, targets)]
-        more = np.maximum(padded[0][:, None], padded[1])
-        uneven = np.argwhere(more > 1.0).tolist()
-        key = tuple(sources), tuple(targets), reads.size, hides, more.tobytes() if uneven else b""
+        sizes, ends = self.model.divisions.sizes, (tuple(sources), tuple(targets))
+        padded = [paddings(reads.dims, sizes, one) for one in ends]
+        is_uneven = max(float(one.max(initial=1.0)) for one in padded) > 1.0
+        key = *ends, reads.size, hides, reads.dims if is_uneven else ()
         found = known.get(key)
         if found is None:
             pairs, places = self.model.table.pairs(sources, targets)
             found = known[key] = np.array([of_pair(*pair, reads.size) for pair in pairs])[places]
-            for s, t in uneven:
+            more = np.maximum(padded[0][:, None], padded[1])
+            for s, t in np.argwhere(more > 1.0).tolist() if is_uneven else ():
                 found[s, t] = of_pair(sources[s], targets[t], reads.size * float(more[s, t]))
         return found
 

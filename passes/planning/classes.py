@@ -49,8 +49,8 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Values of these dimensions and so many bytes that stand alike in their class and have equal readers; there are
-    `count` of them. `classes` are those concerned.
+    """Values of this many bytes that stand alike in their class and have equal readers; there are `count` of them. The
+    `dims` are those of one: others may differ in dimensions that none divides. `classes` are those concerned.
     """
 
     stand: Stand
@@ -179,13 +179,15 @@ class Classes:
         return tuple(cluster.sizes), tuple(members)
 
     def _reads(self, readers: Mapping[Leaf, Mapping[Stand, tuple[int, bool]]]) -> list[Reads]:
-        found: Counter[tuple[Stand, tuple[int, ...], int, frozenset[Reader]]] = Counter()
+        found: Counter[tuple[Stand, int, frozenset[Reader]]] = Counter()
+        dims: dict[tuple[Stand, int, frozenset[Reader]], tuple[int, ...]] = {}
         for leaf in readers:
-            shape = leaf.shape
-            found[self.stand(leaf), shape.dims, shape.byte_size, frozenset(self.readers_of(leaf))] += 1
+            key = self.stand(leaf), leaf.shape.byte_size, frozenset(self.readers_of(leaf))
+            found[key] += 1
+            dims.setdefault(key, leaf.shape.dims)
         return [
-            Reads(stand, dims, size, tuple(sorted(wanted, key=repr)), count)
-            for (stand, dims, size, wanted), count in found.items()
+            Reads(stand, dims[stand, size, wanted], size, tuple(sorted(wanted, key=repr)), count)
+            for (stand, size, wanted), count in found.items()
         ]
 
 

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,18 @@ from ..resharding.table import WHOLE, Division
 from .clusters import OpCluster
 from .times import Floats, Rows
 
+_KEPT = 1 << 12  # lists of divisions
 
-def padding(dims: Sequence[int], sizes: Sequence[int], division: Division) -> float:
-    """Returns by how much tiles of the largest size together exceed an array with these dimensions, under a division by
-    axes of these sizes: 1 where it is even.
+
+@lru_cache(_KEPT)
+def paddings(dims: Sequence[int], sizes: Sequence[int], divisions: Sequence[Division]) -> Floats:
+    """Returns by how much tiles of the largest size together exceed an array with these dimensions, under divisions by
+    axes of these sizes: 1 where they are even.
     """
+    return np.array([_padding(dims, sizes, one) for one in divisions])
+
+
+def _padding(dims: Sequence[int], sizes: Sequence[int], division: Division) -> float:
     found = 1.0
     for dim in {place for place in division if place >= 0}:
         parts = math.prod(size for size, place in zip(sizes, division) if place == dim)

@@ -10,7 +10,7 @@ from hloom.ir.sharding.mesh import Mesh
 from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.tools.spmd import parts
 from hloom.passes.planning.by_hand import BY_HAND, UNEVENLY, by_hand
-from hloom.passes.planning.legal import padding
+from hloom.passes.planning.legal import paddings
 from hloom.runtime.inputs.inputs import inputs_for_module
 
 from .test_plan import SLOW, STEP
@@ -29,9 +29,8 @@ def _is_even(value: Instruction) -> bool:
 
 
 def test_the_largest_tile_counts() -> None:
-    assert padding((12, 16), (8, 2), (0, 1)) == 16 / 12
-    assert padding((12, 16), (2, 2), (0, 0)) == 1.0
-    assert padding((9, 9), (2, 2), (0, 1)) == (10 / 9) ** 2
+    assert paddings((12, 16), (8, 2), ((0, 1), (1, 1))).tolist() == [16 / 12, 1.0]
+    assert paddings((9, 9), (2, 2), ((0, 1),)).tolist() == [(10 / 9) ** 2]
 
 
 def test_uneven_tiles_are_faster_than_whole_values() -> None:
