@@ -77,7 +77,9 @@ class Plan(InNotebooks):
         with paused_collector():
             return fewest(
                 self.source, self.module, self.mesh, self.best.judged,
-                lambda module: judge(module, self.context, self.mesh.size, self.memory, parts=self.best.parts), seconds,
+                lambda module, left: judge(
+                    module, self.context, self.mesh.size, self.memory, parts=self.best.parts, left=left),
+                self.context, seconds,
             )  # fmt: skip
 
     def pareto(self, count: int = 5, seconds: float = 60.0) -> list[PlanCandidate]:

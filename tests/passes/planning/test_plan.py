@@ -350,7 +350,10 @@ ENTRY e {
     given, planned, module = (hloom.parse(text) for _ in range(3))
     apply_strategy(planned, Strategy.of({"x": ",", "y": ",", "z": ","}, {"data": 4}))
     wanted = judge(planned, context, 4)
-    strategy = fewest(given, planned, hloom.Mesh.of(data=4), wanted, lambda m: judge(m, context, 4), seconds=60)
+    mesh = hloom.Mesh.of(data=4)
+    strategy = fewest(
+        given, planned, mesh, wanted, lambda one, left: judge(one, context, 4, left=left), context, seconds=60
+    )
     apply_strategy(module, parse_strategy(strategy.text()))
     assert strategy.reproduces
     assert judge(module, context, 4) == strategy.judged
