@@ -119,19 +119,22 @@ def _divided(dims: Sequence[int], order: Sequence[int], mesh: Mesh, is_even: boo
 
 
 def judged_by_hand(
-    programs: Iterable[tuple[str, Module]], mesh: Mesh, context: PassContext, limit: int, best: float, left: TimeLeft
+    programs: Iterable[tuple[str, Module]], mesh: Mesh, context: PassContext, limit: int, best: float, left: TimeLeft,
+    latest: float,
 ) -> Iterator[PlanCandidate]:
     """Yields programs on a mesh with the forecasts of quick schedules in `limit` bytes (0: those of the machine); and
     unless they compute longer than the `best` seconds, of whole ones in the time that is `left`; those that are best by
-    quick schedules, or take but a moment, have a few seconds in any case.
+    quick schedules, or take but a moment, have a few seconds in any case. None begins after the `latest` moment.
     """
     for name, module in programs:
         begun = time.monotonic()
+        if begun > latest:
+            return
         judged, label = judge(module, context, mesh.size, limit, Effort.QUICK), name + QUICK_SCHEDULE
         may_fit = judged.given <= (limit or context.machine.capacity)
         now = time.monotonic()
         is_best = judged.fits and judged.seconds < best
-        until = max(left.until, now + _LEAST if is_best or now - begun < _MOMENT else 0.0)
+        until = max(left.until, min(latest, now + _LEAST) if is_best or now - begun < _MOMENT else 0.0)
         if now < until and (judged.computing < best if judged.fits else may_fit):
             found = judge(module, context, mesh.size, limit, left=TimeLeft(until))
             label, judged = (name, found) if found.rank <= judged.rank else (label, judged)

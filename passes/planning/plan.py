@@ -48,6 +48,7 @@ from .what_if import WhatIf, what_if
 
 _SOLVING = 0.5  # share of the time for the solver
 _EARLY = 0.5  # share of that, until which more than one mesh is searched
+_LATER, _MOMENT = 0.3, 1.0  # share of the time, and seconds, that forecasts of shardings by hand may begin later
 _WORTH = 0.02  # of the price or the time of the best mesh: others that are not further behind may become better
 _FULL = 0.9  # share of a limit from which on it binds
 
@@ -223,11 +224,16 @@ class PlanSearch:
     def _by_hand(
         self, mesh: Mesh, known: KnownClasses, context: PassContext, keep: Sequence[str]
     ) -> Iterator[PlanCandidate]:
-        """Yields the usual shardings as annotations of parameters alone."""
+        """Yields the usual shardings as annotations of parameters alone; if a plan is known, those for which there is
+        time.
+        """
         best = min((candidate.judged.seconds for candidate in self.candidates), default=math.inf)
+        latest = self.left.deadline + _LATER * self.seconds + _MOMENT if best < math.inf else math.inf
+        if time.monotonic() > latest:
+            return iter(())
         batch = batch_of(known.module, Clock(self.machine, 1))
         programs = by_hand(self.module, batch, mesh, self._kept(keep, mesh), self.even)
-        return judged_by_hand(programs, mesh, context, self.memory, best, self.left)
+        return judged_by_hand(programs, mesh, context, self.memory, best, self.left, latest)
 
     def _kept(self, keep: Sequence[str], mesh: Mesh) -> list[Kept]:
         return kept_in(self.module, keep, mesh, self.even)

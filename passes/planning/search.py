@@ -55,16 +55,21 @@ class Found:
 
 
 def search(costs: ChoiceCosts, limit: float = math.inf, seconds: float = 30.0, known: Sequence[Axis] = ()) -> Found:
-    """Returns proposals under several assumptions on overlap, found within about this many seconds. `known` are
-    divisions by single axes that take part.
+    """Returns proposals under several assumptions on overlap, at least under the first, found within about this many
+    seconds. `known` are divisions by single axes that take part.
     """
     begun, lists, every = time.monotonic(), list[list[Proposal]](), list(known)
-    searches = [_Search(costs.under(assumed), limit) for assumed in ASSUMED]
-    for number, one in enumerate(searches):
+    searches = list[_Search]()
+    for number, assumed in enumerate(ASSUMED):
+        if searches and time.monotonic() > begun + seconds:
+            break
+        searches.append(one := _Search(costs.under(assumed), limit))
         one.run(begun + seconds * (number + 1) / (2 * len(ASSUMED)), begun + seconds)
         every += [axis for axis in axes_of(costs.model, [p.choice for p in one.found]) if axis not in every]
     loose = [one for one in searches if not one.is_proven()]
     for number, one in enumerate(searches):
+        if (now := time.monotonic()) > begun + seconds:
+            break
         one.note("axes combined", quick(one.costs, every, limit))
         now = time.monotonic()
         one.improve(now + (begun + seconds - now) / (len(searches) - number))
