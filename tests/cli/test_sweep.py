@@ -49,3 +49,10 @@ def test_errors_are_named(arguments: tuple[str, ...], message: str, tmp_path: Pa
     assert done.code in (2, 65)
     assert message in done.err
     assert "Traceback" not in done.err
+
+
+def test_what_fits_on_no_mesh_is_an_error_as_of_a_plan(tmp_path: Path) -> None:
+    arguments = (NAMED, "--machine", "h100", "--memory", "1KB", "--devices", "4", "--time", "3s")
+    done, plan = (hloom(command, *arguments, cwd=tmp_path) for command in ("sweep", "plan"))
+    assert done.code == plan.code == 65
+    assert "mlp fits on no mesh into 1 KB: the least that is found takes" in done.err

@@ -44,6 +44,8 @@ def test_uneven_tiles_are_faster_than_whole_values() -> None:
     for plan in (found, even):
         assert plan.gap is not None
         assert 0 < plan.bound <= plan.on.least * (1 + 1e-9)
+        names = [candidate.name for candidate in plan.candidates]
+        assert len(set(names)) == len(names)
         for candidate in plan.candidates[:3]:
             local = hloom.partition(candidate.module, machine=SLOW)
             for got, want in zip(hloom.simulate(local, inputs), wanted, strict=True):
