@@ -149,7 +149,7 @@ duration = _value(lambda text: float(text[: -1 if text[-1:] in ("s", "m") else N
                   "is not a positive time such as 60s or 2m", lambda number: number > 0)  # fmt: skip
 """Parses a number of seconds, or of minutes as `2m`."""
 output = _value(lambda text: late("ir.user_files:writable")(text), "")
-"""Finds out before long work whether a file that it names can be written."""
+"""Finds out before long work whether a file that it names can be written; raises OSError."""
 tolerance = _value(float, "is not a number of at least 0", lambda number: 0 <= number < math.inf)
 mesh_sizes = _value(lambda text: late("ir.sharding.mesh:parse_sizes")(text), "is not of the form x=2,y=4")
 """Parses `x=2,y=4` into a dict."""

@@ -90,13 +90,13 @@ def _similar(path: Path) -> str | None:
 
 
 def writable(path: str) -> str:
-    """Returns the name of a file that can be written, which stays as it is. Raises CompileError for others, so that
-    long work does not begin in vain.
+    """Returns the name of a file that can be written, which stays as it is. Raises OSError for others, so that long
+    work does not begin in vain.
     """
     folder, is_there = os.path.dirname(path) or ".", os.path.exists(path)
     if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(path if is_there else folder, os.W_OK):
         number = errno.EISDIR if os.path.isdir(path) else errno.EACCES if os.path.isdir(folder) else errno.ENOENT
-        fail(f"{path or repr(path)} cannot be written: {os.strerror(number)}")
+        raise OSError(number, os.strerror(number), path)
     return path
 
 
