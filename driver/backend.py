@@ -48,10 +48,10 @@ class Backend:
         return Backend((NATIVE if has_native_code() else REFERENCE) if name == AUTO else name)
 
     def reason(self, asked: str) -> str:
-        """Tells why a program that runs for long has this backend, if `auto` was asked for."""
-        if asked != AUTO:
+        """Tells why a program that runs for long has this backend."""
+        if asked == self.acting:
             return "as asked for"
-        if self.name == NATIVE:
+        if self.acting == NATIVE:
             return "the fastest for a program that runs for long"
         return "native code saves nothing here" if has_native_code() else f"there is no native code here: {_NEEDS}"
 

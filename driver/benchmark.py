@@ -64,9 +64,9 @@ class Benchmark:
     def lines(self) -> Iterator[str]:
         """Yields the lines of `text`."""
         backend, asked = self.program.backend, self.asked
-        yield f"{self.program.module.name}: {self.where}, backend {backend.name} ({backend.reason(asked)})"
+        yield f"{self.program.module.name}: {self.where}, backend {backend.acting} ({backend.reason(asked)})"
         if self.compiling:
-            keeps = backend.name == NATIVE and folder() is not None
+            keeps = backend.acting == NATIVE and folder() is not None
             kept = "; machine code of kernels is kept from earlier runs, all else is made anew" if keeps else ""
             yield ", ".join(f"{part} {spent:.3g} s" for part, spent in self.compiling.items()) + kept
         yield f"first step {self.seconds[0] * 1e3:.3g} ms, median of {len(self.seconds) - 1} {self.median * 1e3:.3g} ms"

@@ -59,8 +59,8 @@ def measured(comm: Comm | None, backend: Backend, during: During = unseen, timer
     """
     timed = _Timer(timer or Timer(comm, backend.kernels), backend)
     ranks = 1 if comm is None else comm.size
-    where = f"hloom machine calibrate on {ranks} rank{'s' * (ranks != 1)}, backend {backend.name}"
-    fused = backend.name != REFERENCE
+    where = f"hloom machine calibrate on {ranks} rank{'s' * (ranks != 1)}, backend {backend.acting}"
+    fused = backend.acting != REFERENCE
     ops, touched = (1, 8) if fused else (2, 20)  # of a stage, and the bytes per number
     with during("measuring ops"):
         small = timed.slope(_stages(_SMALL, 101), _stages(_SMALL, 1), 100)
@@ -73,7 +73,7 @@ def measured(comm: Comm | None, backend: Backend, during: During = unseen, timer
          for bits, rate in rates.items()},
         source=where, fused=fused,
     )  # fmt: skip
-    if backend.name == NATIVE:
+    if backend.acting == NATIVE:
         with during("measuring native code"):
             speed, error = native_speed(timed.timer, backend)
         source = f"{where}: fit to {len(list(native_programs()))} programs, half of them within {error:.0%}"

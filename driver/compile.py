@@ -113,7 +113,7 @@ def compiled(module: Module, context: PassContext, options: Options, during: Dur
         context.diagnostics.found += unsure
     program.backend = Backend.chosen(options.backend, local, -(-program.devices // (ranks or 1)) * options.runs)
     is_free = options.schedule is None and options.is_known and not local.has_schedule
-    if ranks is not None and is_free and program.backend.name == NATIVE:
+    if ranks is not None and is_free and program.backend.acting == NATIVE:
         with during("scheduling"):
             schedule_for_ranks(local, context, options.runs)
     with during("compiling"):

@@ -152,7 +152,7 @@ class Program:
 
     def forecast(self) -> Timeline:
         """Returns the timeline of one execution on the machine, in seconds."""
-        as_run = native_clock(self.local, self.machine) if self.backend.name == NATIVE else None
+        as_run = native_clock(self.local, self.machine) if self.backend.acting == NATIVE else None
         if as_run is None:
             return timeline(self.local, self.machine)
         return timeline(as_run[0], self.machine, as_run[1])

@@ -135,6 +135,8 @@ def test_without_native_code_numpy_computes(missing: str, tmp_path: Path) -> Non
     done = process("run", file, "--check", "--backend", "native", cwd=tmp_path, **variables)
     assert (done.code, done.out.splitlines()[-1]) == (0, "check passed"), done.err
     assert "remark: there is no native code here: numpy runs the program op by op" in done.err
+    done = process("bench", file, "--backend", "native", "--repeat", "1", cwd=tmp_path, **variables)
+    assert "backend reference (there is no native code here: native code needs llvmlite" in done.out
     (tmp_path / "chain.hlo").write_text(CHAIN % ((4_000_000,) * 3))
     done = process("eval", "chain.hlo", "--json", "--backend", "auto", cwd=tmp_path, **variables)
     assert (done.code, json.loads(done.out)["backend"], done.err) == (0, "reference", "")
