@@ -102,11 +102,31 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Between:
+    """The seconds that a collective and the ops around it take more where ranks compute between collectives, and those
+    of each further `array` that it combines.
+    """
+
+    collective: float = 0.0
+    array: float = 0.0
+
+    @property
+    def source(self) -> str:
+        """How sources of collectives tell it; nothing where it was not measured."""
+        if not self.collective and not self.array:
+            return ""
+        return f"; between products {1e6 * self.collective:.1f} us more, and {1e6 * self.array:.1f} us for each array"
+
+
+_NOT_MEASURED = Between()
+
+
+@dataclass(frozen=True, slots=True)
 class Measured:
     """The figures of a machine: seconds to launch an op, bytes of memory per second, multiply-adds per second by bits,
     the speed of computation while a collective runs, times of collectives of `devices` devices at most, whether
-    programs were fused, and the speed of native code with how it was measured. `between` are the seconds that a
-    collective and the ops after it take more where ranks compute between collectives.
+    programs were fused, the speed of native code with how it was measured, and what collectives take more `between`
+    ops.
     """
 
     launch: Figure
@@ -119,7 +139,7 @@ class Measured:
     fused: bool = True
     native: NativeSpeed = UNKNOWN
     native_source: str = ""
-    between: Figure | None = None
+    between: Between = _NOT_MEASURED
 
 
 def machine_of(found: Measured, name: str) -> MachineFile:
@@ -131,14 +151,15 @@ def machine_of(found: Measured, name: str) -> MachineFile:
     share, links, fits = 1.0, Links(), list[Fit]()
     if found.overlap is not None:
         share, sources["compute.overlap"] = found.overlap.value, found.overlap.source
-    more = found.between.value if found.between is not None else 0.0
+    between = found.between
     for n, sample in enumerate(found.samples):
         sizes = [received(sample.kind, size, sample.devices) for size in sample.seconds]
         line = fit_line(sizes, list(sample.seconds.values()))
-        fits.append(Fit(sample.kind, (sample.devices,), line.latency + more, line.bandwidth, sample.array))
+        array = sample.array + between.array
+        fits.append(Fit(sample.kind, (sample.devices,), line.latency + between.collective, line.bandwidth, array))
         sources[f"collectives.{n}"] = (
             f"{found.source}: fit to {len(sizes)} sizes, {min(sample.seconds)} to {max(sample.seconds)} bytes, "
-            f"errors up to {line.error:.0%}" + ("" if found.between is None else f"; {found.between.source}")
+            f"errors up to {line.error:.0%}{between.source}"
         )
     sources["links.0"] = "not measured: the default machine's"
     largest = [f for f in fits if f.devices == (found.devices,)]

@@ -13,10 +13,11 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .. import frontends
-from ..cost.calibrated import Figure, Measured, Sample
+from ..cost.calibrated import Between, Figure, Measured, Sample
 from ..cost.formulas import Kind
 from ..cost.host import second_cache
 from ..cost.native_fit import fit_native
@@ -38,7 +39,8 @@ _ARRAY = 1 << 18  # bytes of each of the arrays that more bytes consist of
 _SEVERAL = 1 << 16, 32  # bytes, and the arrays among which they are divided to time an array
 _LEAST_SHARE = 0.5  # of a time, for the bytes: an array takes longer in few small ones than in many large ones
 _BESIDE = 1 << 23  # bytes of the all-reduce that overlaps products
-_LAYERS, _ROWS, _SIDE = 8, 128, 256  # of products between which ranks add: a layer touches half a megabyte
+_LAYERS, _ROWS, _SIDE = 8, 128, 256  # of products between which ranks add: all layers touch three megabytes
+_COMBINED = 16  # arrays that they add at once, beside one
 _ROUNDS, _LONGEST, _LEAST_RUNS = 3, 0.02, 2  # of native programs, with seconds and runs for each
 _DEFINED = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }\n"
 
@@ -84,8 +86,7 @@ def measured(comm: Comm | None, backend: Backend, during: During = unseen, timer
     found = replace(found, devices=ranks, samples=samples)
     if timed.timer.processor:
         with during("measuring collectives between products"):
-            more = _between(timed, ranks, found.native)
-        between = Figure(more, f"{1e6 * more:.1f} us more between products")
+            between = _between(timed, ranks, found.native)
         return replace(found, between=between, overlap=Figure(0.0, "ranks of one host copy what they send and receive"))
     with during("measuring what overlaps"):
         share = _overlap(timed, ranks, rates[32])
@@ -232,13 +233,20 @@ def _grouped(kind: Kind, text: str, devices: int, ranks: int) -> str:
     return f"{text}, channel_id=1, replica_groups={{{','.join('{' + ','.join(map(str, g)) + '}' for g in groups)}}}"
 
 
-def _between(timer: _Timer, ranks: int, speed: NativeSpeed) -> float:
-    """Returns the seconds that a collective between products takes more than one after another, with the ops after it:
-    while a rank waits, others have its core and its caches. The further tables of kernels that it makes count apart.
+def _between(timer: _Timer, ranks: int, speed: NativeSpeed) -> Between:
+    """Returns the times by which a collective between products exceeds one alone, with the ops around it.
+
+    Others have the core and the caches of a rank while it waits. Kernels that stand around take what is combined from
+    tables, and give it to others. The further tables count apart.
     """
-    with_sums, without = (_layers(ranks, sums) for sums in (True, False))
-    (one,) = (i for i in _layers(ranks, True, 1).entry if i.op.is_collective)
-    alone = timer.timer.collective(_one("all-reduce", one.shape.byte_size, ranks, ranks))
+    one, many = (_more(timer, ranks, speed, arrays) for arrays in (1, _COMBINED))
+    return Between(max(one, 0.0), max((many - one) / (_COMBINED - 1), 0.0))
+
+
+def _more(timer: _Timer, ranks: int, speed: NativeSpeed, arrays: int) -> float:
+    """Returns the seconds that a collective of so many arrays takes more between products."""
+    with_sums, without = (_layers(ranks, sums, arrays) for sums in (True, False))
+    alone = timer.timer.collective(_one("all-reduce", 4 * _SIDE * arrays, ranks, ranks, arrays))
     whole, only = (min(run(module) for _ in range(_ROUNDS))
                    for run, module in ((timer.run_together, with_sums), (timer.run, without)))  # fmt: skip
     more = whole - only
@@ -246,24 +254,38 @@ def _between(timer: _Timer, ranks: int, speed: NativeSpeed) -> float:
         counted, base = (speed.of_run(program_work(timer.backend.prepared(module), speed.second_cache))
                          for module in (with_sums, without))  # fmt: skip
         more -= counted - base
-    return max(more / _LAYERS - alone, 0.0)
+    return more / _LAYERS - alone
 
 
-def _layers(ranks: int, sums: bool, count: int = _LAYERS) -> Module:
-    """Returns a program of products, after each of which ranks add the sums of its columns; or only the products."""
-    shape = f"f32[{_ROWS},{_SIDE}]"
-    lines = [f"v0 = {shape} parameter(0)", f"w = f32[{_SIDE},{_SIDE}] parameter(1)", "z = f32[] constant(0)"]
-    for n in range(count):
-        lines += [
-            f"d{n} = {shape} dot(v{n}, w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
-            f"t{n} = f32[{_SIDE}] reduce(d{n}, z), dimensions={{0}}, to_apply=add",
-            f"r{n} = f32[{_SIDE}] " + (
-                _grouped("all-reduce", KINDS["all-reduce"][2].replace("(x)", f"(t{n})"), ranks, ranks)
-                if sums else f"negate(t{n})"
-            ),
-            f"b{n} = {shape} broadcast(r{n}), dimensions={{1}}", f"v{n + 1} = {shape} divide(d{n}, b{n})",
-        ]  # fmt: skip
+def _layers(ranks: int, sums: bool, arrays: int) -> Module:
+    """Returns a program of products, after each of which ranks add the sums of its columns, as many arrays at once; or
+    only the products.
+    """
+    shape, row = f"f32[{_ROWS},{_SIDE}]", f"f32[{_SIDE}]"
+    lines = [f"v0 = {shape} parameter(0)", "z = f32[] constant(0)"]
+    lines += [f"w{n} = f32[{_SIDE},{_SIDE}] parameter({n + 1})" for n in range(_LAYERS)]
+    lines += [f"p{k} = {row} parameter({_LAYERS + k + 1})" for k in range(arrays)]
+    for n in range(_LAYERS):
+        lines += [f"d{n} = {shape} dot(v{n}, w{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
+                  f"m{n} = {row} reduce(d{n}, z), dimensions={{0}}, to_apply=add"]  # fmt: skip
+        added = [f"t{n}_{k}" for k in range(arrays)]
+        lines += [f"{name} = {row} add(m{n}, p{k})" for k, name in enumerate(added)]
+        lines += _summed(added, row, ranks) if sums else [f"{name}_r = {row} negate({name})" for name in added]
+        lines += [f"{name}_a = {row} add({f'{before}_a' if before else f'{name}_r'}, {name}_r)"
+                  for before, name in pairwise(("", *added))]  # fmt: skip
+        lines += [f"b{n} = {shape} broadcast({added[-1]}_a), dimensions={{1}}",
+                  f"v{n + 1} = {shape} divide(d{n}, b{n})"]  # fmt: skip
     return _program(lines, ranks if sums else 1)
+
+
+def _summed(names: list[str], shape: str, ranks: int) -> list[str]:
+    """Returns the lines of the sums over all ranks of these arrays, which one collective combines."""
+    text = _grouped("all-reduce", KINDS["all-reduce"][2].replace("(x)", f"({', '.join(names)})"), ranks, ranks)
+    if len(names) == 1:
+        return [f"{names[0]}_r = {shape} {text}"]
+    all_of = f"{names[0]}_all"
+    lines = [f"{all_of} = ({', '.join([shape] * len(names))}) {text}"]
+    return [*lines, *(f"{name}_r = {shape} get-tuple-element({all_of}), index={k}" for k, name in enumerate(names))]
 
 
 def _overlap(timer: _Timer, ranks: int, rate: float) -> float:

@@ -14,12 +14,15 @@ _NO_IDENTITY = -1
 _KEPT: list[Any] = []  # what ufuncs refer to, which live as long as the process
 
 
+_U64 = np.dtype(np.uint64)
+
+
 def ufunc(name: str, address: int, operands: int, results: tuple[np.dtype[Any], ...], signature: str = "",
-          identity: int | None = None) -> Any:  # fmt: skip
-    """Makes a ufunc of uint64 operands from the address of an inner loop, as numpy's C interface defines it. With a
-    `signature` the loop computes on sub-arrays. `identity` is 0 for an operation that may be reduced in any order.
+          identity: int | None = None, of: np.dtype[Any] = _U64) -> Any:  # fmt: skip
+    """Makes a ufunc of operands `of` a type from the address of an inner loop, as numpy's C interface defines it. With
+    a `signature` the loop computes on sub-arrays. `identity` is 0 for an operation that may be reduced in any order.
     """
-    types = bytes([np.dtype(np.uint64).num] * operands + [dtype.num for dtype in results])
+    types = bytes([of.num] * operands + [dtype.num for dtype in results])
     loops, data = (ctypes.c_void_p * 1)(address), (ctypes.c_void_p * 1)(None)
     texts = [types, name.encode(), b"", signature.encode()]
     _KEPT.append((loops, data, texts))

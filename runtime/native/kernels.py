@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ...codegen.native.compile_llvm import is_available
 from ...codegen.native.lowerings import Lowerings
+from ...codegen.native.narrow_sums import narrow_sum
 from ...codegen.native.native_steps import loops_of
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.op import Compile, Kernel, NotEvaluable, Role
@@ -24,10 +25,11 @@ class NativeKernels(NumpyKernels):
 
     def kernel(self, instruction: Instruction, compile: Compile) -> Kernel | None:
         """Returns the kernel of a fusion that a table may hold, which runs only where none does: for empty values and
-        those of dynamic sizes. Other ops are left to numpy until their plan is arranged.
+        those of dynamic sizes. Other ops are left to numpy until their plan is arranged, but for narrow sums, by which
+        ranks combine arrays.
         """
         if instruction.op.role is not Role.FUSION:
-            return None
+            return narrow_sum(instruction)
         try:
             loops_of(instruction, self._lowerings).lowered()
         except NotEvaluable:

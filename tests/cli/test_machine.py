@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hloom.cost.calibrated import machine_of
 from hloom.cost.fits import Fit
@@ -59,15 +60,16 @@ class _Clock:
     seconds.
     """
 
-    def __init__(self, machine: Cluster, ranks: int, more: float = 0.0) -> None:
-        self.machine, self.ranks, self.more, self.processor = machine, ranks, more, more > 0
+    def __init__(self, machine: Cluster, ranks: int, more: float = 0.0, each: float = 0.0) -> None:
+        self.machine, self.ranks, self.more, self.each, self.processor = machine, ranks, more, each, more > 0
 
     def run(self, module: Module) -> float:
         return forecast(module, self.machine).seconds
 
     def run_together(self, module: Module) -> float:
         found = timeline(module, self.machine)
-        return found.seconds + self.more * len(found.collectives[1:])
+        arrays = sum(len(e.instruction.operands) - 1 for e in found.collectives[1:])
+        return found.seconds + self.more * len(found.collectives[1:]) + self.each * arrays
 
     def collective(self, module: Module) -> float:
         return collective_seconds(module.entry.root, self.machine, self.ranks)
@@ -98,18 +100,22 @@ def test_a_calibration_finds_the_machine(backend: str, fused: bool) -> None:
 
 
 def test_collectives_between_products_may_take_longer() -> None:
-    fits = tuple(Fit(kind, (2,), 1e-5, 1e9) for kind in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"))
+    kinds = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
+    fits = tuple(Fit(kind, (2,), 1e-5, 1e9, 1e-6) for kind in kinds)
     wanted = Cluster(memory_bytes=2e10, points=3e10, by_bits=((32, 3e10),), fits=fits)
     ranks: Any = _Comm(2)
-    latencies: list[float] = []
-    for more in (0.0, 8e-5):
-        clock: Any = _Clock(wanted, 2, more)
-        found = machine_of(measured(ranks, Backend("numpy"), timer=clock), "ours")
-        latencies.append(found.machine.fits[0].latency)
+    found: list[tuple[float, float]] = []
+    for more, each in ((0.0, 0.0), (8e-5, 0.0), (8e-5, 4e-6)):
+        clock: Any = _Clock(wanted, 2, more, each)
+        file = machine_of(measured(ranks, Backend("numpy"), timer=clock), "ours")
+        found.append((file.machine.fits[0].latency, file.machine.fits[0].array))
         if more:  # by processor time, of ranks that copy what they exchange
-            assert found.machine.overlap_share == 0
-        assert ("more between products" in found.sources["collectives.0"]) == (more > 0)
-    assert latencies == pytest.approx([1e-5, 1e-5 + 7 / 8 * 8e-5], abs=2e-6)
+            assert file.machine.overlap_share == 0
+        assert ("between products 70" in file.sources["collectives.0"]) == (more > 0)
+    plain, more, each = (np.array(one) for one in found)
+    assert plain == pytest.approx((1e-5, 1e-6), rel=1e-6)
+    assert more - plain == pytest.approx((7 / 8 * 8e-5, 0.0), abs=5e-7)
+    assert each - more == pytest.approx((0.0, 7 / 8 * 4e-6), abs=5e-7)
 
 
 def test_this_machine_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
