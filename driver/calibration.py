@@ -236,8 +236,8 @@ def _grouped(kind: Kind, text: str, devices: int, ranks: int) -> str:
 def _between(timer: _Timer, ranks: int, speed: NativeSpeed) -> Between:
     """Returns the times by which a collective between products exceeds one alone, with the ops around it.
 
-    Others have the core and the caches of a rank while it waits. Kernels that stand around take what is combined from
-    tables, and give it to others. The further tables count apart.
+    Others have the core and the caches of a rank while it waits, and the code of collectives is no longer in them. The
+    further tables of kernels count apart.
     """
     one, many = (_more(timer, ranks, speed, arrays) for arrays in (1, _COMBINED))
     return Between(max(one, 0.0), max((many - one) / (_COMBINED - 1), 0.0))
