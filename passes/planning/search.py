@@ -30,7 +30,8 @@ _SWEEPS = (4, 12, 28)  # of messages, after which a choice is taken
 _PRICES = (0.1, 0.3, 1.0, 3.0)  # of the memory, in units of the time, until a choice fits
 _PROVEN = 1e-3  # gap that is good enough
 _BOUNDING = 0.25  # of the time left after messages, for a better bound
-_JOINTLY = 0.1  # of the time, for the integer program as a whole
+_JOINTLY = 0.1  # of the time, for the integer program as a whole ..
+_AFTER_ALL = 0.25  # .. or of the time that nothing else has taken
 _RISE = 1e-4  # of the bound, below which messages had better have another share
 _LOOSE = 0.01  # gap from which on the integer program is solved as a whole, which small ones are in time
 
@@ -80,7 +81,8 @@ def search(costs: ChoiceCosts, limit: float = math.inf, seconds: float = 30.0, k
             one.found += by_axes(one.costs, limit, begun + seconds)
         lists.insert(0, one.ranked())
     best = min(p.value.seconds for p in lists[0])
-    left = min(begun + seconds - time.monotonic(), _JOINTLY * seconds)
+    rest = begun + seconds - time.monotonic()
+    left = min(rest, max(_JOINTLY * seconds, _AFTER_ALL * rest))
     if left > 0.0 and bound < best * (1 - _LOOSE):
         solved = solve(searches[0].costs, limit=limit, seconds=left, share=0.0)
         bound = max(bound, solved.bound)

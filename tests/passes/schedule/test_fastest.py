@@ -18,6 +18,7 @@ from hloom.ir.tools.trip_count import counter, uncounted_loops
 from hloom.passes.base import PassContext, run_pass
 from hloom.passes.pipelines import partition
 from hloom.passes.schedule.fastest import REWRITES, Fastest
+from hloom.passes.schedule.in_pieces import InPieces
 from hloom.passes.schedule.recorded import record, recorded_forecast
 from hloom.passes.schedule.rewrites.base import Rewrite, RewriteProgram
 from hloom.passes.schedule.rewrites.loops import body_of
@@ -124,10 +125,25 @@ class _Negates(Rewrite):
     consumes: ClassVar[frozenset[Stage]] = frozenset({Stage.LOCAL})
 
     def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
-        found = [i for i in computation if i.op.role is Role.LOOP]
-        for instruction in found:
-            computation.build("negate", computation.parameters[0], before=instruction)
-        return bool(found)
+        return _before_loops(computation, "negate")
+
+
+@dataclass(frozen=True)
+class _Pieces(InPieces):
+    """Changes loops, as one that cuts products does."""
+
+    def may_change(self, module: Module, context: PassContext) -> bool:
+        return True
+
+    def rewrite(self, program: RewriteProgram, computation: Computation) -> bool:
+        return _before_loops(computation, "abs")
+
+
+def _before_loops(computation: Computation, opcode: str) -> bool:
+    found = [i for i in computation if i.op.role is Role.LOOP]
+    for instruction in found:
+        computation.build(opcode, computation.parameters[0], before=instruction)
+    return bool(found)
 
 
 @dataclass(frozen=True)
@@ -216,3 +232,31 @@ def test_what_is_best_after_earlier_starts_is_what_others_are_added_to() -> None
     way = Fastest(((_Negates(),),), None, _Passes(), None, None, earlier=_Gains(), final=_Counts())
     run_pass(way, module, PassContext(machine=parse_machine("h100")))
     assert recorded_forecast(module)[0] == pytest.approx(1.04 * 0.95**4)  # both changes, of two loops
+
+
+@dataclass(frozen=True)
+class _ToldByOps(ScheduleCollectives):
+    """Records the seconds that are told of programs with these ops, which no order takes less than `bound`."""
+
+    told: tuple[tuple[frozenset[str], float], ...] = ()
+    bound: float = 0.0
+
+    def run(self, module: Module, context: PassContext) -> bool:
+        module.is_scheduled = True
+        changed = frozenset(i.opcode for i in module.entry) & {"negate", "abs"}
+        record(module, dict(self.told)[changed], 1000, self.bound)
+        return True
+
+
+@pytest.mark.parametrize(
+    ("pieces", "bound", "expected"),
+    [(0.95, 0.5, 0.8), (1.08, 0.5, 0.8), (1.2, 0.5, 0.9), (1.08, 0.95, 0.9)],
+    ids=["faster alone", "a little slower alone", "much slower", "no order is faster"],
+)
+def test_pieces_that_are_slower_alone_may_be_faster_with_others(pieces: float, bound: float, expected: float) -> None:
+    module = partition(hloom.parse(Model(kind="fsdp", data=4, layers=4, loop=True).text()))
+    told = {"": 1.0, "negate": 0.9, "abs": pieces, "abs negate": 0.8}
+    final = _ToldByOps(told=tuple((frozenset(ops.split()), seconds) for ops, seconds in told.items()), bound=bound)
+    run_pass(Fastest(((_Negates(),),), _Pieces(), None, None, None, earlier=None, final=final), module,
+             PassContext(machine=parse_machine("h100")))  # fmt: skip
+    assert recorded_forecast(module)[0] == expected
