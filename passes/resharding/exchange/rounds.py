@@ -11,7 +11,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from ....ir.records import dataclass
 
 Size = tuple[int, ...]
 
@@ -141,11 +142,14 @@ def _improved(rounds: list[list[int]], messages: Messages) -> list[list[int]]:
         return rounds
     rounds = list(rounds)
     costs = [messages.cost(messages.size(r)) for r in rounds]
+    alone = [messages.cost(size) for size in messages.sizes]
     changed = set(range(len(rounds)))
     for _ in range(_MOST_PASSES):
         looked_at, changed = changed, set[int]()
         for one, other in pairs:
             if looked_at.isdisjoint((one, other)) and changed.isdisjoint((one, other)):
+                continue
+            if _least(rounds[one], rounds[other], alone, messages) >= costs[one] + costs[other] - 1e-9:
                 continue
             divided = _divided(rounds[one], rounds[other], messages)
             found = [messages.cost(messages.size(r)) for r in divided]
@@ -156,6 +160,18 @@ def _improved(rounds: list[list[int]], messages: Messages) -> list[list[int]]:
         if not changed:
             break
     return [r for r in rounds if r]
+
+
+def _least(one: list[int], other: list[int], alone: Sequence[float], messages: Messages) -> float:
+    """Returns a lower bound on the cost of two rounds of these pieces, by the costs of pieces `alone`.
+
+    Where a device sends or receives twice, both rounds remain: one has the dearest piece, the other some piece.
+    """
+    ends = (messages.senders, messages.receivers)
+    if not any({devices[piece] for piece in one} & {devices[piece] for piece in other} for devices in ends):
+        return 0.0
+    costs = [alone[piece] for piece in (*one, *other)]
+    return max(costs) + min(costs)
 
 
 def _divided(one: list[int], other: list[int], messages: Messages) -> list[list[int]]:
