@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -36,8 +35,7 @@ _MOST_PERMUTES = 24  # arrangements of unused digits tried per state
 _MOST_SHIFTS = 64  # combinations of several shifts tried per state
 
 
-@dataclass(frozen=True, slots=True)
-class SearchStep:
+class SearchStep(NamedTuple):
     """A move from one state to the state `after`. Each device receives `received` elements in a collective over
     `digits`.
 
