@@ -109,8 +109,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_finish() -> None:
     """Lets the collector search the tests themselves no more, and the rest of a large process seldom: what it has kept
-    once it keeps.
+    once it keeps. Each search calls Python functions of JAX and hypothesis, so the youngest objects are many.
     """
     gc.callbacks.append(lambda phase, info: gc.freeze() if (phase, info["generation"]) == ("stop", 2) else None)
     gc.collect()
-    gc.set_threshold(700, 10, 200)
+    gc.set_threshold(50_000, 10, 10)
