@@ -11,7 +11,7 @@ import ctypes, mmap
 import numpy as np
 from hloom.codegen.native.compile_llvm import Loaded, object_code
 
-SIZE, PAGE, CONSTANTS, HOLES = 8 << 30, 4096, 1 << 25, 200
+SIZE, PAGE, CONSTANTS, HOLES = 8 << 30, 4096, 1 << 22, 200
 c = ctypes.CDLL(None)
 c.mmap.restype = ctypes.c_void_p
 c.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
