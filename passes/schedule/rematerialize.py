@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from heapq import heapify, heappop, heappush
@@ -37,7 +37,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage, clone_module
 from ...ir.tools.trip_count import runs_of_computations
 from ..base import Pass, PassContext
-from .across_peak import AcrossPeak, AcrossPeaks
+from .across_peak import AcrossPeak, AcrossPeaks, MadeAgain
 from .on_host import moves_to_host
 from .regather import readers_of, unused_channels
 from .saved import free_saved
@@ -165,20 +165,28 @@ class Tried:
         """
         found = AcrossPeaks([]) if way is _Way.LOOPS else self._across(machine)
         best, excess, low, high = self, self.peak - limit, 0.0, found.living
+        count, peak = 0, self.peak
         excess = excess if way is _Way.LOOPS else min(excess, high)
+        last: _Choice | None = None
         for _ in range(_TRIES):
-            copies: dict[Instruction, Instruction] = {}
-            module = clone_module(self.module, copies)
-            if way is _Way.LOOPS:
-                count = free_saved(module, Clock.of(module, machine), excess, offload)
-            else:
-                count = _freed(module, copies, found, excess, self.peak * _LEAST_BYTES, barriers, way is _Way.AWAY)
-            peak, highest = at_peak(module, OutsideOfAttention.on(machine)) if count else (self.peak, self.highest)
-            new = Tried(module, self.count + count, peak, highest)
-            if new.rank(limit) < best.rank(limit):
-                best, new = new, best
-            if new is not self:
-                new.module.release()
+            choice = None if way is _Way.LOOPS else _choice(found, excess, self.peak * _LEAST_BYTES, way is _Way.AWAY)
+            if choice is None and way is not _Way.LOOPS:
+                break
+            if choice is None or choice != last:  # else it would be the program of the last try
+                copies: dict[Instruction, Instruction] = {}
+                module = clone_module(self.module, copies)
+                if choice is None:
+                    count = free_saved(module, Clock.of(module, machine), excess, offload)
+                else:
+                    count = _freed(module, copies, found.found, choice, barriers)
+                outside = OutsideOfAttention.on(machine)
+                peak, highest = at_peak(module, outside) if count else (self.peak, self.highest)
+                new = Tried(module, self.count + count, peak, highest)
+                if new.rank(limit) < best.rank(limit):
+                    best, new = new, best
+                if new is not self:
+                    new.module.release()
+            last = choice
             if way is _Way.LOOPS or not count or limit * _FULL <= peak <= limit or time.monotonic() >= until:
                 break
             low, high = (excess, high) if peak <= self.peak - _FREED * excess else (low, excess)
@@ -221,30 +229,43 @@ def _across(module: Module, highest: Iterable[Instruction], machine: Machine) ->
     return AcrossPeaks([AcrossPeak(i.parent, clock, i, runs[i.parent]) for i in highest if i.parent is not None])
 
 
-def _freed(
-    module: Module, copies: dict[Instruction, Instruction], across: AcrossPeaks, excess: float, least: float,
-    barriers: bool, away: bool,
-) -> int:  # fmt: skip
-    """Rematerializes values that live at the peak, in a copy, or moves those of the entry `away` to the host, of at
-    least so many bytes, until this many bytes are freed there. Returns their number.
+@brief
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Values to make again in each computation, and those of the entry to move to the host, with their late readers."""
+
+    again: tuple[MadeAgain, ...]
+    away: tuple[tuple[Instruction, tuple[Instruction, ...]], ...] = ()
+
+
+def _choice(across: AcrossPeaks, excess: float, least: float, away: bool) -> _Choice | None:
+    """Chooses values that live at the peak until so many bytes are freed there: to make them again, or to move those of
+    the entry `away` to the host, of at least so many bytes. None if none are to move: it is the same by the other way.
     """
-    (price, chosen), count, found = across.to_free(excess), 0, across.found
-    if away:
-        freed = sum(one.living - choice.kept for one, choice in zip(found, chosen, strict=True))
-        most = price if freed >= excess else math.inf
-        moved, excess = _moved_away(found[0], most, excess, least)
-        if not moved:
-            return 0  # it is the same by the other way
-        for one in moved:
-            late = [copies[r] for r in one.late]
-            send_away(module.entry, copies[one.value], late, copies[found[0].at], late[0])
-        count, left = len(moved), across.without({one.value for one in moved})
-        chosen = left.to_free(excess, price)[1] if excess > 0 else []
+    (price, chosen), found = across.to_free(excess), across.found
+    if not away:
+        return _Choice(tuple(chosen))
+    freed = sum(one.living - choice.kept for one, choice in zip(found, chosen, strict=True))
+    most = price if freed >= excess else math.inf
+    moved, excess = _moved_away(found[0], most, excess, least)
+    if not moved:
+        return None
+    left = across.without({one.value for one in moved})
+    again = left.to_free(excess, price)[1] if excess > 0 else []
+    return _Choice(tuple(again), tuple((one.value, tuple(one.late)) for one in moved))
+
+
+def _freed(
+    module: Module, copies: dict[Instruction, Instruction], found: Sequence[AcrossPeak], choice: _Choice, barriers: bool
+) -> int:
+    """Rematerializes values in a copy, and moves others to the host. Returns their number."""
+    for value, late in choice.away:
+        send_away(module.entry, copies[value], [copies[r] for r in late], copies[found[0].at], copies[late[0]])
     channels = unused_channels(module)
-    count += sum(one.make(choice, copies, barriers, channels) for one, choice in zip(found, chosen, strict=False))
-    if away:
+    made = sum(one.make(some, copies, barriers, channels) for one, some in zip(found, choice.again, strict=False))
+    if choice.away:
         spread_leaves(module.entry, found[0].clock.copied(copies))  # most instructions are those of the program before
-    return count
+    return len(choice.away) + made
 
 
 def _moved_away(across: AcrossPeak, price: float, excess: float, least: float) -> tuple[list[_Away], float]:
