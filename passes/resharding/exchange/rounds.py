@@ -11,8 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-
-from ....ir.records import dataclass
+from dataclasses import dataclass
 
 Size = tuple[int, ...]
 
