@@ -103,12 +103,13 @@ class NativePrograms:
         prepared = [backend.prepared(frontends.parse(text)) for text in texts]
         self._second_cache = second_cache()
         self.work = [program_work(module, self._second_cache) for module in prepared]
-        self._runs = [timer.runner(module) for module in prepared]
+        self._runs, self._meet = [timer.runner(module) for module in prepared], timer.meet
         self.seconds = [math.inf] * len(prepared)
 
     def measure(self, longest: float) -> None:
         """Runs each program for this number of seconds, and at least twice."""
         for n, run in enumerate(self._runs):
+            self._meet()
             self.seconds[n] = min(self.seconds[n], least_of(run, longest))
 
     def fit(self) -> tuple[NativeSpeed, float]:

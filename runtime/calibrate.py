@@ -68,6 +68,11 @@ class Timer:
         run()
         return run
 
+    def meet(self) -> None:
+        """Waits for all ranks, so that they measure the same at the same time: they share caches and memory."""
+        if self.comm is not None:
+            self.comm.Barrier()
+
     def run_together(self, module: Module) -> float:
         """Returns the seconds of one execution of a program with a device per rank."""
         assert self.comm is not None
