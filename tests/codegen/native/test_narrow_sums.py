@@ -23,7 +23,8 @@ def _sum(element: str, of: str = "", shape: str = "[]") -> Any:
 
 @pytest.mark.parametrize("element", ["bf16", "f16"])
 def test_bits_are_those_of_numpy(element: str) -> None:
-    add, dtype = _sum(element), ELEMENT_TYPES[element].numpy
+    add = _sum(element)
+    dtype: Any = ELEMENT_TYPES[element].numpy
     assert add is not None
     every = np.arange(1 << 16, dtype=np.uint16).view(dtype)
     for seed in range(12):
