@@ -31,7 +31,7 @@ _PRICES = (0.1, 0.3, 1.0, 3.0)  # of the memory, in units of the time, until a c
 _PROVEN = 1e-3  # gap that is good enough
 _BOUNDING = 0.25  # of the time left after messages, for a better bound
 _JOINTLY = 0.1  # of the time, for the integer program as a whole ..
-_AFTER_ALL = 0.25  # .. or of the time that nothing else has taken
+_AFTER_ALL = 0.5  # .. or of the time that nothing else has taken
 _RISE = 1e-4  # of the bound, below which messages had better have another share
 _LOOSE = 0.01  # gap from which on the integer program is solved as a whole, which small ones are in time
 
