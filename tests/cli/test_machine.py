@@ -115,7 +115,7 @@ def test_collectives_between_products_may_take_longer() -> None:
     plain, more, each = (np.array(one) for one in found)
     assert plain == pytest.approx((1e-5, 1e-6), rel=1e-6)
     assert more - plain == pytest.approx((7 / 8 * 8e-5, 0.0), abs=5e-7)
-    assert each - more == pytest.approx((0.0, 7 / 8 * 4e-6), abs=5e-7)
+    assert each - more == pytest.approx((0.0, 7 / 8 * 4e-6), abs=1e-9)
 
 
 def test_this_machine_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -322,6 +322,16 @@ def test_started_computation() -> None:
     assert sum(b.bytes for b in found.buffers) == found.peak
 
 
+def test_an_operand_is_held_past_an_update_until_the_done() -> None:
+    found = entry(f"""x = {KB} parameter(0)\n a = {KB} new(x)
+      s = (({KB}), {KB}, s32[]) negate-start(a)
+      u = (({KB}), {KB}, s32[]) negate-update(s)
+      b = {KB} new(x)\n d = {KB} negate-done(u)
+      ROOT c = {KB} add(b, d)""")
+    held = 1024 + 1024 + 1024 + 4  # the parameter, the operand, the result and the state
+    assert curve(found)[:6] == [1024, 2048, held, held, held + 1024, held + 1024]
+
+
 def test_stated_aliases() -> None:
     found = entry("""x = f32[256] parameter(0)
       a = f32[256] new(x)

@@ -84,6 +84,13 @@ def test_operands_of_other_shapes_are_not_copied() -> None:
         hloom.parse(text)
 
 
+def test_control_predecessors_are_those_of_each_line(line_by_line: Callable[[str], object]) -> None:
+    text = TWICE.replace("exponential(b)", "exponential(a), control-predecessors={b}")
+    text = text.replace("exponential(c)", "exponential(a), control-predecessors={b}")
+    assert described(text) == line_by_line(text)
+    assert [[p.name for p in i.control_predecessors] for i in hloom.parse(text).entry] == [[], [], ["b"], ["b"], []]
+
+
 def test_computations_in_place_are_read_each_time(line_by_line: Callable[[str], object]) -> None:
     call = "f32[4]{0} call(a), to_apply={ x = f32[4]{0} parameter(0) ROOT y = f32[4]{0} negate(x) }"
     text = TWICE.replace("f32[4]{0} exponential(a)", call).replace("f32[4]{0} exponential(b)", call)

@@ -148,6 +148,25 @@ def late() -> int:
     return 0
 
 
+def late_part() -> int:
+    """Rank 0 combines its part of a large sum late, after work of its own: the others wait for that part."""
+    plain = shared.SharedMemory._combine  # pyright: ignore
+
+    def combine(memory: shared.SharedMemory, *given: Any) -> None:
+        begin = time.thread_time()
+        while world().rank == 0 and time.thread_time() < begin + 0.05:
+            pass
+        plain(memory, *given)
+
+    line = "d = f32[3000] all-reduce(x), channel_id=1, use_global_device_ids=true, to_apply=add, " \
+           "replica_groups={{0,1,2,3}}"  # fmt: skip
+    module = parse(FLIGHT.format(n=3000, lines=line, shapes="f32[3000]", dones="d"))
+    x = np.random.default_rng(2).normal(size=(4, 3000)).astype(np.float32)
+    with patched(shared, _DIRECT_BYTES=100), patched(shared.SharedMemory, _combine=combine):
+        same(module, [[row] for row in x])
+    return 0
+
+
 def shared_memory() -> int:
     """The bytes of shared memory that this process uses."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -337,7 +356,7 @@ def two_nodes() -> int:
 CASES: dict[str, Callable[[], int]] = {
     f.__name__: f
     for f in (
-        late, kinds, in_flight, repeated, native_steps, killed, killed_in_training, failing, other_paths,
+        late, late_part, kinds, in_flight, repeated, native_steps, killed, killed_in_training, failing, other_paths,
         none_shared, little_room, small_folder, demanded, two_nodes,
     )
 }  # fmt: skip

@@ -53,9 +53,10 @@ def test_every_kind_gives_the_bits_of_the_simulator(ranks: int) -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "cases"),
-    [pytest.param(2, "in_flight", marks=slow), pytest.param(3, "in_flight", marks=slow), (4, "in_flight two_nodes")],
+    [pytest.param(2, "in_flight", marks=slow), pytest.param(3, "in_flight", marks=slow),
+     (4, "in_flight late_part two_nodes")],
 )
-def test_more_collectives_in_flight_than_there_is_room_and_ranks_on_several_nodes(ranks: int, cases: str) -> None:
+def test_more_collectives_in_flight_than_there_is_room_late_parts_and_several_nodes(ranks: int, cases: str) -> None:
     assert outcome(cases, ranks, HLOOM_COLLECTIVES="shared") == (0, "")
 
 

@@ -30,6 +30,7 @@ SINGLE = "update_window_dims={}, inserted_window_dims={0,1}, scatter_dims_to_ope
 TIED = ("update_window_dims={}, inserted_window_dims={1}, scatter_dims_to_operand_dims={1}, input_batching_dims={0}, "
         "scatter_indices_batching_dims={0}, index_vector_dim=2")  # fmt: skip
 FRONT = "update_window_dims={0,1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1"
+PARTS = "update_window_dims={1,2}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0,2}, index_vector_dim=1"
 OVERLAP = "update_window_dims={1}, inserted_window_dims={}, scatter_dims_to_operand_dims={0}, index_vector_dim=1"
 
 # By name: dimensions of the array, the indices and the updates, attributes, the function.
@@ -38,6 +39,7 @@ PROGRAMS: dict[str, tuple[str, str, str, str, str]] = {
     "last of equal rows": ("[9,37]", "[12,1]", "[12,37]", WINDOW, KEEP),
     "any function": ("[9,37]", "[12,1]", "[12,37]", WINDOW, MIXED),
     "parts of rows": ("[9,40]", "[12,2]", "[12,19]", PART, ADD),
+    "parts of several rows": ("[7,4,40]", "[9,2]", "[9,4,19]", PARTS, ADD),
     "narrow rows": ("[9,5]", "[12,1]", "[12,5]", WINDOW, ADD),
     "single elements": ("[5,6]", "[2,40]", "[40]", SINGLE, ADD),
     "one of each row": ("[11,6]", "[11,1,1]", "[11,1]", TIED, ADD),

@@ -59,8 +59,9 @@ def test_exchanges_of_local_forms_have_a_time() -> None:
 
 
 def test_axes_that_are_alike_share_answers() -> None:
-    """On 16 devices of h100 the axis between hosts has other links."""
-    for machine, axes, alike in (("tpu-v5p", {"a": 2, "b": 2}, True), ("h100", {"a": 2, "b": 8}, False)):
+    """On 16 devices of h100 the axis between hosts has other links, also where both axes have one size."""
+    h100 = (("h100", {"a": 2, "b": 8}, False), ("h100", {"a": 4, "b": 4}, False))
+    for machine, axes, alike in (("tpu-v5p", {"a": 2, "b": 2}, True), *h100):
         found, _ = divisions(machine, **axes)
         assert (found.canonical((1, 0)) == found.canonical((0, 1))) is alike
 

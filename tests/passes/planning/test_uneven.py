@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import hloom
 import numpy as np
 import pytest
@@ -10,9 +12,13 @@ from hloom.ir.sharding.mesh import Mesh
 from hloom.ir.sharding.sharding import Sharding
 from hloom.ir.tools.spmd import parts
 from hloom.passes.planning.by_hand import BY_HAND, UNEVENLY, by_hand
+from hloom.passes.planning.choice_costs import Assumed
 from hloom.passes.planning.legal import paddings
+from hloom.passes.planning.times import ClusterTiles
+from hloom.passes.resharding.table import WHOLE
 from hloom.runtime.inputs.inputs import inputs_for_module
 
+from .test_bound import SLOW_LINKS, costs_of, program
 from .test_plan import SLOW, STEP
 
 TWELVE = STEP.replace("32", "12").replace("16", "20").replace("64", "60").replace("f12", "f32")  # nothing by 8
@@ -31,6 +37,19 @@ def _is_even(value: Instruction) -> bool:
 def test_the_largest_tile_counts() -> None:
     assert paddings((12, 16), (8, 2), ((0, 1), (1, 1))).tolist() == [16 / 12, 1.0]
     assert paddings((9, 9), (2, 2), ((0, 1),)).tolist() == [(10 / 9) ** 2]
+    tiles = ClusterTiles(np.array([[1, 1], [2, 1], [4, 3]]), np.array([9, 6]))
+    assert tiles.share(frozenset({0})).tolist() == [1.0, 5 / 9, 3 / 9]
+    assert tiles.share(frozenset({0, 1})).tolist() == pytest.approx([1.0, 5 / 9, 3 / 9 * 2 / 6])
+
+
+def test_values_of_one_size_move_as_their_own_tiles_do() -> None:
+    costs = costs_of(program(0), SLOW_LINKS, Assumed(), data=8)
+    reads, found = costs.model.of.reads[0], list[float]()
+    for dims, padding in (((12, 16), 16 / 12), ((16, 12), 1.0), ((20, 16), 24 / 20)):
+        move = costs.moves(replace(reads, dims=dims), [(0,)], [(WHOLE,)], False)
+        assert move.tolist() == [[pytest.approx(costs.move((0,), (WHOLE,), reads.size * padding, False))]]
+        found += move[0].tolist()
+    assert found[1] < found[2] < found[0]
 
 
 def test_uneven_tiles_are_faster_than_whole_values() -> None:

@@ -157,6 +157,13 @@ def test_small_pieces_have_rounds_of_their_own() -> None:
     assert len(few) == 7
 
 
+def test_pieces_swap_rounds_where_a_larger_one_makes_room() -> None:
+    """Rounds with devices in common cost less once their largest pieces are together. No others are cheaper."""
+    senders, receivers, sizes = (1, 2, 1, 0, 2), (5, 4, 3, 3, 5), [(1, 1), (1, 3), (3, 3), (3, 2), (4, 2)]
+    found = rounds_of(Messages(senders, receivers, sizes, 0.5))
+    assert sorted(sorted(pieces) for pieces in found) == [[0], [1, 2], [3, 4]]
+
+
 def _with_unreduced(every: list[Tiling], digits: Digits) -> list[Tiling]:
     """These tilings, unreduced over the digits, where they do not use them."""
     return [replace(t, unreduced=digits) for t in every if t.order is None and disjoint(t.used(), digits)]

@@ -59,6 +59,15 @@ def test_what_has_no_message_to_share_is_not() -> None:
     assert names(greatest) == (["f32[]"], ["f32[512,512]"])
 
 
+def test_what_waits_for_a_control_predecessor_has_no_role() -> None:
+    local = local_of(STEP)
+    (tanh,) = (i for i in local.entry if i.opcode == "tanh")
+    (large,) = (i for i in local.entry if i.op.is_collective and i.shape.rank)
+    large.control_predecessors = (tanh,)
+    roles = roles_of(local.entry, Clock.of(local, PRESETS["h100"]))
+    assert large not in {*roles.gathers, *roles.reductions}
+
+
 @pytest.mark.parametrize("machine", ["h100", "tpu-v4", "cpu-cluster"])
 def test_schedules_send_one_message(machine: str) -> None:
     local, context = local_of(STEP), PassContext(machine=PRESETS[machine])

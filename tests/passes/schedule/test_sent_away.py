@@ -133,6 +133,35 @@ def test_arrays_of_any_type(element: str, op: str) -> None:
     same(local, new, local, "reference")
 
 
+MIXED = """HloModule m, num_partitions=2, frontend_attributes={hloom.stage="local"}
+ENTRY e {
+  x = f32[64,64] parameter(0)
+  w = f32[64,64] parameter(1)
+  early = f32[64,64] add(x, x)
+  t = f32[64,64] dot(w, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  u = f32[64,64] dot(t, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  near = f32[64,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  most = f32[64,256] concatenate(u, u, w, w), dimensions={1}
+  d = f32[64,64] dot(most, most), lhs_contracting_dims={1}, rhs_contracting_dims={1}
+  beneath = f32[64,64] tanh(d)
+  next = f32[64,64] multiply(beneath, near)
+  v = f32[64,64] dot(next, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  y = f32[64,64] dot(v, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  late = f32[64,64] add(early, y)
+  ROOT r = (f32[64,64], f32[64,64]) tuple(next, late)
+}"""
+
+
+def test_what_is_away_is_not_computed_again() -> None:
+    """The link has time for `early` alone: `near`, which a product makes, is computed again beside it."""
+    local = hloom.parse(MIXED)
+    new = clone_module(local)
+    count = rematerialize(new, Clock.of(new, FAST), 0.8 * live_memory(local).peak, offload=True)
+    assert (count, moves_to_host(new)) == (2, 1)
+    assert live_memory(new).peak <= 0.8 * live_memory(local).peak
+    same(local, new, local, "reference")
+
+
 @pytest.mark.slow
 def test_xla_compiles_and_runs_it() -> None:
     """XLA for CPUs has one memory, and drops the moves."""

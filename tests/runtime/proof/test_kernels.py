@@ -59,9 +59,11 @@ def drawn(*dims: int, seed: int) -> Array:
     return np.random.default_rng(seed).integers(0, PRIME, dims, np.uint64)
 
 
-# Sums of so many products fit with three, four and five limbs.
+# Sums of so many products fit with three, four and five limbs, which numpy needs where there is no machine code.
+@pytest.mark.parametrize("hidden", ["", "-fma"])
 @pytest.mark.parametrize("depth", [1, 255, 256, 511, 512, 2047, 2048, 8192, 40_000])
-def test_products_of_the_largest_elements_are_exact(depth: int) -> None:
+def test_products_of_the_largest_elements_are_exact(depth: int, hidden: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLOOM_CPU", hidden)
     x, y = np.full((6, depth), PRIME - 1, np.uint64), np.full((depth, 4), PRIME - 2, np.uint64)
     assert (kernels(depth)["product"](x, y) == 2 * depth).all()  # -1 times -2
 
