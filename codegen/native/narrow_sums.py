@@ -16,7 +16,7 @@ from ...ir.graph.op import Kernel
 from ...ir.ops.elementwise import ADD
 from ...ir.types.element_type import ELEMENT_TYPES
 from .as_ufunc import ufunc
-from .compile_llvm import Loaded, host, is_available, kept_code
+from .compile_llvm import Loaded, hidden, host, is_available, kept_code
 
 _LANES = 16
 _QUIET = 0x7FC0  # the bits of a NaN of bf16
@@ -35,7 +35,8 @@ def narrow_sum(instruction: Instruction) -> Kernel | None:
 
 def _converts(name: str) -> bool:
     """Whether the processor converts to this type; for bf16 integer operations do."""
-    return name == "bf16" or any(feature in host()[1].split(",") for feature in ("+f16c", "+neon"))
+    shown = {word[1:] for word in host()[1].split(",") if word.startswith("+")} - set(hidden())
+    return name == "bf16" or not shown.isdisjoint(("f16c", "neon"))
 
 
 @cache

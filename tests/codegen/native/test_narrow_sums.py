@@ -52,3 +52,10 @@ def test_others_are_left_to_numpy() -> None:
     assert [_sum(e) for e in ("f32", "s32", "f8e4m3fn")] == [None] * 3
     assert _sum("bf16", "f32") is None
     assert _sum("bf16", shape="[4]") is None
+
+
+def test_processors_without_conversions_leave_f16_to_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLOOM_CPU", "-f16c,-neon")
+    if is_available():
+        assert _sum("f16") is None
+        assert _sum("bf16") is not None
