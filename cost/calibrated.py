@@ -14,6 +14,7 @@ from .links import Link, Links
 from .machine import Cluster
 from .machine_file import MachineFile
 from .native_speed import NATIVE, UNKNOWN, NativeSpeed
+from .sizes import timed
 
 _FASTEST = 1e15  # bytes per second: times that do not grow
 _STEEPEST = 40.0  # logarithm of the ratio of both parts, where one of them is all
@@ -115,7 +116,7 @@ class Between:
         """How sources of collectives tell it; nothing where it was not measured."""
         if not self.collective and not self.array:
             return ""
-        return f"; between products {1e6 * self.collective:.1f} us more, and {1e6 * self.array:.1f} us for each array"
+        return f"; between products {timed(self.collective)} more, and {timed(self.array)} for each array"
 
 
 _NOT_MEASURED = Between()

@@ -13,7 +13,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .. import frontends
@@ -273,7 +272,7 @@ def _layers(ranks: int, sums: bool, arrays: int) -> Module:
         lines += [f"{name} = {row} add(m{n}, p{k})" for k, name in enumerate(added)]
         lines += _summed(added, row, ranks) if sums else [f"{name}_r = {row} negate({name})" for name in added]
         lines += [f"{name}_a = {row} add({f'{before}_a' if before else f'{name}_r'}, {name}_r)"
-                  for before, name in pairwise(("", *added))]  # fmt: skip
+                  for before, name in itertools.pairwise(("", *added))]  # fmt: skip
         lines += [f"b{n} = {shape} broadcast({added[-1]}_a), dimensions={{1}}",
                   f"v{n + 1} = {shape} divide(d{n}, b{n})"]  # fmt: skip
     return _program(lines, ranks if sums else 1)

@@ -11,10 +11,8 @@ import numpy as np
 
 _FROM_CODE, _FROM_CODE_AND_SIGNATURE = 1, 31  # places in the table of numpy's C functions on ufuncs, which never change
 _NO_IDENTITY = -1
-_KEPT: list[Any] = []  # what ufuncs refer to, which live as long as the process
-
-
 _U64 = np.dtype(np.uint64)
+_KEPT: list[Any] = []  # what ufuncs refer to, which live as long as the process
 
 
 def ufunc(name: str, address: int, operands: int, results: tuple[np.dtype[Any], ...], signature: str = "",
