@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 
 from .window import SharedWindow
 
-ALIGNMENT = 64  # bytes of a cache line
 _DEPTH = 8  # exchanges of a channel that may be open at a time
 _POSTED, _COMBINED, _READ, _ENTRIES = range(4)
 WORDS = 24  # of a channel in each segment: three counters, then place and tag of each open exchange
@@ -113,6 +112,3 @@ class Heap:
         return [channel for _, _, uses in self._taken for channel, _ in uses]
 
 
-def aligned(size: int) -> int:
-    """Returns the bytes that data of this size takes."""
-    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -10,6 +10,7 @@ import numpy as np
 from ...cost.host import HOST
 from ...ir.factors.sharding_rule import Monoid
 from ...ir.types.literal import Array
+from ...ir.types.memory import aligned_array
 from ...ir.types.shape import Shape
 from .collective import GridCollective, Operands
 from .packing import Buffers, Rows
@@ -83,7 +84,7 @@ class OneDevicePerRank:
                 given = used[-1].view(dtype).reshape(rows, -1)
                 for n, end, width in zip(numbers, ends, widths, strict=True):
                     given[:, end - width : end] = parts[n].reshape(rows, width)
-            into = np.empty(int(ends[-1]), dtype)
+            into = aligned_array((int(ends[-1]),), dtype)
             self.requests.append(begin(given, into, ops[numbers[0]]))
             for n, end, width in zip(numbers, ends, widths, strict=True):
                 results[n] = into[end - width : end].reshape(parts[n].shape[1:])
@@ -104,7 +105,7 @@ class OneDevicePerRank:
         def finish() -> Operands:
             results: Operands = []
             for part, array in zip(end(), operands, strict=True):
-                whole = np.empty((count, *part.shape), part.dtype)
+                whole = aligned_array((count, *part.shape), part.dtype)
                 sent = as_bytes(part)
                 request = self.comm.Iallgather([sent, self.mpi.BYTE], [as_bytes(whole), self.mpi.BYTE])
                 self.wait([request])
@@ -133,7 +134,7 @@ class OneDevicePerRank:
             rows.pack([array[None] for array in operands], sent)
         else:
             rows, sent = None, as_bytes(operands[0])
-            whole = np.empty((self.comm.size, *operands[0].shape), operands[0].dtype)
+            whole = aligned_array((self.comm.size, *operands[0].shape), operands[0].dtype)
         self.requests.append(self.comm.Iallgather([sent, self.mpi.BYTE], [as_bytes(whole), self.mpi.BYTE]))
 
         def finish() -> Operands:
@@ -169,10 +170,10 @@ class OneDevicePerRank:
         rows = Rows.of(parts)
         if len(parts) > 1:
             sent = rows.pack(parts, self.buffers.take(self.comm.size * rows.ends[-1]))
-            into = np.empty_like(sent)
+            into = aligned_array(sent.shape, sent.dtype)
             received = [rows.part(into, number) for number in range(len(parts))]
         else:
-            received = [np.empty_like(parts[0])]
+            received = [aligned_array(parts[0].shape, parts[0].dtype)]
             sent, into = as_bytes(parts[0]), as_bytes(received[0])
         self.requests.append(self.comm.Ialltoall([sent, self.mpi.BYTE], [into, self.mpi.BYTE]))
 
@@ -222,7 +223,7 @@ def unpack(row: Array, like: Sequence[Array]) -> Operands:
 
 def stack_rows(arrays: Sequence[Array]) -> Array:
     """Stacks equal arrays as the rows of a contiguous one (np.stack would keep the memory order of the parts)."""
-    return np.stack(arrays, out=np.empty((len(arrays), *arrays[0].shape), arrays[0].dtype))
+    return np.stack(arrays, out=aligned_array((len(arrays), *arrays[0].shape), arrays[0].dtype))
 
 
 def join_parts(parts: Array, dim: int) -> Array:

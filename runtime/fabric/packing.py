@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.types.literal import Array
-from .channel import aligned
+from ...ir.types.memory import aligned
 
 
 class Buffers:

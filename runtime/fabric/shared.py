@@ -19,8 +19,9 @@ import numpy as np
 
 from ...cost.host import HOST
 from ...ir.types.literal import Array
+from ...ir.types.memory import aligned, aligned_array
 from ..ranks.watch import RankWatch
-from .channel import WORDS, Channel, Heap, Uses, aligned
+from .channel import WORDS, Channel, Heap, Uses
 from .collective import GridCollective, Group, Operands, Send
 from .reference import perform, reduce_members
 from .transport import Arrived, Finish, FinishSends, Placing
@@ -279,7 +280,7 @@ class SharedMemory:
     def _join(self, layout: _Layout, group: Group, found: Values) -> Operands:
         """Returns a copy of the parts that all ranks have combined."""
         ranks = layout.channel.ranks
-        results = [np.empty(array.shape, array.dtype) for array in found[group[0]]]
+        results = [aligned_array(array.shape, array.dtype) for array in found[group[0]]]
         for index, rank in enumerate(ranks):
             for result, array in zip(results, found[self._first(group, rank)], strict=True):
                 part = slice(*_part(result.size, index, len(ranks)))

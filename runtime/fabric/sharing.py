@@ -18,9 +18,9 @@ from typing import Any
 from ...ir.brief import brief
 from ...ir.diagnostics import fail
 from ...ir.types.element_type import ElementType
+from ...ir.types.memory import ALIGNMENT
 from ..ranks.mode import MPI, SHARED
 from ..ranks.watch import RankWatch
-from .channel import ALIGNMENT
 from .collective import GridCollective, Group
 from .shared import words_for
 from .transport import Placing

@@ -17,6 +17,7 @@ import numpy as np
 from ...ir.graph.value_range import ALL, Columns, Demand, Range
 from ...ir.types.element_type import ElementType, Kind
 from ...ir.types.literal import Array
+from ...ir.types.memory import aligned_array
 from ...ir.types.shape import Shape
 
 _CHUNK = 1 << 15  # elements, few enough for a cache
@@ -118,7 +119,7 @@ def draw(shape: Shape, distribution: Distribution, stream: RandomStream) -> Arra
     """Draws an array of this shape. Both components of complex numbers have this distribution."""
     element = shape.element
     assert element.numpy is not None
-    result = np.empty(shape.dims, element.numpy)
+    result = aligned_array(shape.dims, element.numpy)
     flat = result.reshape(-1)
     if element.is_complex:
         flat = flat.view(component_type(element))
@@ -151,7 +152,8 @@ def draw_demanded(shape: Shape, demand: Demand, stream: RandomStream) -> Array:
     """Draws an array of this shape that meets the demand, column by column if the demand differs by column."""
     if not isinstance(demand, Columns):
         return draw(shape, distribution(shape.element, demand), stream)
-    result = np.empty(shape.dims, shape.element.numpy)
+    assert shape.element.numpy is not None
+    result = aligned_array(shape.dims, shape.element.numpy)
     d = demand.dimension
     column = shape.with_dims(shape.dims[:d] + shape.dims[d + 1 :])
     for place, part in enumerate(demand.parts):

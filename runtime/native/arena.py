@@ -16,11 +16,10 @@ import numpy as np
 from ...ir.analysis.lifetimes import live_sums
 from ...ir.brief import brief
 from ...ir.types.literal import Array
+from ...ir.types.memory import ALIGNMENT, address, aligned
 from ..plan.interpreter import Interpreter, Step
-from .addresses import address
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
-ALIGNMENT = 64  # bytes: a line of the cache, and the widest vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class DeviceArena:
 def arena_of(lives: Sequence[Life]) -> Arena:
     """Allocates each array in a block; offsets are multiples of `ALIGNMENT`."""
     count = len(lives)
-    found = [(-(-life.size // ALIGNMENT) * ALIGNMENT, life.first, life.last) for life in lives]
+    found = [(aligned(life.size), life.first, life.last) for life in lives]
     sizes, firsts, lasts = np.ascontiguousarray(np.array(found, np.int64).reshape(count, 3).T)
     offsets = np.zeros(count, np.int64)
     order = sorted(range(count), key=lambda n: (-sizes[n], firsts[n]))

@@ -19,9 +19,10 @@ from ...codegen.native.run_control import LONG, PRED, SIGNED
 from ...codegen.native.run_loop import code
 from ...cost.host import HOST
 from ...ir.types.literal import Array
+from ...ir.types.memory import address
 from ..plan.interpreter import Frame, Interpreter, StepPlan
 from ..plan.steps import ConditionalStep, WhileStep
-from .addresses import Regions, address, copied, copy_into, is_dense
+from .addresses import Regions, copied, copy_into, is_dense
 from .moving import Placeholders, RunAddresses
 from .table import GuardedStep, TableStep
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from ...codegen.native.run_loop import code
 from ...cost.host import HOST
 from ...ir.time_limit import check_time
+from ...ir.types.memory import address
 from ..plan.interpreter import Frame, Interpreter, Step
 from ..plan.steps import ConditionalStep, WhileStep, free_unused
-from .addresses import address
 from .control import Loop, NotNative, array_of
 from .table import TableStep
 from .workers import run_all

@@ -14,8 +14,7 @@ import numpy as np
 
 from ...codegen.native.run_loop import code
 from ...ir.types.literal import Array
-from .addresses import address
-from .arena import ALIGNMENT
+from ...ir.types.memory import ALIGNMENT, address, aligned
 
 
 @dataclass(slots=True)
@@ -71,7 +70,7 @@ class RunAddresses:
         self._shapes = {one.number: (arrays[one.number].shape, arrays[one.number].dtype)
                         for state in self.states for one in state}  # fmt: skip
         others = set(found[:, 1].tolist()).difference(self._shapes)  # code may use no address of a placeholder
-        sizes = [-(-x.nbytes // ALIGNMENT) * ALIGNMENT if n in others else 0 for n, x in enumerate(arrays)]
+        sizes = [aligned(x.nbytes) if n in others else 0 for n, x in enumerate(arrays)]
         self._offsets, self._size = np.cumsum([0, *sizes[:-1]]), sum(sizes)
 
     def _find(self, addresses: Array) -> tuple[Array, Array]:

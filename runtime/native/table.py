@@ -25,9 +25,10 @@ from ...cost.host import HOST
 from ...ir.diagnostics import InternalError
 from ...ir.graph.instruction import Instruction
 from ...ir.types.literal import Array
+from ...ir.types.memory import address, aligned_array
 from ..plan.interpreter import Frame, Interpreter, Step, StepPlan
 from ..plan.updates import is_owned
-from .addresses import address, copied, is_dense
+from .addresses import copied, is_dense
 from .arena import Arena, DeviceArena
 from .workers import run_all
 
@@ -167,7 +168,7 @@ class TableStep(Step):
                 whole = frame[o.taken]
                 frame[o.buffer] = whole if self._may_take(o.taken, frame) else copied(np.asarray(whole))
             elif o.is_made:
-                frame[o.buffer] = np.empty(o.dims, o.dtype)
+                frame[o.buffer] = aligned_array(o.dims, o.dtype)
             x = np.asarray(frame[o.buffer])  # numpy's kernels may return scalars, which are no arrays
             if x.shape != o.dims or x.dtype != o.dtype:
                 raise InternalError(f"native code for {o.dtype}{list(o.dims)} got {x.dtype}{list(x.shape)}")

@@ -1,8 +1,8 @@
 """Steps that change an array in place where nobody else can see it: a loop that writes a slice per trip then moves the
 slice, not the whole array.
 
-An array belongs to its buffer alone if it holds its own memory and nothing else refers to it: neither another buffer,
-nor a view, nor whoever gave it as input. References are counted by Python; where it does not count them, arrays are
+An array belongs to its buffer alone if nothing else refers to it or its memory: neither another buffer, nor a view, nor
+whoever gave it as input. References are counted by Python; where it does not count them, arrays are
 copied.
 """
 
@@ -27,7 +27,12 @@ def _count(frame: Frame, buffer: int) -> int:
     return _references(frame[buffer]) if _references is not None else 0
 
 
-_ALONE = _count([np.empty(1)], 0)
+def _count_of_base(array: Any) -> int:
+    """Returns how many references there are to the array whose memory this one views, with those of this call."""
+    return _references(array.base) if _references is not None else 0
+
+
+_ALONE, _ONE_VIEW = _count([np.empty(1)], 0), _count_of_base(np.empty(2)[1:])
 
 
 def is_owned(frame: Frame, buffer: int) -> bool:
@@ -35,7 +40,10 @@ def is_owned(frame: Frame, buffer: int) -> bool:
     if not _ALONE or _count(frame, buffer) != _ALONE:
         return False
     value = frame[buffer]
-    return type(value) is np.ndarray and bool(value.flags.owndata and value.flags.writeable)
+    if type(value) is not np.ndarray or not value.flags.writeable:
+        return False
+    whole = type(value.base) is np.ndarray and value.base.flags.owndata
+    return bool(value.flags.owndata) or (whole and _count_of_base(value) == _ONE_VIEW)
 
 
 class UpdateStep(ComputeStep):

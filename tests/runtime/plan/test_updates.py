@@ -69,7 +69,11 @@ def test_who_owns_an_array() -> None:
     array = np.zeros(4)
     assert not is_owned([array], 0)
     assert is_owned([np.zeros(4)], 0)
-    assert not is_owned([np.zeros(4)[1:]], 0)
+    assert is_owned([np.zeros(4)[1:]], 0)
+    whole = np.zeros(4)
+    assert not is_owned([whole[1:]], 0)
+    assert not is_owned([np.frombuffer(bytearray(32))], 0)
+    assert not is_owned([np.broadcast_to(np.zeros(1), 4)], 0)
     frame: list[Any] = [np.zeros(4), None]
     frame[1] = frame[0]
     assert not is_owned(frame, 0)
