@@ -367,19 +367,6 @@ def trips_of(instruction: Instruction) -> int:
     return 1 if trips is None else trips
 
 
-def op_seconds(instruction: Instruction, machine: Machine) -> float:
-    """Returns the seconds of one execution of an op that computes, without those of its callees.
-
-    For all ops of a program use a `Clock`, which caches shared results.
-    """
-    return Clock(machine, 1).parts(instruction).compute
-
-
-def collective_seconds(instruction: Instruction, machine: Machine, devices: int) -> float:
-    """Returns the seconds of one execution of a collective in a program of `devices` devices."""
-    return Clock(machine, devices).collective(instruction)
-
-
 def _digits(groups: ReplicaGroups | Pairs, devices: int, levels: tuple[int, ...]) -> Digits | None:
     """Returns digits in which devices that exchange data differ; None if they are not known."""
     return _between(groups, devices, levels) if isinstance(groups, tuple) else group_digits(groups, devices)

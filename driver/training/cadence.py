@@ -35,11 +35,6 @@ class Cadence:
             fail(f"every={text!r} is neither auto, nor a number of steps, nor one of seconds such as 60s")
         return Cadence(int(match[1] or 0), float(match[2] or 0), between)
 
-    @property
-    def is_measured(self) -> bool:
-        """Whether the next checkpoint depends on measured times."""
-        return not self.steps
-
     def next(self, step: int, step_seconds: float | None, write_seconds: float | None) -> int:
         """Returns the step before which the next checkpoint is due, after the one at `step`. None: not yet measured."""
         if self.steps:

@@ -53,11 +53,6 @@ class PreflightVerdict:
         """Whether nothing was found."""
         return not (self.silent or self.cut or self.slow)
 
-    @property
-    def can_meet(self) -> bool:
-        """Whether all ranks can take part in collectives."""
-        return not (self.silent or self.cut)
-
     def faults(self, reports: Sequence[RankReport], deadline: float) -> list[str]:
         """Returns a message for each rank and link that is not well, given the seconds of a wait."""
         known = {report.rank: f"rank {report.rank} (host {report.host})" for report in reports}

@@ -14,7 +14,7 @@ from hloom.cost.forecast import forecast
 from hloom.cost.machine import Cluster
 from hloom.cost.machine_file import load_machine, read_machine
 from hloom.cost.presets import PRESETS
-from hloom.cost.seconds import collective_seconds
+from hloom.cost.seconds import Clock
 from hloom.cost.timeline import timeline
 from hloom.driver.backend import Backend
 from hloom.driver.calibration import KINDS, measured
@@ -72,7 +72,7 @@ class _Clock:
         return found.seconds + self.more * len(found.collectives[1:]) + self.each * arrays
 
     def collective(self, module: Module) -> float:
-        return collective_seconds(module.entry.root, self.machine, self.ranks)
+        return Clock(self.machine, self.ranks).collective(module.entry.root)
 
 
 @pytest.mark.parametrize(("backend", "fused"), [("reference", False), ("numpy", True)])

@@ -14,7 +14,7 @@ from hloom.cost.forecast import forecast
 from hloom.cost.links import Link, Links
 from hloom.cost.machine import Cluster
 from hloom.cost.presets import PRESETS
-from hloom.cost.seconds import Clock, collective_seconds, op_seconds
+from hloom.cost.seconds import Clock
 from hloom.cost.timeline import TOGETHER, Timeline, timeline
 from hloom.ir.graph.instruction import Instruction
 from hloom.ir.graph.module import Module
@@ -197,9 +197,9 @@ def test_values_inside_of_loops_cost_what_they_read() -> None:
   m = f32[100] multiply(n, b)
   ROOT r = f32[] reduce(m, y), dimensions={0}, to_apply=sum""")
     e = module.entry
-    found = {i.name: op_seconds(i, MACHINE) for i in e}
+    found = {i.name: Clock(MACHINE, 1).parts(i).compute for i in e}
     assert found == {"x": 0, "y": 0, "b": 4, "a": 400, "n": 0, "m": 0, "r": 8}
-    launched = {i.name: op_seconds(i, replace(MACHINE, launch_seconds=7.0)) for i in e}
+    launched = {i.name: Clock(replace(MACHINE, launch_seconds=7.0), 1).parts(i).compute for i in e}
     assert {n for n in found if launched[n] != found[n]} == {"r"}
     assert launched["r"] == 15
 
@@ -291,9 +291,9 @@ def test_single_instructions_take_what_the_timeline_takes(train: Module) -> None
     found = timeline(train, machine)
     for event in found.events:
         if event.is_collective:
-            assert event.seconds == pytest.approx(collective_seconds(event.instruction, machine, devices))
+            assert event.seconds == pytest.approx(Clock(machine, devices).collective(event.instruction))
         elif not event.instruction.op.is_control:
-            alone = op_seconds(event.instruction, machine)
+            alone = Clock(machine, 1).parts(event.instruction).compute
             is_later = event.instruction.shape.num_elements == 1 and event.seconds < machine.launch_seconds < alone
             assert event.seconds == pytest.approx(alone - is_later * machine.launch_seconds, abs=1e-12)
 
