@@ -24,12 +24,14 @@ _ILLEGAL = math.inf
 
 
 class Divisions:
-    """The divisions of ops by these axes, given as the digits of each.
+    """The divisions of ops by these axes, given as the digits of each. Those in which calls exchange nothing are
+    `idle` on all machines, which may share the set.
 
     In the division of an op the places are factors of its rule.
     """
 
-    def __init__(self, decider: Decider, axes: Sequence[Digits]) -> None:
+    def __init__(self, decider: Decider, axes: Sequence[Digits], idle: set[object] | None = None) -> None:
+        self._idle: set[object] = set() if idle is None else idle
         self.decider, self.axes, self.sizes = decider, tuple(axes), tuple(map(product, axes))
         self._alike = _alike(decider, self.axes)
         self._known: dict[tuple[AnyOp, OpCall[Any], Division], float] = {}
@@ -54,7 +56,10 @@ class Divisions:
         key = op, call, self.canonical(division)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._exchanged(op, call, key[2])
+            found = 0.0 if (*key, self.axes) in self._idle else self._exchanged(op, call, key[2])
+            self._known[key] = found
+            if found == 0.0:
+                self._idle.add((*key, self.axes))
         return found
 
     def assignment(self, division: Division) -> Assignment:

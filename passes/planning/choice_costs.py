@@ -6,7 +6,6 @@ busiest engine runs, which runs one collective at a time. A step takes `max(C + 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..resharding.table import Division
+from ..resharding.table import Division, Pair, renumbered
 from .classes import Reads
 from .clusters import Stand
 from .legal import paddings
@@ -68,11 +67,11 @@ class ChoiceCosts:
     model: Model
     assumed: Assumed = Assumed()
     moments: list[dict[int, Floats]] = field(init=False)
-    _moves: dict[tuple[Division, Division, float, bool], float] = field(init=False, default_factory=dict[Any, float])
     _tables: dict[tuple[Any, ...], Floats] = field(init=False, default_factory=dict[Any, Any])
     _busies: dict[tuple[Any, ...], Floats] = field(init=False, default_factory=dict[Any, Any])
     _reads: dict[int, ReadCosts | None] = field(init=False, default_factory=dict[Any, Any])
     _stands: dict[Stand, dict[Division, Division]] = field(init=False, default_factory=dict[Any, Any])
+    _places: dict[Stand, tuple[tuple[Division, ...], Places]] = field(init=False, default_factory=dict[Any, Any])
     _others: dict[Assumed, ChoiceCosts] = field(init=False, repr=False, default_factory=dict[Any, Any])
 
     def __post_init__(self) -> None:
@@ -91,75 +90,75 @@ class ChoiceCosts:
             return known
         other = self._others[assumed] = object.__new__(ChoiceCosts)
         other.model, other.assumed, other.moments = self.model, assumed, self.moments
-        other._moves, other._tables, other._reads = {}, {}, {}
-        other._busies, other._stands, other._others = self._busies, self._stands, self._others
+        other._tables, other._reads = {}, {}
+        other._busies, other._stands, other._places, other._others = (
+            self._busies, self._stands, self._places, self._others,
+        )  # fmt: skip
         return other
 
     def move(self, source: Division, target: Division, size: float, hides: bool) -> float:
         """Returns the seconds of resharding a value of this many bytes."""
-        key = source, target, size, hides
-        found = self._moves.get(key)
-        if found is None:
-            found, latency, steps, _ = self.model.table.parts(source, target, size)
-            if hides and found < math.inf:
-                moving = found - latency
-                found = moving + self._paid(latency, moving)
-                found *= 1.0 + _FURTHER * max(steps - 1, 0)
-            self._moves[key] = found
-        return found
+        return float(self._moving([(source, target)], size, hides)[0])
 
-    def _paid(self, latency: float, moving: float) -> float:
-        """Returns the share of a latency that one of several collectives takes that are combined: as many as a bucket
-        has, or until they move data so many times as long as the latency.
+    def _moving(self, pairs: Sequence[Pair], size: float, hides: bool) -> Floats:
+        """Returns these seconds for each pair. Of what hides, several collectives are combined, and share a latency: as
+        many as a bucket has, or until they move data so many times as long as the latency.
         """
-        return max(latency / self.assumed.bucket, min(latency, moving / self.assumed.bucket))
+        seconds, latency, steps = self.model.table.many(pairs, size)
+        if not hides:
+            return seconds
+        moving, bucket = seconds - latency, self.assumed.bucket
+        paid = np.maximum(latency / bucket, np.minimum(latency, moving / bucket))
+        return np.asarray((moving + paid) * (1.0 + _FURTHER * np.maximum(steps - 1, 0)), np.float64)
 
     def moves(self, reads: Reads, sources: Sequence[Division], targets: Sequence[Division], hides: bool) -> Floats:
         """Returns these seconds for each source and each target of some reads."""
-        return self._each(reads, sources, targets, self._tables, hides, partial(self.move, hides=hides))
+        return self._each(reads, sources, targets, self._tables, hides, partial(self._moving, hides=hides))
 
     def busies(self, reads: Reads, sources: Sequence[Division], targets: Sequence[Division]) -> Floats:
-        """Returns the share as `busy` has it for each source and each target of some reads."""
-        return self._each(reads, sources, targets, self._busies, False, self.busy)
+        """Returns the share of the busiest engine for each source and each target of some reads."""
+        return self._each(reads, sources, targets, self._busies, False, self._occupying)
 
     def _each(
         self, reads: Reads, sources: Sequence[Division], targets: Sequence[Division],
-        known: dict[tuple[Any, ...], Floats], hides: bool, of_pair: Callable[[Division, Division, float], float],
+        known: dict[tuple[Any, ...], Floats], hides: bool, of_pairs: Callable[[Sequence[Pair], float], Floats],
     ) -> Floats:  # fmt: skip
         """Returns a figure for each source and target: of uneven tiles that of an array as large as all with the
         largest tile's size.
         """
         sizes, ends = self.model.divisions.sizes, (tuple(sources), tuple(targets))
         padded = [paddings(reads.dims, sizes, one) for one in ends]
-        is_uneven = max(float(one.max(initial=1.0)) for one in padded) > 1.0
+        is_uneven = any(more is not None for more in padded)
         key = *ends, reads.size, hides, reads.dims if is_uneven else ()
         found = known.get(key)
         if found is None:
             pairs, places = self.model.table.pairs(sources, targets)
-            found = known[key] = np.array([of_pair(*pair, reads.size) for pair in pairs])[places]
-            more = np.maximum(padded[0][:, None], padded[1])
+            found = known[key] = of_pairs(pairs, reads.size)[places]
+            more_sources, more_targets = (np.ones(len(e)) if p is None else p for e, p in zip(ends, padded))
+            more = np.maximum(more_sources[:, None], more_targets)
             for s, t in np.argwhere(more > 1.0).tolist() if is_uneven else ():
-                found[s, t] = of_pair(sources[s], targets[t], reads.size * float(more[s, t]))
+                found[s, t] = of_pairs([(sources[s], targets[t])], reads.size * float(more[s, t]))[0]
         return found
 
-    def busy(self, source: Division, target: Division, size: float) -> float:
-        """Returns the share of a reshard's time in which it occupies the busiest engine. Where its collectives are not
-        known it is that of the engine's axes if all others are as at one end already.
+    def _occupying(self, pairs: Sequence[Pair], size: float) -> Floats:
+        """Returns the share of each reshard's time in which it occupies the busiest engine. Where its collectives are
+        not known it is that of the engine's axes if all others are as at one end already.
         """
-        model = self.model
-        way = model.table.parts(source, target, size).way
-        if way is not None and way.sent:
-            return way.busy(model.engine, size) / way.seconds(size)
-        changed = {axis for axis, (a, b) in enumerate(zip(source, target)) if a != b}
-        if changed <= model.busiest:
-            return 1.0
-        if changed.isdisjoint(model.busiest):
-            return 0.0
-        first = tuple(b if axis in model.busiest else a for axis, (a, b) in enumerate(zip(source, target)))
-        last = tuple(a if axis in model.busiest else b for axis, (a, b) in enumerate(zip(source, target)))
-        whole = model.table.seconds(source, target, size)
-        least = min(model.table.seconds(source, first, size), model.table.seconds(last, target, size))
-        return min(least / whole, 1.0) if 0.0 < whole < math.inf else 1.0
+        table, busiest, engine = self.model.table, self.model.busiest, self.model.engine
+        changes = [{axis for axis, (a, b) in enumerate(zip(*pair)) if a != b} for pair in pairs]
+        found = np.array([float(changed <= busiest) for changed in changes])
+        mixed = [n for n, changed in enumerate(changes) if found[n] == 0.0 and changed & busiest]
+        if mixed:
+            some = [pairs[n] for n in mixed]
+            firsts, lasts = zip(*(_parted(*pair, busiest) for pair in some))
+            whole, first, last = (table.many(each, size)[0] for each in (some, firsts, lasts))
+            least, takes = np.minimum(np.minimum(first, last), whole), np.isfinite(whole) & (whole > 0)
+            found[mixed] = np.divide(least, whole, np.ones(len(whole)), where=takes)
+        for n, pair in enumerate(pairs if table.has_ways else ()):
+            way = table.parts(*pair, size).way
+            if way is not None and way.sent:
+                found[n] = way.busy(engine, size) / way.seconds(size)
+        return found
 
     def value(self, choice: Choice) -> PlanValue:
         """Returns the value of a choice."""
@@ -180,18 +179,17 @@ class ChoiceCosts:
         """Returns C, K, H and B of choices, one line of rows of all classes each, and the bytes at the busiest
         moment.
         """
-        classes, none = self.model.classes, np.zeros(len(rows))
-        computing = sum((c.computing[rows[:, n]] for n, c in enumerate(classes)), none)
-        waiting = sum((c.exchanging[rows[:, n]] for n, c in enumerate(classes)), none)
-        hiding, busy, columns = none, waiting * self.model.has_one_engine, dict(enumerate(rows.T))
+        classes, none, columns = self.model.classes, np.zeros(len(rows)), np.ascontiguousarray(rows.T)
+        computing = sum((c.computing[columns[n]] for n, c in enumerate(classes)), none)
+        waiting = sum((c.exchanging[columns[n]] for n, c in enumerate(classes)), none)
+        hiding, busy = np.zeros(len(rows)), waiting * self.model.has_one_engine
         for number in range(len(self.model.of.reads)):
             costs = self.of_reads(number)
             if costs is not None:
-                waits, hides, occupies = costs.spent(columns)
-                waiting, hiding, busy = waiting + waits, hiding + hides, busy + occupies
+                costs.add(columns, waiting, hiding, busy)
         held = none
         for moment in self.moments:
-            held = np.maximum(held, sum((sizes[rows[:, n]] for n, sizes in moment.items()), none))
+            held = np.maximum(held, sum((sizes[columns[n]] for n, sizes in moment.items()), none))
         return (computing, waiting, hiding, busy), held
 
     def of_reads(self, number: int) -> ReadCosts | None:
@@ -201,20 +199,30 @@ class ChoiceCosts:
         return self._reads[number]
 
     def _tabulated(self, number: int) -> ReadCosts | None:
-        reads, shown = self.model.of.reads[number], self.shown(number)
-        sources = list(dict.fromkeys(shown[0][1].values()))
-        targets = list(dict.fromkeys(division for _, known in shown[1:] for division in known.values()))
+        reads = self.model.of.reads[number]
+        stands = [reads.stand, *(reader.stand for reader in reads.readers)]
+        (sources, place), *readers = map(self._ends, stands)
+        targets, places = readers[0][0], [place, *(place for _, place in readers)]
+        if len(readers) > 1:
+            number_of = {division: n for n, division in enumerate(dict.fromkeys(d for own, _ in readers for d in own))}
+            targets = tuple(number_of)
+            places[1:] = [np.array([number_of[division] for division in own])[place] for own, place in readers]
         tables = [self.moves(reads, sources, targets, reader.hides) for reader in reads.readers]
         if not any(table.any() for table in tables):
             return None
-        places: list[Places] = []
-        for (_, known), ends in zip(shown, (sources, *(targets for _ in reads.readers))):
-            place = {division: n for n, division in enumerate(ends)}
-            places.append(np.array([place[division] for division in known.values()]))
         times = [float(reads.count * reader.runs) for reader in reads.readers]
         hides = [reader.hides for reader in reads.readers]
         busy = self.busies(reads, sources, targets)
-        return ReadCosts([of for of, _ in shown], places, tables, times, hides, busy)
+        return ReadCosts([stand.cluster for stand in stands], places, tables, times, hides, busy)
+
+    def _ends(self, stand: Stand) -> tuple[tuple[Division, ...], Places]:
+        """Returns the different divisions of a value, and the place of each row of its class among them."""
+        found = self._places.get(stand)
+        if found is None:
+            every = self._shown(stand).values()
+            number_of = {division: n for n, division in enumerate(dict.fromkeys(every))}
+            found = self._places[stand] = tuple(number_of), np.array([number_of[division] for division in every])
+        return found
 
     def shown(self, number: int) -> list[tuple[int, dict[Division, Division]]]:
         """Returns the classes of some reads, the source first, each with how its divisions divide the value."""
@@ -236,3 +244,10 @@ class ChoiceCosts:
     @property
     def exposed(self) -> float:
         return max(self.assumed.exposed, 1.0 - self.model.machine.overlap)
+
+
+def _parted(source: Division, target: Division, busiest: frozenset[int]) -> tuple[Pair, Pair]:
+    """Returns the steps in which only the busiest axes change, before all others and after them."""
+    first = tuple(b if axis in busiest else a for axis, (a, b) in enumerate(zip(source, target)))
+    last = tuple(a if axis in busiest else b for axis, (a, b) in enumerate(zip(source, target)))
+    return renumbered(source, first), renumbered(last, target)

@@ -29,11 +29,12 @@ _KEPT = 1 << 12  # lists of divisions
 
 
 @lru_cache(_KEPT)
-def paddings(dims: Sequence[int], sizes: Sequence[int], divisions: Sequence[Division]) -> Floats:
+def paddings(dims: Sequence[int], sizes: Sequence[int], divisions: Sequence[Division]) -> Floats | None:
     """Returns by how much tiles of the largest size together exceed an array with these dimensions, under divisions by
-    axes of these sizes: 1 where they are even.
+    axes of these sizes: 1 where they are even; None if all are.
     """
-    return np.array([_padding(dims, sizes, one) for one in divisions])
+    found = np.array([_padding(dims, sizes, one) for one in divisions])
+    return found if (found > 1.0).any() else None
 
 
 def _padding(dims: Sequence[int], sizes: Sequence[int], division: Division) -> float:

@@ -14,12 +14,15 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 from functools import cache, lru_cache
 
+import numpy as np
+
 from ...cost.formulas import Kind, received
 from ...cost.machine import SECOND, Machine, Transfer
 from ...ir.sharding.digit import Digits, merge
-from ..resharding.table import PARTIAL, WHOLE, Division, ReshardTable, ReshardTime
+from ..resharding.table import PARTIAL, WHOLE, Division, Floats, Pair, ReshardTable, ReshardTime, searched_sizes
 
 _KEPT = 1 << 12  # states of divisions
+_NO_WAY = math.inf, 0
 
 Axes = tuple[int, ...]
 State = tuple[tuple[Axes, ...], Axes]  # the axes of each dimension, major first, and those that are summed
@@ -29,32 +32,55 @@ Step = tuple[State, Kind | None, Axes, float]  # the next state, the collective 
 class QuickTable(ReshardTable):
     """The costs of resharding on the axes of a mesh, by walks over whole axes."""
 
+    has_ways = False
+
     def __init__(self, axes: Sequence[Digits], machine: Machine) -> None:
         super().__init__(axes, machine)
+        self._ends: dict[tuple[tuple[Pair, ...], float], tuple[Floats, Floats, Floats]] = {}
         self._walks: dict[tuple[Division, float], dict[State, tuple[float, int]]] = {}
         self._transfer, self._after = cache(self._found), cache(self._steps_from)
 
+    def many(self, pairs: Sequence[Pair], size: float) -> tuple[Floats, Floats, Floats]:
+        if not size:
+            return np.zeros(len(pairs)), np.zeros(len(pairs)), np.zeros(len(pairs))
+        least, most = searched_sizes(size)
+        key = tuple(pairs), least
+        found = self._ends.get(key)
+        if found is None:
+            states = _targets(key[0])
+            ends = [[self._walked(s, end).get(state, _NO_WAY) for (s, _), state in zip(pairs, states)]
+                    for end in (least, most)]  # fmt: skip
+            (below, _), (above, steps) = (np.array(end).T for end in ends)
+            found = self._ends[key] = below, above, steps
+        below, above, steps = found
+        with np.errstate(invalid="ignore"):  # infinity less infinity, where there is no way
+            rate = (above - below) / (most - least)
+            latency = np.maximum(below - rate * least, 0.0)
+            seconds = below + rate * (size - least)
+        is_none = np.isinf(above)
+        return np.where(is_none, above, seconds), np.where(is_none, 0.0, latency), steps
+
     def _searched(self, source: Division, target: Division, size: float) -> ReshardTime:
+        seconds, steps = self._walked(source, size).get(_state(target, _dims(source)), _NO_WAY)
+        return ReshardTime(seconds, 0.0, int(steps))
+
+    def _walked(self, source: Division, size: float) -> dict[State, tuple[float, int]]:
         key = source, size
         found = self._walks.get(key)
         if found is None:
             found = self._walks[key] = self._walk(source, size)
-        seconds, steps = found.get(_state(target, self._dims(source)), (math.inf, 0))
-        return ReshardTime(seconds, 0.0, steps)
+        return found
 
     def _found(self, kind: Kind, axes: Axes) -> Transfer:
         if kind == "collective-permute":  # between any devices
             return self.machine.collective(kind, None)
         return self.machine.collective(kind, merge(digit for axis in sorted(axes) for digit in self.axes[axis]))
 
-    def _dims(self, source: Division) -> int:
-        return max(source, default=WHOLE) + 1 + len(self.axes)
-
     def _walk(self, source: Division, size: float) -> dict[State, tuple[float, int]]:
         """Returns the seconds from a source to all states, and the number of collectives, for an array of this many
         bytes in all. Dimensions that the source leaves whole are alike: states have them in the order of their axes.
         """
-        start, own = _state(source, self._dims(source)), max(source, default=WHOLE) + 1
+        start, own = _state(source, _dims(source)), max(source, default=WHOLE) + 1
         best, done, count = {start: 0.0}, dict[State, tuple[float, int]](), itertools.count()
         queue = [(0.0, next(count), start, 0)]
         summed = bool(start[1]) and not self.machine.levels
@@ -115,6 +141,15 @@ class QuickTable(ReshardTable):
 
     def _size(self, axes: Axes) -> int:
         return math.prod(self.sizes[a] for a in axes)
+
+
+def _dims(source: Division) -> int:
+    return max(source, default=WHOLE) + 1 + len(source)
+
+
+@lru_cache(_KEPT)
+def _targets(pairs: Sequence[Pair]) -> list[State]:
+    return [_state(target, _dims(source)) for source, target in pairs]
 
 
 @lru_cache(_KEPT)

@@ -6,7 +6,7 @@ A program on three axes has hundreds of divisions of a class, so costs are looke
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ class ReadCosts:
     times: Sequence[float]
     hides: Sequence[bool]
     busy: Floats
+    _flat: tuple[Places, Floats, Floats] | None = field(init=False, default=None)
 
     def spent(self, rows: Mapping[int, Any]) -> Spent:
         """Returns the seconds that computation waits for, those that may hide, and those of the busiest engine, given
@@ -47,6 +48,41 @@ class ReadCosts:
             waiting, hiding = waiting + once * np.logical_not(may_hide), hiding + once * may_hide
             busy = busy + once * self.busy[source, target]
         return np.asarray(waiting), np.asarray(hiding), np.asarray(busy)
+
+    def add(self, columns: Places, waiting: Floats, hiding: Floats, busy: Floats) -> None:
+        """Adds these seconds of many choices to totals; `columns` has a line of rows for each class. Those of the one
+        reader that most values have are looked up in flat tables.
+        """
+        if len(self.tables) > 1:
+            is_one = columns.shape[1] == 1
+            spent = self._spent_once(columns[:, 0]) if is_one else self.spent(dict(enumerate(columns)))
+            for total, more in zip((waiting, hiding, busy), spent):
+                total += more
+            return
+        if self._flat is None:
+            seconds = self.times[0] * self.tables[0]
+            with np.errstate(invalid="ignore"):  # what no collective does has no share of an engine
+                busy_seconds = seconds * self.busy
+            self._flat = self.places[0] * seconds.shape[1], seconds.ravel(), busy_seconds.ravel()
+        sources, seconds, busiest = self._flat
+        ends = zip((sources, self.places[1]), self.classes)
+        at = np.add(*(_taken(places, columns[number]) for places, number in ends))
+        total = hiding if self.hides[0] else waiting
+        total += _taken(seconds, at)
+        busy += _taken(busiest, at)
+
+    def _spent_once(self, rows: Places) -> tuple[float, float, float]:
+        """Returns the same seconds as `spent` for one choice, without arrays of one element."""
+        source, *wanted = (int(places[rows[number]]) for number, places in zip(self.classes, self.places))
+        copies: dict[int, tuple[float, bool]] = {}
+        for times, table, target, may_hide in zip(self.times, self.tables, wanted, self.hides):
+            longest, all_hide = copies.get(target, (0.0, True))
+            copies[target] = max(longest, times * float(table[source, target])), all_hide and may_hide
+        waiting, hiding, busy = 0.0, 0.0, 0.0
+        for target, (seconds, may_hide) in copies.items():
+            waiting, hiding = (waiting, hiding + seconds) if may_hide else (waiting + seconds, hiding)
+            busy += seconds * float(self.busy[source, target])
+        return waiting, hiding, busy
 
     def agreeing(
         self, choice: Mapping[int, int], before: Mapping[int, int] | None = None
@@ -81,3 +117,8 @@ class ReadCosts:
             if other < number:
                 is_first = is_first & ~same
         return once * is_first, may_hide
+
+
+def _taken(values: npt.NDArray[Any], at: Places) -> Any:
+    """Returns the values at some places, all of which exist: to clip them takes half the time of checking them."""
+    return np.take(values, at, mode="clip")

@@ -45,8 +45,8 @@ from .usual import Usual
 from .written import AnnotationWriter, Inside
 
 _SECONDS = 2.0  # of an integer program on one axis
-_LEARNING, _MOST_LEARNING = 0.25, 4.0  # the share of the time, and the seconds for a machine, to learn from two axes
-_FORECASTS = 0.3  # the share of the time that is kept for them
+_LEARNING, _MOST_LEARNING = 0.15, 4.0  # the share of the time, and the seconds for a machine, to learn from two axes
+_FORECASTS = 0.2  # the share of the time that is kept for them
 _LEARNED = (Assumed(0.0, 8.0), Assumed(1.0, 1.0))
 
 
@@ -156,6 +156,7 @@ class Sweeping:
         self.left = TimeLeft(self.begun + seconds)
         self.base, self.even = PassContext(as_run=as_run), even
         self.classes = KnownClasses(prepared(module), self.base.forms, even)
+        self.idle = set[object]()  # divisions of calls without exchanges
         self.known: dict[Clusters, list[Axis]] = {}  # with a factor of each cluster
 
     def run(self, meshes: str, devices: Sequence[int], best: int) -> Sweep:
@@ -215,7 +216,7 @@ class Sweeping:
     def _costs(self, name: str, mesh: Mesh, classes: Classes) -> ChoiceCosts:
         axes = [mesh.digits(AxisRef(axis)) for axis, _ in mesh.axes]
         decider = self._context(name, mesh.size).decider(mesh.size)
-        return ChoiceCosts(Model(classes, Divisions(decider, axes), QuickTable), ASSUMED[1])
+        return ChoiceCosts(Model(classes, Divisions(decider, axes, self.idle), QuickTable), ASSUMED[1])
 
     def _learn(self, meshes: Sequence[Mesh]) -> None:
         """Finds divisions by integer programs, for each program that some of the meshes divide: on meshes of one axis,

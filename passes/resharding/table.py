@@ -23,14 +23,16 @@ from ...ir.sharding.tiling import Tiling
 from .plan import plan_reshard
 from .ways import ReshardWay, way_of
 
+Floats = npt.NDArray[np.float64]
 WHOLE, PARTIAL = -1, -2
 
 Division = tuple[int, ...]
 """For each axis of a mesh the dimension that it divides: WHOLE for none, PARTIAL if the array is a sum over it."""
 
-Pairs = tuple[list[tuple[Division, Division]], npt.NDArray[np.int64]]
+Pair = tuple[Division, Division]
+Pairs = tuple[tuple[Pair, ...], npt.NDArray[np.int64]]
 
-_KEPT = 256  # lists of pairs
+_KEPT = 1 << 12  # lists of pairs
 _PAIRS = 1 << 14  # of divisions
 _GRID = 4  # bits between the sizes that are searched
 
@@ -59,6 +61,8 @@ def tiling_of(division: Division, rank: int, axes: Sequence[Digits]) -> Tiling:
 class ReshardTable:
     """The costs of resharding on the axes of a mesh, given as the digits of each."""
 
+    has_ways = True  # whether times may tell their collectives
+
     def __init__(self, axes: Sequence[Digits], machine: Machine) -> None:
         self.axes, self.sizes = tuple(axes), tuple(map(product, axes))
         self.devices = math.prod(self.sizes)
@@ -80,16 +84,20 @@ class ReshardTable:
         """Returns the time to reshard an array of this many bytes in all."""
         if source == target or not size:
             return _NONE
-        key = *_renumbered(source, target), size
+        key = *renumbered(source, target), size
         found = self._times.get(key)
         if found is None:
             found = self._times[key] = self._between(*key)
         return found
 
+    def many(self, pairs: Sequence[Pair], size: float) -> tuple[Floats, Floats, Floats]:
+        """Returns the seconds, those that do not grow, and the number of collectives for each of these pairs."""
+        seconds, latency, steps, _ = zip(*(self.parts(*pair, size) for pair in pairs))
+        return np.array(seconds), np.array(latency), np.array(steps, np.float64)
+
     def _between(self, source: Division, target: Division, size: float) -> ReshardTime:
         """Returns the time by the better one of the plans for the next smaller and larger arrays that are searched."""
-        place = math.floor(math.log2(size)) // _GRID
-        least, most = 2.0 ** (_GRID * place), 2.0 ** (_GRID * (place + 1))
+        least, most = searched_sizes(size)
         below = self._searched(source, target, least)
         above = below if size == least and below.way is not None else self._searched(source, target, most)
         if math.isinf(above.seconds):
@@ -118,8 +126,14 @@ class ReshardTable:
         return found
 
 
+def searched_sizes(size: float) -> tuple[float, float]:
+    """Returns the next smaller and larger bytes of arrays for which plans are searched."""
+    place = math.floor(math.log2(size)) // _GRID
+    return 2.0 ** (_GRID * place), 2.0 ** (_GRID * (place + 1))
+
+
 @lru_cache(_PAIRS)
-def _renumbered(source: Division, target: Division) -> tuple[Division, Division]:
+def renumbered(source: Division, target: Division) -> tuple[Division, Division]:
     """Numbers the dimensions in the order in which the axes divide them."""
     numbers = {place: n for n, place in enumerate(dict.fromkeys(p for p in (*source, *target) if p >= 0))}
     return tuple(numbers.get(p, p) for p in source), tuple(numbers.get(p, p) for p in target)
@@ -140,5 +154,5 @@ def _different(sources: tuple[Division, ...], targets: tuple[Division, ...]) -> 
         column[:] = np.where(divides, numbers[every, dims], column)
     unique, inverse = np.unique(places, axis=0, return_inverse=True)
     axes = places.shape[1] // 2
-    pairs = [(tuple(row[:axes]), tuple(row[axes:])) for row in unique.tolist()]
+    pairs = tuple((tuple(row[:axes]), tuple(row[axes:])) for row in unique.tolist())
     return pairs, inverse.reshape(len(sources), len(targets))

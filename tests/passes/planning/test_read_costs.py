@@ -48,3 +48,10 @@ def test_alternatives_are_the_prices_of_other_choices(seed: int) -> None:
     for number, prices in enumerate(alternatives(costs, choice, range(len(choice)))):
         others = [v.objective for v in costs.values([{**choice, number: row} for row in range(len(prices))])]
         assert prices.tolist() == pytest.approx(others)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_many_choices_have_the_values_of_each_alone(seed: int) -> None:
+    costs, rnd = costs_of(program(seed), SLOW_LINKS, Assumed(0.4, 4.0), data=2, model=4), random.Random(seed)
+    choices = [{n: rnd.randrange(len(c.rows)) for n, c in enumerate(costs.model.classes)} for _ in range(50)]
+    assert costs.values(choices) == [costs.value(choice) for choice in choices]
