@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hloom.passes.planning.choice_costs import Assumed, ChoiceCosts
 from hloom.passes.planning.descent import alternatives
 from hloom.passes.planning.model import Choice
+from hloom.passes.planning.read_costs import ReadCosts
 from hloom.passes.resharding.table import Division
 
 from .test_bound import SLOW_LINKS, costs_of, program
@@ -50,8 +52,16 @@ def test_alternatives_are_the_prices_of_other_choices(seed: int) -> None:
         assert prices.tolist() == pytest.approx(others)
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_many_choices_have_the_values_of_each_alone(seed: int) -> None:
-    costs, rnd = costs_of(program(seed), SLOW_LINKS, Assumed(0.4, 4.0), data=2, model=4), random.Random(seed)
-    choices = [{n: rnd.randrange(len(c.rows)) for n, c in enumerate(costs.model.classes)} for _ in range(50)]
-    assert costs.values(choices) == [costs.value(choice) for choice in choices]
+@pytest.mark.parametrize("readers", [1, 3])
+def test_one_choice_many_and_flat_tables_have_the_same_seconds(readers: int) -> None:
+    rnd = np.random.default_rng(readers)
+    places = [rnd.integers(0, 3, 5) for _ in range(readers + 1)]
+    tables = [rnd.random((3, 3)) for _ in range(readers)]
+    costs = ReadCosts(range(readers + 1), places, tables, [1.0, 3.0, 2.0][:readers], [True, False, True][:readers],
+                      rnd.random((3, 3)))  # fmt: skip
+    rows = rnd.integers(0, 5, (readers + 1, 40))
+    every, alone = np.zeros((3, 40)), np.zeros((3, 40))
+    costs.add(rows, *every)
+    for n in range(40):
+        costs.add(rows[:, n : n + 1], *alone[:, n : n + 1])
+    assert every.tolist() == alone.tolist() == [part.tolist() for part in costs.spent(dict(enumerate(rows)))]
