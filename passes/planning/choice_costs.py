@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..resharding.table import Division, Pair, renumbered
+from ..resharding.table import Division, Pair
 from .classes import Reads
 from .clusters import Stand
 from .legal import paddings
@@ -250,4 +250,4 @@ def _parted(source: Division, target: Division, busiest: frozenset[int]) -> tupl
     """Returns the steps in which only the busiest axes change, before all others and after them."""
     first = tuple(b if axis in busiest else a for axis, (a, b) in enumerate(zip(source, target)))
     last = tuple(a if axis in busiest else b for axis, (a, b) in enumerate(zip(source, target)))
-    return renumbered(source, first), renumbered(last, target)
+    return (source, first), (last, target)

@@ -19,7 +19,17 @@ import numpy as np
 from ...cost.formulas import Kind, received
 from ...cost.machine import SECOND, Machine, Transfer
 from ...ir.sharding.digit import Digits, merge
-from ..resharding.table import PARTIAL, WHOLE, Division, Floats, Pair, ReshardTable, ReshardTime, searched_sizes
+from ..resharding.table import (
+    PARTIAL,
+    WHOLE,
+    Division,
+    Floats,
+    Pair,
+    ReshardTable,
+    ReshardTime,
+    renumbered,
+    searched_sizes,
+)
 
 _KEPT = 1 << 12  # states of divisions
 _NO_WAY = math.inf, 0
@@ -47,9 +57,8 @@ class QuickTable(ReshardTable):
         key = tuple(pairs), least
         found = self._ends.get(key)
         if found is None:
-            states = _targets(key[0])
-            ends = [[self._walked(s, end).get(state, _NO_WAY) for (s, _), state in zip(pairs, states)]
-                    for end in (least, most)]  # fmt: skip
+            states = _states(key[0])
+            ends = [[self._walked(s, end).get(state, _NO_WAY) for s, state in states] for end in (least, most)]
             (below, _), (above, steps) = (np.array(end).T for end in ends)
             found = self._ends[key] = below, above, steps
         below, above, steps = found
@@ -148,8 +157,9 @@ def _dims(source: Division) -> int:
 
 
 @lru_cache(_KEPT)
-def _targets(pairs: Sequence[Pair]) -> list[State]:
-    return [_state(target, _dims(source)) for source, target in pairs]
+def _states(pairs: Sequence[Pair]) -> list[tuple[Division, State]]:
+    """Returns each source and the state of its target, with the numbers of dimensions that the walks have."""
+    return [(source, _state(target, _dims(source))) for source, target in (renumbered(*pair) for pair in pairs)]
 
 
 @lru_cache(_KEPT)

@@ -61,9 +61,7 @@ class ReadCosts:
             return
         if self._flat is None:
             seconds = self.times[0] * self.tables[0]
-            with np.errstate(invalid="ignore"):  # what no collective does has no share of an engine
-                busy_seconds = seconds * self.busy
-            self._flat = self.places[0] * seconds.shape[1], seconds.ravel(), busy_seconds.ravel()
+            self._flat = self.places[0] * seconds.shape[1], seconds.ravel(), (seconds * self.busy).ravel()
         sources, seconds, busiest = self._flat
         ends = zip((sources, self.places[1]), self.classes)
         at = np.add(*(_taken(places, columns[number]) for places, number in ends))

@@ -86,3 +86,14 @@ def test_a_ring_of_all_devices_keeps_its_latency_and_both_engines_for_large_arra
     assert 0.2 < found.latency / found.seconds < 0.5
     assert found.way is not None
     assert found.way.busy("network", size) == found.way.busy("communication", size) == pytest.approx(found.seconds)
+
+
+@pytest.mark.parametrize("kind", [ReshardTable, QuickTable])
+@pytest.mark.parametrize("size", [0.0, 12.0, 16.0**4, 7e7])
+def test_many_pairs_have_the_times_of_each(kind: type[ReshardTable], size: float) -> None:
+    """Whatever the numbers of their dimensions are."""
+    every = [*itertools.product((WHOLE, 0, 2, 7), repeat=2), (PARTIAL, 1), (WHOLE, PARTIAL)]
+    pairs = [(source, target) for source in every for target in every[:-2]]
+    one, other = kind(AXES, PRESETS["tpu-v4"]), kind(AXES, PRESETS["tpu-v4"])
+    found = zip(*(part.tolist() for part in one.many(pairs, size)))
+    assert list(found) == [other.parts(*pair, size)[:3] for pair in pairs]
