@@ -130,7 +130,8 @@ def judged_by_hand(
         begun = time.monotonic()
         if begun > latest:
             return
-        judged, label = judge(module, context, mesh.size, limit, Effort.QUICK), name + QUICK_SCHEDULE
+        quick = TimeLeft(max(latest, begun + _LEAST))  # to fit into memory may take long
+        judged, label = judge(module, context, mesh.size, limit, Effort.QUICK, left=quick), name + QUICK_SCHEDULE
         may_fit = judged.given <= (limit or context.machine.capacity)
         now = time.monotonic()
         is_best = judged.fits and judged.seconds < best
