@@ -136,8 +136,10 @@ class ChoiceCosts:
             found = known[key] = of_pairs(pairs, reads.size)[places]
             more_sources, more_targets = (np.ones(len(e)) if p is None else p for e, p in zip(ends, padded))
             more = np.maximum(more_sources[:, None], more_targets)
-            for s, t in np.argwhere(more > 1.0).tolist() if is_uneven else ():
-                found[s, t] = of_pairs([(sources[s], targets[t])], reads.size * float(more[s, t]))[0]
+            for padding in np.unique(more[more > 1.0]).tolist():
+                at = np.nonzero(more == padding)
+                some = tuple((sources[s], targets[t]) for s, t in zip(*(place.tolist() for place in at)))
+                found[at] = of_pairs(some, reads.size * padding)
         return found
 
     def _occupying(self, pairs: Sequence[Pair], size: float) -> Floats:

@@ -46,7 +46,8 @@ class QuickTable(ReshardTable):
 
     def __init__(self, axes: Sequence[Digits], machine: Machine) -> None:
         super().__init__(axes, machine)
-        self._ends: dict[tuple[tuple[Pair, ...], float], tuple[Floats, Floats, Floats]] = {}
+        self._ends: dict[tuple[tuple[Pair, ...], float], Floats] = {}
+        self._pairs: dict[tuple[Division, Division, float], tuple[float, float, int]] = {}
         self._walks: dict[tuple[Division, float], dict[State, tuple[float, int]]] = {}
         self._transfer, self._after = cache(self._found), cache(self._steps_from)
 
@@ -57,10 +58,8 @@ class QuickTable(ReshardTable):
         key = tuple(pairs), least
         found = self._ends.get(key)
         if found is None:
-            states = _states(key[0])
-            ends = [[self._walked(s, end).get(state, _NO_WAY) for s, state in states] for end in (least, most)]
-            (below, _), (above, steps) = (np.array(end).T for end in ends)
-            found = self._ends[key] = below, above, steps
+            ends = [self._ends_of(*renumbered(*pair), least, most) for pair in pairs]
+            found = self._ends[key] = np.array(ends).reshape(-1, 3).T
         below, above, steps = found
         with np.errstate(invalid="ignore"):  # infinity less infinity, where there is no way
             rate = (above - below) / (most - least)
@@ -68,6 +67,16 @@ class QuickTable(ReshardTable):
             seconds = below + rate * (size - least)
         is_none = np.isinf(above)
         return np.where(is_none, above, seconds), np.where(is_none, 0.0, latency), steps
+
+    def _ends_of(self, source: Division, target: Division, least: float, most: float) -> tuple[float, float, int]:
+        """Returns the seconds of the least and the most bytes, and the number of collectives."""
+        key = source, target, least
+        found = self._pairs.get(key)
+        if found is None:
+            state = _state(target, _dims(source))
+            above, steps = self._walked(source, most).get(state, _NO_WAY)
+            found = self._pairs[key] = self._walked(source, least).get(state, _NO_WAY)[0], above, steps
+        return found
 
     def _searched(self, source: Division, target: Division, size: float) -> ReshardTime:
         seconds, steps = self._walked(source, size).get(_state(target, _dims(source)), _NO_WAY)
@@ -154,12 +163,6 @@ class QuickTable(ReshardTable):
 
 def _dims(source: Division) -> int:
     return max(source, default=WHOLE) + 1 + len(source)
-
-
-@lru_cache(_KEPT)
-def _states(pairs: Sequence[Pair]) -> list[tuple[Division, State]]:
-    """Returns each source and the state of its target, with the numbers of dimensions that the walks have."""
-    return [(source, _state(target, _dims(source))) for source, target in (renumbered(*pair) for pair in pairs)]
 
 
 @lru_cache(_KEPT)
