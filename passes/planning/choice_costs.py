@@ -137,9 +137,9 @@ class ChoiceCosts:
             more_sources, more_targets = (np.ones(len(e)) if p is None else p for e, p in zip(ends, padded))
             more = np.maximum(more_sources[:, None], more_targets)
             for padding in np.unique(more[more > 1.0]).tolist():
-                at = np.nonzero(more == padding)
-                some = tuple((sources[s], targets[t]) for s, t in zip(*(place.tolist() for place in at)))
-                found[at] = of_pairs(some, reads.size * padding)
+                at: list[list[int]] = np.argwhere(more == padding).tolist()
+                some = [(sources[s], targets[t]) for s, t in at]
+                found[more == padding] = of_pairs(some, reads.size * padding)
         return found
 
     def _occupying(self, pairs: Sequence[Pair], size: float) -> Floats:
