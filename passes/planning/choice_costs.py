@@ -96,13 +96,10 @@ class ChoiceCosts:
         )  # fmt: skip
         return other
 
-    def move(self, source: Division, target: Division, size: float, hides: bool) -> float:
-        """Returns the seconds of resharding a value of this many bytes."""
-        return float(self._moving([(source, target)], size, hides)[0])
-
     def _moving(self, pairs: Sequence[Pair], size: float, hides: bool) -> Floats:
-        """Returns these seconds for each pair. Of what hides, several collectives are combined, and share a latency: as
-        many as a bucket has, or until they move data so many times as long as the latency.
+        """Returns the seconds of resharding a value of this many bytes, for each pair. Of what hides, several
+        collectives are combined, and share a latency: as many as a bucket has, or until they move data so many times as
+        long as the latency.
         """
         seconds, latency, steps = self.model.table.many(pairs, size)
         if not hides:
@@ -112,7 +109,7 @@ class ChoiceCosts:
         return np.asarray((moving + paid) * (1.0 + _FURTHER * np.maximum(steps - 1, 0)), np.float64)
 
     def moves(self, reads: Reads, sources: Sequence[Division], targets: Sequence[Division], hides: bool) -> Floats:
-        """Returns these seconds for each source and each target of some reads."""
+        """Returns the seconds of resharding for each source and each target of some reads."""
         return self._each(reads, sources, targets, self._tables, hides, partial(self._moving, hides=hides))
 
     def busies(self, reads: Reads, sources: Sequence[Division], targets: Sequence[Division]) -> Floats:

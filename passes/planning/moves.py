@@ -27,6 +27,7 @@ from ..resharding.table import (
     Pair,
     ReshardTable,
     ReshardTime,
+    interpolated,
     renumbered,
     searched_sizes,
 )
@@ -62,9 +63,7 @@ class QuickTable(ReshardTable):
             found = self._ends[key] = np.array(ends).reshape(-1, 3).T
         below, above, steps = found
         with np.errstate(invalid="ignore"):  # infinity less infinity, where there is no way
-            rate = (above - below) / (most - least)
-            latency = np.maximum(below - rate * least, 0.0)
-            seconds = below + rate * (size - least)
+            seconds, latency = interpolated(below, above, size)
         is_none = np.isinf(above)
         return np.where(is_none, above, seconds), np.where(is_none, 0.0, latency), steps
 

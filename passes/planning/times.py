@@ -26,10 +26,10 @@ from ...ir.graph.interfaces import PassesOn, memory
 from ...ir.types.products import ProductSizes
 from ..op_sharding.anywhere import is_structure
 from ..propagation.values import Leaf
+from ..resharding.table import Floats
 from .clusters import ClusterMember, OpCluster, factors_of
 from .crossings import Crossing
 
-Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]  # divisions: one row each, one column per axis
 Parts = tuple[int, ...]  # of each factor of a cluster
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -102,11 +102,10 @@ class ReshardTable:
         above = below if size == least and below.way is not None else self._searched(source, target, most)
         if math.isinf(above.seconds):
             return above
-        rate = (above.seconds - below.seconds) / (most - least)
-        latency = max(below.seconds - rate * least, 0.0)
+        seconds, latency = map(float, interpolated(below.seconds, above.seconds, size))
         ways = [end.way for end in (above, below) if end.way is not None]
         if not ways:
-            return ReshardTime(below.seconds + rate * (size - least), latency, above.steps)
+            return ReshardTime(seconds, latency, above.steps)
         seconds, way = min(((way.seconds(size), way) for way in ways), key=lambda one: one[0])
         if below.way is None and (pieces := below.seconds * size / least) < seconds:
             return ReshardTime(pieces, latency, below.steps)
@@ -130,6 +129,15 @@ def searched_sizes(size: float) -> tuple[float, float]:
     """Returns the next smaller and larger bytes of arrays for which plans are searched."""
     place = math.floor(math.log2(size)) // _GRID
     return 2.0 ** (_GRID * place), 2.0 ** (_GRID * (place + 1))
+
+
+def interpolated(below: Any, above: Any, size: float) -> tuple[Any, Any]:
+    """Returns the seconds for arrays of this many bytes, and those of them that do not grow, given those for the next
+    smaller and larger bytes that are searched. All of them are numbers or arrays.
+    """
+    least, most = searched_sizes(size)
+    rate = (above - below) / (most - least)
+    return below + rate * (size - least), np.maximum(below - rate * least, 0.0)
 
 
 @lru_cache(_PAIRS)

@@ -26,7 +26,7 @@ def plainly(costs: ChoiceCosts, choice: Choice) -> tuple[float, float]:
         for reader in reads.readers:
             number = reader.stand.cluster
             target = reader.stand.division(classes[number].division(choice[number]))
-            cost = reads.count * reader.runs * costs.move(source, target, reads.size, reader.hides)
+            cost = reads.count * reader.runs * float(costs.moves(reads, [source], [target], reader.hides)[0, 0])
             before = once.get(target, (0.0, True))
             once[target] = max(cost, before[0]), reader.hides and before[1]
         waiting += sum(cost for cost, hides in once.values() if not hides)

@@ -48,7 +48,8 @@ def test_values_of_one_size_move_as_their_own_tiles_do() -> None:
     reads, found = costs.model.of.reads[0], list[float]()
     for dims, padding in (((12, 16), 16 / 12), ((16, 12), 1.0), ((20, 16), 24 / 20)):
         move = costs.moves(replace(reads, dims=dims), [(0,)], [(WHOLE,)], False)
-        assert move.tolist() == [[pytest.approx(costs.move((0,), (WHOLE,), reads.size * padding, False))]]
+        even = replace(reads, dims=(16, 16), size=reads.size * padding)
+        assert move.tolist() == [[pytest.approx(float(costs.moves(even, [(0,)], [(WHOLE,)], False)[0, 0]))]]
         found += move[0].tolist()
     assert found[1] < found[2] < found[0]
 
