@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..resharding.table import Division, Pair
+from ..resharding.ways import ReshardWay
 from .classes import Reads
 from .clusters import Stand
 from .legal import paddings
@@ -146,17 +147,20 @@ class ChoiceCosts:
         table, busiest, engine = self.model.table, self.model.busiest, self.model.engine
         changes = [{axis for axis, (a, b) in enumerate(zip(*pair)) if a != b} for pair in pairs]
         found = np.array([float(changed <= busiest) for changed in changes])
-        mixed = [n for n, changed in enumerate(changes) if found[n] == 0.0 and changed & busiest]
+        told = dict[int, ReshardWay]()
+        for n, pair in enumerate(pairs if table.has_ways else ()):
+            way = table.parts(*pair, size).way
+            if way is not None and way.sent:
+                told[n] = way
+        mixed = [n for n, changed in enumerate(changes) if n not in told and found[n] == 0.0 and changed & busiest]
         if mixed:
             some = [pairs[n] for n in mixed]
             firsts, lasts = zip(*(_parted(*pair, busiest) for pair in some))
             whole, first, last = (table.many(each, size)[0] for each in (some, firsts, lasts))
             least, takes = np.minimum(np.minimum(first, last), whole), np.isfinite(whole) & (whole > 0)
             found[mixed] = np.divide(least, whole, np.ones(len(whole)), where=takes)
-        for n, pair in enumerate(pairs if table.has_ways else ()):
-            way = table.parts(*pair, size).way
-            if way is not None and way.sent:
-                found[n] = way.busy(engine, size) / way.seconds(size)
+        for n, way in told.items():
+            found[n] = way.busy(engine, size) / way.seconds(size)
         return found
 
     def value(self, choice: Choice) -> PlanValue:
