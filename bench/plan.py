@@ -4,14 +4,13 @@
 
 Needs JAX and HiGHS. A row is a program on a mesh of a machine. Its hand-made shardings: data parallel and fully sharded
 over all devices, Megatron's tensor parallelism, fully sharded by tensor parallelism, each with and without the sequence
-divided between products; for other models those of their papers, and mixtures of experts with their other weights
-divided, too. They are judged by the same schedules as plans, which do not see them. The published models have all their
-layers, as loops: Llama 8B with a sequence per device, 70B with one for two and 405B with one for eight, decoding on the
-caches of 256 sequences. `ratio` is
-its step against the best of these: the goal is at most 1.00 in each row, at most 0.95 in four of ten. `model` is the
-model's own time against the forecast of the best plan (within 10 % in the median, and 25 % at worst, is the goal),
-`gap` what the bound leaves to the model's best. The time to find a plan is processor time, and so is its limit: other
-processes on the machine take nothing of it.
+divided between products; for other models those of their papers, mixtures of experts with their other weights divided,
+and convolutions by batch alone, too. They are judged by the same schedules as plans, which do not see them. The
+published models have all their layers, as loops: Llama 8B with a sequence per device, 70B with one for two and 405B
+with one for eight, decoding on the caches of 256 sequences. `ratio` is its step against the best of these: the goal is
+at most 1.00 in each row, at most 0.95 in four of ten. `model` is the model's own time against the forecast of the best
+plan (within 10 % in the median, and 25 % at worst, is the goal), `gap` what the bound leaves to the model's best. The
+time to find a plan is processor time, and so is its limit: other processes on the machine take nothing of it.
 """
 
 from __future__ import annotations
@@ -39,11 +38,14 @@ import jax
 import lowering
 import transformer
 from models import conformer, decode, dense, experts, images
+from models.layout import Layout
+from models.training import training
 
 P: Any = jax.sharding.PartitionSpec
 JIT: Any = jax.jit  # pyright: ignore
 MEDIUM = {"batch": 64, "sequence": 1024, "width": 2048, "heads": 16, "hidden": 8192, "vocabulary": 32000}
 LARGE = {"batch": 16, "sequence": 2048, "width": 4096, "heads": 32, "hidden": 14336, "vocabulary": 128256}
+MANY = LARGE | {"batch": 64}
 MESHES = {"data": 4, "model": 2}, {"data": 8, "model": 8}, {"data": 64, "model": 8}
 Programs = dict[str, hloom.Module]
 
@@ -172,6 +174,41 @@ def mixture(model: experts.Experts, count: int) -> tuple[hloom.Module, Programs]
     return models({n: lambda t=t: experts.experts(model, {"data": count}, t) for n, t in tables.items()})
 
 
+def perceptron(mesh: Mapping[str, int]) -> tuple[hloom.Module, Programs]:
+    """Returns a training step of eight products, 1,024 rows for each device."""
+    count = math.prod(mesh.values())
+    sizes, weights = {"B": 1024 * count, "M": 4096, "H": 16384}, [{"up": "MH", "down": "HM"}] * 4
+
+    def loss(weights: Any, inputs: Any, targets: Any) -> Any:
+        x: Any = inputs
+        for w in weights:
+            x = x + jax.nn.relu(x @ w["up"].astype(x.dtype)) @ w["down"].astype(x.dtype)
+        return jax.numpy.mean(jax.numpy.square((x - targets).astype("float32")))
+
+    def made(table: Mapping[str, Any], axes: Mapping[str, int]) -> Any:
+        layout = Layout(axes, table)
+        batch = (layout.argument("BM", sizes, "bfloat16"),) * 2
+        return training(layout, sizes, weights, loss, batch)
+
+    every, rows = {"data": count}, {"BM": ("data",)}
+    tables = {
+        "data": (rows | {"MH": (), "HM": ()}, every),
+        "fsdp": (rows | {"MH": ("data",), "HM": (None, "data")}, every),
+        "tensor": (rows | {"MH": (None, "model"), "HM": ("model",)}, mesh),
+        "fsdp x tensor": (rows | {"MH": ("data", "model"), "HM": ("model", "data")}, mesh),
+    }  # fmt: skip
+    return models({n: lambda t=t, on=on: made(t, on) for n, (t, on) in tables.items()})
+
+
+def volumes(mesh: Mapping[str, int]) -> tuple[hloom.Module, Programs]:
+    """Returns a training step of a 3-D U-Net, an image for each device, by the sides of the images and by batch."""
+    every, whole = {"data": math.prod(mesh.values())}, (None, None, None)
+    model = images.UNet(every["data"], 128, 32, 3)
+    tables = {"paper": (("z", "y", None), mesh), "data": (whole, every)}
+    return models({n: lambda space=space, on=on: images.images(model, on, space)
+                   for n, (space, on) in tables.items()})  # fmt: skip
+
+
 def encoder(mesh: Mapping[str, int]) -> tuple[hloom.Module, Programs]:
     """Returns a training step of the large Conformer."""
     model = conformer.Conformer(17, 512, 2048, 8, 64, 32, 512, 1024)
@@ -195,26 +232,23 @@ def published(machine: str, mesh: Mapping[str, int]) -> list[Row]:
 
 
 def rows(layers: int) -> list[Row]:
-    small, square = {"data": 4, "model": 2}, {"data": 8, "model": 8}
-    found = [
-        Row(f"mlp 8 {m}", m, {"data": 8}, lambda: paper(lambda: _Loaded("mlp_train.hlo"))) for m in ("tpu-v4", "h100")
-    ]
+    found = [Row(f"small-mlp 8 {m}", m, {"data": 8}, lambda: paper(lambda: _Loaded("mlp_train.hlo")))
+             for m in ("tpu-v4", "h100")]  # fmt: skip
+    volume = {"data": 2, "z": 2, "y": 2}, {"data": 16, "z": 2, "y": 2}, {"data": 64, "z": 4, "y": 2}
     for machine in ("tpu-v5p", "h100"):
-        found += [
-            Row(f"transformer 8 {machine}", machine, small, lambda: steps(small, layers, MEDIUM)),
-            Row(f"llama 64 {machine}", machine, square, lambda: steps(square, layers, LARGE)),
-        ]
-    unet = {"data": 2, "z": 2, "y": 2}
-    return [
-        *found,
-        *(Row(f"experts {n} tpu-v3", "tpu-v3", {"data": n}, lambda n=n: mixture(experts.gshard(n, 4), n))
-          for n in (64, 8, 512)),
-        *(Row(f"deepseek {n} {m}", m, {"data": n}, lambda n=n: mixture(experts.deepseek(n, 28), n))
-          for n, m in ((64, "h100"), (64, "tpu-v5p"))),
-        Row("unet 8 tpu-v5p", "tpu-v5p", unet,
-            lambda: paper(lambda: images.images(images.UNet(8, 128, 32, 3), unet, ("z", "y", None)))),
-        *(row for machine in ("tpu-v5p", "h100") for mesh in MESHES for row in published(machine, mesh)),
-    ]  # fmt: skip
+        for mesh, space, sizes in zip(MESHES, volume, (MEDIUM, LARGE, MANY)):
+            count = math.prod(mesh.values())
+            on = f"{count} {machine}"
+            tpu = "tpu-v3" if machine == "tpu-v5p" else machine  # the paper's
+            found += [
+                Row(f"mlp {on}", machine, mesh, lambda mesh=mesh: perceptron(mesh)),
+                Row(f"transformer {on}", machine, mesh, lambda m=mesh, s=sizes: steps(m, layers, s)),
+                *published(machine, mesh),
+                Row(f"experts {count} {tpu}", tpu, {"data": count}, lambda n=count: mixture(experts.gshard(n, 4), n)),
+                Row(f"deepseek {on}", machine, {"data": count}, lambda n=count: mixture(experts.deepseek(n, 28), n)),
+                Row(f"unet {on}", machine, space, lambda space=space: volumes(space)),
+            ]
+    return found
 
 
 class _Loaded:
