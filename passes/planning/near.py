@@ -5,13 +5,14 @@ renewed state of one shape alike, such as weights and their moments. Those that 
 first, and others of the same price later, by a list schedule, or by that of a short program with a few of its layers.
 From the first one that is faster the search goes on, with changes that were not tried before. All have as few
 annotations inside as the best one. It finds what the partitioner and the scheduler do and the model does not know, such
-as to compute a value again from whole parameters rather than to exchange it.
+as to compute a value again from whole parameters rather than to exchange it. Where a forecast with all rewrites takes
+little of the time, the search goes on by these.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,9 +21,9 @@ from ..base import PassContext
 from .descent import prices_of
 from .judge import Effort, Judged
 from .model import Choice
-from .on_mesh import MeshPlan, PlanCandidate
+from .on_mesh import QUICK_SCHEDULE, MeshPlan, PlanCandidate
 from .short_programs import ShortPrograms
-from .time_left import TimeLeft
+from .time_left import WHOLLY, TimeLeft
 from .times import Rows
 from .written import Inside
 
@@ -42,39 +43,82 @@ def near(
     """Yields the best ones found next to the best candidate of this mesh in `limit` bytes (0: those of the machine),
     in half of the time that is `left`. The `short` program tells which one that is, if it tells the time of the best.
     """
-    half = left.share(_TRYING)
-    own = [c for c in candidates if c.mesh == on.mesh and c.choice is not None and c.judged.fits]
-    best = min(own, key=lambda candidate: candidate.rank, default=None)
+    half, best = left.share(_TRYING), _best_of(on, candidates)
     if best is None or best.choice is None or not half.allows():
         return
-    known = {_key(c.choice) for c in own if c.choice is not None}
     inside = max(best.inside, Inside.FEW)
     begun = time.monotonic()
     judged = None if short is None else on.by_few_layers(best.choice, context, short, inside)
     short = short if judged is not None else None
     judged = judged or on.quick(best.choice, context, limit, half, Effort.LISTED, inside)
-    half = replace(half, longest=time.monotonic() - begun).better()  # neighbours take about as long
-    queue, count, better = neighbours(on, best.choice), _MOST, list[tuple[Choice, Judged]]()
-    current, tried = best.choice, set[frozenset[tuple[int, int]]]()
-    while count and half.allows() and half.is_patient and (other := next(queue, None)) is not None:
-        change = _change(current, other)
-        if _key(other) in known or change in tried:  # changes that do not pay hardly do after another one
-            continue
-        known.add(_key(other))
-        tried.add(change)
-        count -= 1
+    half = replace(half, longest=time.monotonic() - begun)  # neighbours take about as long
+
+    def forecast(choice: Choice) -> Judged | None:
         if short is None:
-            found = on.quick(other, context, limit, half, Effort.LISTED, inside)
-        else:
-            found = on.by_few_layers(other, context, short, inside)
-        if found is not None and found.rank < judged.rank and found.seconds < judged.seconds * (1 - _GAIN):
-            tried.add(_change(other, current))
-            current, judged, queue, half = other, found, neighbours(on, other), half.better()
-            better.append((other, found))
+            return on.quick(choice, context, limit, half, Effort.LISTED, inside)
+        return on.by_few_layers(choice, context, short, inside)
+
+    better = _climbed(on, best.choice, judged, _choices(on, candidates), forecast, half)
     for choice, judged in better[: -_BEST - 1 : -1]:
         if left.allows():
             told = judged if short is None else None
-            yield on.candidate(f"near {best.name}", choice, context, limit, inside, left, told)
+            yield on.candidate(_named("near", best), choice, context, limit, inside, left, told)
+
+
+def nearer(
+    on: MeshPlan, candidates: Sequence[PlanCandidate], context: PassContext, limit: int, left: TimeLeft
+) -> Iterator[PlanCandidate]:
+    """Yields better ones next to the best candidate of this mesh by forecasts with all rewrites, as far as half of the
+    time that is `left` suffices: what computing in pieces hides, a list schedule does not see.
+    """
+    half, best = left.share(_TRYING), _best_of(on, candidates)
+    if best is None or best.choice is None or not half.allows(WHOLLY):
+        return
+    half, made = replace(half, longest=WHOLLY * half.longest), dict[int, PlanCandidate]()
+
+    def forecast(choice: Choice) -> Judged:
+        made[id(choice)] = found = on.candidate(_named("nearer", best), choice, context, limit, best.inside, half)
+        return found.judged
+
+    better = _climbed(on, best.choice, best.judged, _choices(on, candidates), forecast, half)
+    yield from (made[id(choice)] for choice, _ in better[-1:])
+
+
+def _named(how: str, best: PlanCandidate) -> str:
+    return f"{how} {best.name.removesuffix(QUICK_SCHEDULE)}"
+
+
+def _best_of(on: MeshPlan, candidates: Sequence[PlanCandidate]) -> PlanCandidate | None:
+    own = [c for c in candidates if c.mesh == on.mesh and c.choice is not None and c.judged.fits]
+    return min(own, key=lambda candidate: candidate.rank, default=None)
+
+
+def _choices(on: MeshPlan, candidates: Sequence[PlanCandidate]) -> list[Choice]:
+    return [c.choice for c in candidates if c.mesh == on.mesh and c.choice is not None and c.judged.fits]
+
+
+def _climbed(
+    on: MeshPlan, current: Choice, judged: Judged, known: Sequence[Choice],
+    forecast: Callable[[Choice], Judged | None], left: TimeLeft,
+) -> list[tuple[Choice, Judged]]:
+    """Returns ever better choices from the `current` one on, none of them `known`."""
+    keys, tried, better = set(map(_key, known)), set[frozenset[tuple[int, int]]](), list[tuple[Choice, Judged]]()
+    queue, count, left = neighbours(on, current), _MOST, left.better()
+    while count and left.allows() and left.is_patient and (other := next(queue, None)) is not None:
+        change = _change(current, other)
+        if _key(other) in keys or change in tried:  # changes that do not pay hardly do after another one
+            continue
+        keys.add(_key(other))
+        tried.add(change)
+        count -= 1
+        begun = time.monotonic()
+        found = forecast(other)
+        left = replace(left, longest=time.monotonic() - begun)
+        if found is not None and found.rank < judged.rank and found.seconds < judged.seconds * (1 - _GAIN):
+            tried.add(_change(other, current))
+            current, judged, queue, left = other, found, neighbours(on, other), left.better()
+            better.append((other, found))
+    return better
 
 
 def _key(choice: Choice) -> tuple[int, ...]:

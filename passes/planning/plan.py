@@ -36,7 +36,7 @@ from .fewest import FewSettings, fewest
 from .judge import judge
 from .kept import Kept, kept_in
 from .meshes import annotated_mesh, meshes_of
-from .near import near
+from .near import near, nearer
 from .on_mesh import MeshPlan, PlanCandidate, Regret
 from .pareto import frontier
 from .prepared import prepared
@@ -185,6 +185,7 @@ class PlanSearch:
                 self.candidates += best_of_few(one, self.candidates, context, self.memory, self.left)
             else:
                 self.candidates += near(one, self.candidates, context, self.memory, self.left, self.short)
+                self.candidates += nearer(one, self.candidates, context, self.memory, self.left)
         self.candidates += self._by_hand(tried[0].mesh, known, context, keep)  # last: no search begins at them
         self.candidates += in_parts(self.candidates, context, self.memory, self.left)
         ranked = _named_apart(sorted(self.candidates, key=lambda c: c.rank))

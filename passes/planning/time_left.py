@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass, replace
 
 _MOMENT = 1.0  # seconds
+WHOLLY = 12.0
+"""A forecast with all rewrites takes so many times as long as a screening."""
 _PATIENCE = 6.0  # quick forecasts without a better one
 
 

@@ -24,7 +24,7 @@ from .judge import Effort, Judged
 from .model import Choice
 from .on_mesh import QUICK_SCHEDULE, MeshPlan, Named, PlanCandidate
 from .short_programs import ShortPrograms
-from .time_left import TimeLeft
+from .time_left import WHOLLY, TimeLeft
 from .usual import ALWAYS, USUAL_STATE
 from .written import Inside
 
@@ -46,7 +46,6 @@ _GAINED = 0.1  # share of the time of a screening that the scheduler's rewrites 
 _GAIN = 1e-3  # share of the time from which on a forecast is better
 _MOMENT = 1.0  # seconds of a quick forecast, from which on none is made of a proposal without hope
 _CLOSELY = 2.0  # times a screening: a quick schedule takes longer
-_WHOLLY = 12.0  # and so many times one with all rewrites, which comes before others' quick ones
 _LABELS = {Inside.EVERY: "", Inside.FEW: ", few inside", Inside.FREE: ", inside free"}
 _EARLY = (*ALWAYS, USUAL_STATE)  # proposals that are screened early
 _NONE = (True, math.inf, 1 << 62)  # the rank of no forecast
@@ -218,7 +217,7 @@ class PlanTrials:
         part, best = self.left.share(_CLOSER), math.inf
         firsts, others = [kind[0] for kind in kinds], [trial for kind in kinds for trial in kind[1:]]
         for count, trial in enumerate([*firsts, *sorted(others, key=lambda trial: trial.screened.rank)]):
-            is_short = not part.allows(_CLOSELY) or not self.left.allows(_CLOSELY + _WHOLLY)
+            is_short = not part.allows(_CLOSELY) or not self.left.allows(_CLOSELY + WHOLLY)
             if is_short or (count >= _FEW and not self.left.is_patient):
                 return
             if trial.is_short or not trial.screened.fits or trial.screened.computing >= best:
