@@ -43,6 +43,7 @@ _FREE = 2  # plans that are tried with fewer annotations inside
 _FREELY = 0.3  # share of the time for the fewest of these
 _LONGER = 8.0  # times a quick forecast: what propagation decides may be far larger than the plan
 _GAINED = 0.1  # share of the time of a screening that the scheduler's rewrites seldom save
+_HIDDEN = 0.5  # of the seconds that wait in a screening, which the scheduler's rewrites often hide
 _GAIN = 1e-3  # share of the time from which on a forecast is better
 _MOMENT = 1.0  # seconds of a quick forecast, from which on none is made of a proposal without hope
 _CLOSELY = 2.0  # times a screening: a quick schedule takes longer
@@ -123,8 +124,8 @@ class PlanTrials:
         """Judges the best of each kind, of the first ones and those of each mesh before others, and of the best ones
         with few annotations inside, before kinds that are far behind; returns them, best first.
         """
-        meshes = [kind[0].on for kind in kinds]
-        first = [kind for n, kind in enumerate(kinds) if n < _FREE or kind[0].on not in meshes[:n]]
+        meshes, early = [kind[0].on for kind in kinds], _first_two(kinds)
+        first = [*early, *(k for n, k in enumerate(kinds) if k not in early and k[0].on not in meshes[:n])]
         judged = [self._judge_tied(kind) for kind in first[:1] if self._may_win(kind[0])]
         near = (1 + _NEAR) * kinds[0][0].screened.seconds if kinds else 0.0
         for is_near in (True, False):
@@ -336,6 +337,14 @@ def _relative(proposed: Sequence[Proposed]) -> Iterator[tuple[float, ...]]:
 def _first(turns: Sequence[tuple[int, Proposed]]) -> list[tuple[int, Proposed]]:
     """Returns the turns that take place at most: the first ones, and all of usual shardings."""
     return [*turns[:_SCREENED], *(one for one in turns[_SCREENED:] if one[1][1][0] in _EARLY)]
+
+
+def _first_two(kinds: Sequence[list[PlanTrial]]) -> list[list[PlanTrial]]:
+    """Returns the best kind by its screening, and the best of the others if rewrites hide a part of what waits."""
+    def expected(kind: Sequence[PlanTrial]) -> float:
+        return kind[0].screened.seconds - _HIDDEN * kind[0].screened.exposed if kind[0].screened.fits else math.inf
+
+    return [*kinds[:1], *sorted(kinds[1:], key=expected)[:1]]
 
 
 def _within(share: float, kind: Sequence[PlanTrial]) -> list[PlanTrial]:
