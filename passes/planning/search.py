@@ -23,6 +23,7 @@ from .choice_costs import Assumed, ChoiceCosts, PlanValue
 from .descent import Axis, axes_of, descend, quick
 from .model import Choice, Model
 from .program import solve
+from .times import Floats
 
 ASSUMED = (Assumed(0.0, 8.0), Assumed(0.4, 4.0), Assumed(1.0, 1.0))
 _SHARES = (1.0, 0.9, 0.8, 0.6)  # of computation in the time, for which messages are passed
@@ -32,7 +33,8 @@ _PROVEN = 1e-3  # gap that is good enough
 _BOUNDING = 0.25  # of the time left after messages, for a better bound
 _JOINTLY = 0.1  # of the time, for the integer program as a whole ..
 _AFTER_ALL = 0.5  # .. or of the time that nothing else has taken
-_RISE = 1e-4  # of the bound, below which messages had better have another share
+_RISE = 1e-4  # of the bound, below which messages for a share end
+_GRID = np.linspace(0.0, 1.0, 1001)  # shares of the first sum
 _LOOSE = 0.01  # gap from which on the integer program is solved as a whole, which small ones are in time
 
 
@@ -83,6 +85,8 @@ def search(costs: ChoiceCosts, limit: float = math.inf, seconds: float = 30.0, k
     best = min(p.value.seconds for p in lists[0])
     rest = begun + seconds - time.monotonic()
     left = min(rest, max(_JOINTLY * seconds, _AFTER_ALL * rest))
+    if bound < best * (1 - _LOOSE):
+        bound, lists[0] = searches[0].bounded(begun + seconds - left), searches[0].ranked()
     if left > 0.0 and bound < best * (1 - _LOOSE):
         solved = solve(searches[0].costs, limit=limit, seconds=left, share=0.0)
         bound = max(bound, solved.bound)
@@ -155,21 +159,29 @@ class _Search:
             self._bounds[share] = max(bound, self._bounds.get(share, 0.0))
 
     def bounded(self, deadline: float) -> float:
-        """Returns the best bound that is found until a deadline, by shares ever closer to the best one."""
-        step, rows = 0.3, self.costs.rows([p.choice for p in self.found])
-        computing, waiting, hiding, busy = self.costs.sums(rows)[0]
-        slowest = computing + waiting + self.costs.exposed * hiding
-        while step > 0.01 and not self.is_proven() and time.monotonic() < deadline:
-            at, before = max(self._bounds, key=lambda share: self._bounds[share]), self.bound
-            for share in (at, at - step, at + step):
-                most = float((share * slowest + (1 - share) * busy).min())  # of a bound by this share
-                if 0.0 <= share <= 1.0 and most > self.bound * (1 + _PROVEN) and time.monotonic() < deadline:
-                    self._pass(share, 0.0, deadline, chooses=False)
-            if self.bound < before * (1 + _RISE):
-                step /= 4
-            elif at == max(self._bounds, key=lambda share: self._bounds[share]):
-                step /= 2
+        """Returns the best bound that is found until a deadline. None by a share exceeds what a choice takes by it, so
+        messages are passed for the share at which all known choices take most, and show another choice: Kelley's method
+        ("The cutting-plane method for solving convex programs", 1960).
+        """
+        room, last, rise = self._room([p.choice for p in self.found]), -1.0, math.inf
+        while not self.is_proven() and time.monotonic() < deadline:
+            at = int(room.argmax())
+            share = float(_GRID[at])
+            if room[at] <= self.bound * (1 + _PROVEN) or (share == last and rise < _RISE):
+                break
+            before, last = self._bounds.get(share, 0.0), share
+            self._pass(share, 0.0, deadline, chooses=False)
+            rise = self._bounds[share] / before - 1 if before else math.inf
+            room = np.minimum(room, self._room([self.messages.choice()]))
+        if last >= 0.0:
+            self.note(f"messages at {last:g}", descend(self.costs, self.messages.choice(), self.limit))
         return self.bound
+
+    def _room(self, choices: Sequence[Choice]) -> Floats:
+        """Returns the least that some choices take by each share of the grid: no bound is larger."""
+        computing, waiting, hiding, busy = self.costs.sums(self.costs.rows(choices))[0]
+        slowest = computing + waiting + self.costs.exposed * hiding
+        return (np.outer(_GRID, slowest) + np.outer(1 - _GRID, busy)).min(1)
 
 
 def by_axes(
