@@ -161,12 +161,12 @@ class _Search:
     def bounded(self, deadline: float) -> float:
         """Returns the best bound that is found until a deadline. None by a share exceeds what a choice takes by it, so
         messages are passed for the share at which all known choices take most, and show another choice: Kelley's method
-        ("The cutting-plane method for solving convex programs", 1960).
+        ("The cutting-plane method for solving convex programs", 1960), half of the way from the best share at a time.
         """
         room, last, rise = self._room([p.choice for p in self.found]), -1.0, math.inf
         while not self.is_proven() and time.monotonic() < deadline:
-            at = int(room.argmax())
-            share = float(_GRID[at])
+            at, near = int(room.argmax()), max(self._bounds, key=lambda share: self._bounds[share])
+            share = min(max(float(_GRID[at]), near / 2), (1 + near) / 2)
             if room[at] <= self.bound * (1 + _PROVEN) or (share == last and rise < _RISE):
                 break
             before, last = self._bounds.get(share, 0.0), share
