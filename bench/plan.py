@@ -257,9 +257,13 @@ class _Loaded:
 
 
 def best_schedule(module: hloom.Module, context: PassContext, devices: int) -> Judged:
-    """Returns the better forecast of the whole search of schedules and of list schedules, as a plan takes it."""
-    every = (judge(module, context, devices, effort=effort) for effort in (Effort.WHOLE, Effort.LISTED))
-    return min(every, key=lambda judged: judged.rank)
+    """Returns the better forecast of the whole search of schedules and of list schedules, as a plan takes it; the
+    latter alone if parameters and state do not fit.
+    """
+    listed = judge(module, context, devices, effort=Effort.LISTED)
+    if listed.given > context.machine.capacity:
+        return listed
+    return min(listed, judge(module, context, devices), key=lambda judged: judged.rank)
 
 
 def run(row: Row, seconds: float) -> tuple[float, float | None] | None:
