@@ -43,14 +43,15 @@ def near(
     """Yields the best ones found next to the best candidate of this mesh in `limit` bytes (0: those of the machine),
     in half of the time that is `left`. The `short` program tells which one that is, if it tells the time of the best.
     """
-    half, best = left.share(_TRYING), _best_of(on, candidates)
-    if best is None or best.choice is None or not half.allows():
+    half, own = left.share(_TRYING), _own(on, candidates)
+    if not own or not half.allows():
         return
+    best, choice = own[0]
     inside = max(best.inside, Inside.FEW)
     begun = time.monotonic()
-    judged = None if short is None else on.by_few_layers(best.choice, context, short, inside)
+    judged = None if short is None else on.by_few_layers(choice, context, short, inside)
     short = short if judged is not None else None
-    judged = judged or on.quick(best.choice, context, limit, half, Effort.LISTED, inside)
+    judged = judged or on.quick(choice, context, limit, half, Effort.LISTED, inside)
     half = replace(half, longest=time.monotonic() - begun)  # neighbours take about as long
 
     def forecast(choice: Choice) -> Judged | None:
@@ -58,7 +59,7 @@ def near(
             return on.quick(choice, context, limit, half, Effort.LISTED, inside)
         return on.by_few_layers(choice, context, short, inside)
 
-    better = _climbed(on, best.choice, judged, _choices(on, candidates), forecast, half)
+    better = _climbed(on, choice, judged, [known for _, known in own], forecast, half)
     for choice, judged in better[: -_BEST - 1 : -1]:
         if left.allows():
             told = judged if short is None else None
@@ -71,16 +72,17 @@ def nearer(
     """Yields better ones next to the best candidate of this mesh by forecasts with all rewrites, as far as half of the
     time that is `left` suffices: what computing in pieces hides, a list schedule does not see.
     """
-    half, best = left.share(_TRYING), _best_of(on, candidates)
-    if best is None or best.choice is None or not half.allows(WHOLLY):
+    half, own = left.share(_TRYING), _own(on, candidates)
+    if not own or not half.allows(WHOLLY):
         return
+    best, start = own[0]
     half, made = replace(half, longest=WHOLLY * half.longest), dict[int, PlanCandidate]()
 
     def forecast(choice: Choice) -> Judged:
         made[id(choice)] = found = on.candidate(_named("nearer", best), choice, context, limit, best.inside, half)
         return found.judged
 
-    better = _climbed(on, best.choice, best.judged, _choices(on, candidates), forecast, half)
+    better = _climbed(on, start, best.judged, [known for _, known in own], forecast, half)
     yield from (made[id(choice)] for choice, _ in better[-1:])
 
 
@@ -88,13 +90,10 @@ def _named(how: str, best: PlanCandidate) -> str:
     return f"{how} {best.name.removesuffix(QUICK_SCHEDULE)}"
 
 
-def _best_of(on: MeshPlan, candidates: Sequence[PlanCandidate]) -> PlanCandidate | None:
-    own = [c for c in candidates if c.mesh == on.mesh and c.choice is not None and c.judged.fits]
-    return min(own, key=lambda candidate: candidate.rank, default=None)
-
-
-def _choices(on: MeshPlan, candidates: Sequence[PlanCandidate]) -> list[Choice]:
-    return [c.choice for c in candidates if c.mesh == on.mesh and c.choice is not None and c.judged.fits]
+def _own(on: MeshPlan, candidates: Sequence[PlanCandidate]) -> list[tuple[PlanCandidate, Choice]]:
+    """Returns the candidates of the model on a mesh that fit, best first, with their choices."""
+    own = [(c, c.choice) for c in candidates if c.mesh == on.mesh and c.choice is not None and c.judged.fits]
+    return sorted(own, key=lambda one: one[0].rank)
 
 
 def _climbed(
