@@ -340,11 +340,15 @@ def _first(turns: Sequence[tuple[int, Proposed]]) -> list[tuple[int, Proposed]]:
 
 
 def _first_two(kinds: Sequence[list[PlanTrial]]) -> list[list[PlanTrial]]:
-    """Returns the best kind by its screening, and the best of the others if rewrites hide a part of what waits."""
+    """Returns the best kind by its screening, and of the others that of the least time if rewrites hide a part of what
+    waits; of those that are near it the best by the model.
+    """
     def expected(kind: Sequence[PlanTrial]) -> float:
         return kind[0].screened.seconds - _HIDDEN * kind[0].screened.exposed if kind[0].screened.fits else math.inf
 
-    return [*kinds[:1], *sorted(kinds[1:], key=expected)[:1]]
+    least = min(map(expected, kinds[1:]), default=0.0)
+    near = [kind for kind in kinds[1:] if expected(kind) <= (1 + _NEAR) * least]
+    return [*kinds[:1], *sorted(near, key=lambda kind: kind[0].named[2].price(kind[0].on.limit))[:1]]
 
 
 def _within(share: float, kind: Sequence[PlanTrial]) -> list[PlanTrial]:
