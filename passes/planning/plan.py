@@ -163,6 +163,7 @@ class PlanSearch:
         self.left = TimeLeft(self.begun + seconds)
         self.candidates: list[PlanCandidate] = []
         self.short: ShortPrograms | None = None
+        self.trials: PlanTrials | None = None
 
     def run(self, mesh: Mapping[str, int] | str | None, devices: int | None, keep: Sequence[str]) -> Plan:
         """Returns the plan on the meshes that `mesh` and `devices` mean (see `meshes_of`), with the shardings that
@@ -180,12 +181,11 @@ class PlanSearch:
         tried = [MeshPlan(classes, context, mesh, self.limit) for classes, mesh in zip(kept, meshes, strict=True)]
         tried = self._searched(tried, solving)
         self._judge(tried, context, any("=" in said for said in keep))
-        for one in self._near_best(tried) if self.candidates else ():
-            if has_few_choices(one):
-                self.candidates += best_of_few(one, self.candidates, context, self.memory, self.left)
-            else:
-                self.candidates += near(one, self.candidates, context, self.memory, self.left, self.short)
-                self.candidates += nearer(one, self.candidates, context, self.memory, self.left)
+        self._look_near(tried, context)
+        best = min((candidate.rank for candidate in self.candidates), default=None)
+        self.candidates += self.trials.later(best[1], self.left) if best and self.trials else ()
+        if best and min(candidate.rank for candidate in self.candidates) < best:
+            self._look_near(tried, context)
         self.candidates += self._by_hand(tried[0].mesh, known, context, keep)  # last: no search begins at them
         self.candidates += in_parts(self.candidates, context, self.memory, self.left)
         ranked = _named_apart(sorted(self.candidates, key=lambda c: c.rank))
@@ -214,6 +214,15 @@ class PlanSearch:
             elif prices[one] <= prices[ordered[0]] * (1 + _WORTH):
                 found.append(one)
         return found
+
+    def _look_near(self, tried: Sequence[MeshPlan], context: PassContext) -> None:
+        """Adds candidates next to the best ones of their meshes."""
+        for one in self._near_best(tried) if self.candidates else ():
+            if has_few_choices(one):
+                self.candidates += best_of_few(one, self.candidates, context, self.memory, self.left)
+            else:
+                self.candidates += near(one, self.candidates, context, self.memory, self.left, self.short)
+                self.candidates += nearer(one, self.candidates, context, self.memory, self.left)
 
     def _near_best(self, tried: Sequence[MeshPlan]) -> list[MeshPlan]:
         """Returns the meshes that have a candidate nearly as fast as the best one, the best one first."""
@@ -265,7 +274,7 @@ class PlanSearch:
         most = max(len(one.proposals) for one in tried)
         turns = [(one, one.proposals[n]) for n in range(most) for one in tried if n < len(one.proposals)]
         self.short = ShortPrograms.of(tried[0].model.of.clusters.module)
-        trials = PlanTrials(context, self.memory, self.left, self.short)
+        self.trials = trials = PlanTrials(context, self.memory, self.left, self.short)
 
         def smaller(beyond: float) -> Iterator[Proposed]:
             seconds = max(self.left.deadline - time.monotonic(), 0.0) * _SOLVING

@@ -43,7 +43,7 @@ _FREE = 2  # plans that are tried with fewer annotations inside
 _FREELY = 0.3  # share of the time for the fewest of these
 _LONGER = 8.0  # times a quick forecast: what propagation decides may be far larger than the plan
 _GAINED = 0.1  # share of the time of a screening that the scheduler's rewrites seldom save
-_HIDDEN = 0.5  # of the seconds that wait in a screening, which the scheduler's rewrites often hide
+_HIDDEN = 0.5  # of the waits in a screening, which the scheduler's rewrites often hide
 _GAIN = 1e-3  # share of the time from which on a forecast is better
 _MOMENT = 1.0  # seconds of a quick forecast, from which on none is made of a proposal without hope
 _CLOSELY = 2.0  # times a screening: a quick schedule takes longer
@@ -95,6 +95,7 @@ class PlanTrials:
     left: TimeLeft
     short: ShortPrograms | None = None
     made: list[PlanCandidate] = field(default_factory=list[PlanCandidate])
+    _tried: list[PlanTrial] = field(init=False, default_factory=list[PlanTrial], repr=False)
     _best: float = field(init=False, default=math.inf, repr=False)
 
     def run(self, proposed: Sequence[Proposed], smaller: Smaller | None = None) -> None:
@@ -118,7 +119,20 @@ class PlanTrials:
         for _, kind in judged[:_FREE]:
             if self._may_win(kind[0]) and self.left.share(_FREELY).allows(_LONGER):
                 self._judge(kind[0], Inside.FREE)
-        self._add_screened([trial for kind in kinds for trial in kind])
+        self._tried = [trial for kind in kinds for trial in kind]
+        self._add_screened(self._tried)
+
+    def later(self, best: float, left: TimeLeft) -> Iterator[PlanCandidate]:
+        """Yields the forecasts of more proposals, as long as there is time for one with all rewrites and several of
+        these do not go without one that is better than the `best` so far, in seconds.
+        """
+        self._best, self.left = best, replace(left, longest=WHOLLY * left.longest).better()
+        done = [candidate.choice for candidate in self.made if QUICK_SCHEDULE not in candidate.name]
+        for trial in sorted(self._tried, key=_expected):
+            if trial.named[1] not in done and self.left.is_patient and self._may_win(trial):
+                begun = time.monotonic()
+                yield self._judge(trial)
+                self.left = replace(self.left, longest=time.monotonic() - begun)
 
     def _judge_firsts(self, kinds: Sequence[list[PlanTrial]]) -> list[tuple[PlanCandidate, list[PlanTrial]]]:
         """Judges the best of each kind, of the first ones and those of each mesh before others, and of the best ones
@@ -340,15 +354,17 @@ def _first(turns: Sequence[tuple[int, Proposed]]) -> list[tuple[int, Proposed]]:
 
 
 def _first_two(kinds: Sequence[list[PlanTrial]]) -> list[list[PlanTrial]]:
-    """Returns the best kind by its screening, and of the others that of the least time if rewrites hide a part of what
+    """Returns the best kind by its screening, and of the others that of the least time if rewrites hide half of the
     waits; of those that are near it the best by the model.
     """
-    def expected(kind: Sequence[PlanTrial]) -> float:
-        return kind[0].screened.seconds - _HIDDEN * kind[0].screened.exposed if kind[0].screened.fits else math.inf
-
-    least = min(map(expected, kinds[1:]), default=0.0)
-    near = [kind for kind in kinds[1:] if expected(kind) <= (1 + _NEAR) * least]
+    least = min((_expected(kind[0]) for kind in kinds[1:]), default=0.0)
+    near = [kind for kind in kinds[1:] if _expected(kind[0]) <= (1 + _NEAR) * least]
     return [*kinds[:1], *sorted(near, key=lambda kind: kind[0].named[2].price(kind[0].on.limit))[:1]]
+
+
+def _expected(trial: PlanTrial) -> float:
+    """Returns the seconds of a trial if rewrites hide half of the waits in its screening."""
+    return trial.screened.seconds - _HIDDEN * trial.screened.exposed if trial.screened.fits else math.inf
 
 
 def _within(share: float, kind: Sequence[PlanTrial]) -> list[PlanTrial]:
