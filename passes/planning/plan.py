@@ -163,7 +163,6 @@ class PlanSearch:
         self.left = TimeLeft(self.begun + seconds)
         self.candidates: list[PlanCandidate] = []
         self.short: ShortPrograms | None = None
-        self.trials: PlanTrials | None = None
 
     def run(self, mesh: Mapping[str, int] | str | None, devices: int | None, keep: Sequence[str]) -> Plan:
         """Returns the plan on the meshes that `mesh` and `devices` mean (see `meshes_of`), with the shardings that
@@ -180,15 +179,15 @@ class PlanSearch:
         kept = [known.of(self.machine, m.size, self.limit, self._kept(keep, m)) for m in meshes]
         tried = [MeshPlan(classes, context, mesh, self.limit) for classes, mesh in zip(kept, meshes, strict=True)]
         tried = self._searched(tried, solving)
-        self._judge(tried, context, any("=" in said for said in keep))
+        trials = self._judge(tried, context, any("=" in said for said in keep))
         self._look_near(tried, context)
-        best = min((candidate.rank for candidate in self.candidates), default=None)
-        self.candidates += self.trials.later(best[1], self.left) if best and self.trials else ()
-        if best and min(candidate.rank for candidate in self.candidates) < best:
+        fastest = min(self.candidates, key=_rank, default=None)
+        self.candidates += list(trials.later(self.candidates, self.left))
+        if min(self.candidates, key=_rank, default=None) is not fastest:
             self._look_near(tried, context)
         self.candidates += self._by_hand(tried[0].mesh, known, context, keep)  # last: no search begins at them
         self.candidates += in_parts(self.candidates, context, self.memory, self.left)
-        ranked = _named_apart(sorted(self.candidates, key=lambda c: c.rank))
+        ranked = _named_apart(sorted(self.candidates, key=_rank))
         if not ranked[0].judged.fits:
             self._refuse(ranked)
         least = min(tried, key=lambda one: one.least)
@@ -226,7 +225,7 @@ class PlanSearch:
 
     def _near_best(self, tried: Sequence[MeshPlan]) -> list[MeshPlan]:
         """Returns the meshes that have a candidate nearly as fast as the best one, the best one first."""
-        ranked = sorted(self.candidates, key=lambda c: c.rank)
+        ranked = sorted(self.candidates, key=_rank)
         most = ranked[0].judged.seconds * (1 + _WORTH)
         meshes = dict.fromkeys(c.mesh for c in ranked if c.rank == ranked[0].rank or c.judged.seconds <= most)
         return [one for mesh in meshes for one in tried if one.mesh == mesh]
@@ -264,7 +263,7 @@ class PlanSearch:
     def limit(self) -> float:
         return float(self.memory) if self.memory else self.machine.capacity
 
-    def _judge(self, tried: Sequence[MeshPlan], context: PassContext, is_bound: bool) -> None:
+    def _judge(self, tried: Sequence[MeshPlan], context: PassContext, is_bound: bool) -> PlanTrials:
         """Judges the program as annotated, and proposals in turns of all meshes with the best of the model first."""
         own = annotated_mesh(self.module)
         if not is_bound and own is not None and own.size == tried[0].mesh.size:
@@ -274,7 +273,7 @@ class PlanSearch:
         most = max(len(one.proposals) for one in tried)
         turns = [(one, one.proposals[n]) for n in range(most) for one in tried if n < len(one.proposals)]
         self.short = ShortPrograms.of(tried[0].model.of.clusters.module)
-        self.trials = trials = PlanTrials(context, self.memory, self.left, self.short)
+        trials = PlanTrials(context, self.memory, self.left, self.short)
 
         def smaller(beyond: float) -> Iterator[Proposed]:
             seconds = max(self.left.deadline - time.monotonic(), 0.0) * _SOLVING
@@ -283,6 +282,11 @@ class PlanSearch:
         trials.run([*turns[:1], *presets, *turns[1:]], smaller)
         self.candidates += trials.made
         self.left = trials.left
+        return trials
+
+
+def _rank(candidate: PlanCandidate) -> tuple[bool, float, int]:
+    return candidate.rank
 
 
 def _named_apart(candidates: Iterable[PlanCandidate]) -> list[PlanCandidate]:

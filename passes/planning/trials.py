@@ -122,12 +122,13 @@ class PlanTrials:
         self._tried = [trial for kind in kinds for trial in kind]
         self._add_screened(self._tried)
 
-    def later(self, best: float, left: TimeLeft) -> Iterator[PlanCandidate]:
-        """Yields the forecasts of more proposals, as long as there is time for one with all rewrites and several of
-        these do not go without one that is better than the `best` so far, in seconds.
+    def later(self, known: Sequence[PlanCandidate], left: TimeLeft) -> Iterator[PlanCandidate]:
+        """Yields the forecasts of more proposals than the `known` candidates, as long as there is time for one with all
+        rewrites and several of these do not go without a better one.
         """
-        self._best, self.left = best, replace(left, longest=WHOLLY * left.longest).better()
-        done = [candidate.choice for candidate in self.made if QUICK_SCHEDULE not in candidate.name]
+        self.left = replace(left, longest=WHOLLY * left.longest).better()
+        self._best = min((candidate.judged.seconds for candidate in known), default=math.inf)
+        done = [candidate.choice for candidate in known if QUICK_SCHEDULE not in candidate.name]
         for trial in sorted(self._tried, key=_expected):
             if trial.named[1] not in done and self.left.is_patient and self._may_win(trial):
                 begun = time.monotonic()
