@@ -123,10 +123,10 @@ class PlanTrials:
         self._add_screened(self._tried)
 
     def later(self, known: Sequence[PlanCandidate], left: TimeLeft) -> Iterator[PlanCandidate]:
-        """Yields the forecasts of more proposals than the `known` candidates, as long as there is time for one with all
-        rewrites and several of these do not go without a better one.
+        """Yields the forecasts of more proposals than the `known` candidates, as long as half of the time `left` allows
+        one with all rewrites, and several of these do not go without a better one.
         """
-        self.left = replace(left, longest=WHOLLY * left.longest).better()
+        self.left = replace(left.share(_OTHERS), longest=WHOLLY * left.longest).better()
         self._best = min((candidate.judged.seconds for candidate in known), default=math.inf)
         done = [candidate.choice for candidate in known if QUICK_SCHEDULE not in candidate.name]
         for trial in sorted(self._tried, key=_expected):
