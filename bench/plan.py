@@ -42,7 +42,7 @@ from models.layout import Layout
 from models.training import training
 
 P: Any = jax.sharding.PartitionSpec
-JIT: Any = jax.jit  # pyright: ignore
+JIT: Any = jax.jit  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
 MEDIUM = {"batch": 64, "sequence": 1024, "width": 2048, "heads": 16, "hidden": 8192, "vocabulary": 32000}
 LARGE = {"batch": 16, "sequence": 2048, "width": 4096, "heads": 32, "hidden": 14336, "vocabulary": 128256}
 MANY = LARGE | {"batch": 64}
@@ -117,13 +117,6 @@ def unchanged(x: Any, _: Any) -> Any:
 
 def is_spec(value: Any) -> bool:
     return isinstance(value, P)
-
-
-def paper(make: Callable[[], Any]) -> tuple[hloom.Module, Programs]:
-    """Returns a model of examples/models without annotations, and as its paper shards it."""
-    own, plain = make().module, make().module
-    hloom.strip_annotations(plain)
-    return plain, {"paper": own}
 
 
 def models(made: Mapping[str, Callable[[], Any]]) -> tuple[hloom.Module, Programs]:
@@ -232,7 +225,7 @@ def published(machine: str, mesh: Mapping[str, int]) -> list[Row]:
 
 
 def rows(layers: int) -> list[Row]:
-    found = [Row(f"small-mlp 8 {m}", m, {"data": 8}, lambda: paper(lambda: _Loaded("mlp_train.hlo")))
+    found = [Row(f"small-mlp 8 {m}", m, {"data": 8}, lambda: models({"paper": lambda: _Loaded("mlp_train.hlo")}))
              for m in ("tpu-v4", "h100")]  # fmt: skip
     volume = {"data": 2, "z": 2, "y": 2}, {"data": 16, "z": 2, "y": 2}, {"data": 64, "z": 4, "y": 2}
     for machine in ("tpu-v5p", "h100"):
