@@ -181,10 +181,10 @@ class PlanSearch:
         tried = self._searched(tried, solving)
         trials = self._judge(tried, context, any("=" in said for said in keep))
         self._look_near(tried, context)
-        fastest = min(self.candidates, key=_rank, default=None)
-        self.candidates += list(trials.later(self.candidates, self.left))
-        if min(self.candidates, key=_rank, default=None) is not fastest:
-            self._look_near(tried, context)
+        more = list(trials.later(self.candidates, self.left))
+        self.candidates += more
+        if more and (fastest := min(self.candidates, key=_rank)) in more:
+            self._look_near([one for one in tried if one.mesh == fastest.mesh], context)
         self.candidates += self._by_hand(tried[0].mesh, known, context, keep)  # last: no search begins at them
         self.candidates += in_parts(self.candidates, context, self.memory, self.left)
         ranked = _named_apart(sorted(self.candidates, key=_rank))

@@ -64,6 +64,7 @@ class PlanTrial:
     named: Named
     screened: Judged
     is_short: bool  # the forecast follows from programs with fewer layers
+    is_judged: bool = False  # with all rewrites
 
 
 def kinds_of(proposed: Sequence[Proposed]) -> list[list[Proposed]]:
@@ -129,7 +130,7 @@ class PlanTrials:
         self.left = replace(left.share(_OTHERS), longest=WHOLLY * left.longest).better()
         self._best = min((candidate.judged.seconds for candidate in known), default=math.inf)
         done = [candidate.choice for candidate in known if QUICK_SCHEDULE not in candidate.name]
-        for trial in sorted(self._tried, key=_expected):
+        for trial in sorted((trial for trial in self._tried if not trial.is_judged), key=_expected):
             if trial.named[1] not in done and self.left.is_patient and self._may_win(trial):
                 begun = time.monotonic()
                 yield self._judge(trial)
@@ -299,6 +300,7 @@ class PlanTrials:
 
     def _judge(self, trial: PlanTrial, inside: Inside = Inside.EVERY) -> PlanCandidate:
         name, choice, _ = trial.named
+        trial.is_judged = True
         known = None if trial.is_short or inside is not Inside.EVERY else trial.screened
         label = name + _LABELS[inside]
         self.made.append(trial.on.candidate(label, choice, self.context, self.limit, inside, self.left, known))
