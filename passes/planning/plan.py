@@ -23,7 +23,7 @@ from ...ir.brief import brief
 from ...ir.checked_call import checked
 from ...ir.diagnostics import Diagnostic, Severity, fail
 from ...ir.gc_pause import paused_collector
-from ...ir.graph.module import Module, Stage
+from ...ir.graph.module import Module
 from ...ir.in_notebooks import InNotebooks
 from ...ir.sharding.mesh import Mesh
 from ..base import AsRun, PassContext
@@ -39,7 +39,7 @@ from .meshes import annotated_mesh, meshes_of
 from .near import near, nearer
 from .on_mesh import MeshPlan, PlanCandidate, Regret
 from .pareto import frontier
-from .prepared import prepared
+from .prepared import prepared, require_undivided
 from .program import solver
 from .short_programs import ShortPrograms
 from .time_left import TimeLeft
@@ -155,8 +155,7 @@ class PlanSearch:
         as_run: AsRun | None = None, even: bool = False,
     ) -> None:
         solver()
-        if module.stage is not Stage.GLOBAL:
-            fail(f"a plan is of a program that is not sharded yet, {module.name} is {module.stage.value}")
+        require_undivided(module, "plan")
         self.module, self.machine, self.memory, self.seconds = module, as_machine(machine), memory, seconds
         self.as_run, self.even = as_run, even
         self.begun = time.monotonic()

@@ -21,7 +21,7 @@ from ...ir.brief import brief
 from ...ir.checked_call import checked
 from ...ir.diagnostics import Diagnostic, Severity, fail
 from ...ir.gc_pause import paused_collector
-from ...ir.graph.module import Module, Stage
+from ...ir.graph.module import Module
 from ...ir.sharding.digit import merge
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ..base import AsRun, PassContext
@@ -37,7 +37,7 @@ from .kept import Kept, kept_in
 from .meshes import all_meshes, meshes_of
 from .model import Choice, Model
 from .moves import QuickTable
-from .prepared import prepared
+from .prepared import prepared, require_undivided
 from .program import solve, solver
 from .search import ASSUMED, by_axes
 from .time_left import TimeLeft
@@ -146,8 +146,7 @@ class Sweeping:
         seconds: float = 60.0, as_run: AsRun | None = None, even: bool = False,
     ) -> None:
         solver()
-        if module.stage is not Stage.GLOBAL:
-            fail(f"a sweep is of a program that is not sharded yet, {module.name} is {module.stage.value}")
+        require_undivided(module, "sweep")
         if not machines:
             fail("a sweep needs a machine")
         self.module, self.memory, self.keep, self.seconds = module, memory, keep, seconds

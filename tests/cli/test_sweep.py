@@ -56,3 +56,20 @@ def test_what_fits_on_no_mesh_is_an_error_as_of_a_plan(tmp_path: Path) -> None:
     done, plan = (hloom(command, *arguments, cwd=tmp_path) for command in ("sweep", "plan"))
     assert done.code == plan.code == 65
     assert "mlp fits on no mesh into 1 KB: the least that is found takes" in done.err
+
+
+EACH_DEVICE = """HloModule each, num_partitions=2
+add { a = f32[] parameter(0)
+  b = f32[] parameter(1)
+  ROOT sum = f32[] add(a, b) }
+ENTRY main { x = f32[4] parameter(0)
+  ROOT y = f32[4] all-reduce(x), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=add }
+"""
+
+
+@pytest.mark.parametrize("command", ["sweep", "plan"])
+def test_the_program_of_each_device_is_refused(command: str, tmp_path: Path) -> None:
+    (tmp_path / "each.hlo").write_text(EACH_DEVICE)
+    done = hloom(command, "each.hlo", "--machine", "h100", "--devices", "4", "--time", "3s", cwd=tmp_path)
+    assert done.code == 65
+    assert f"a {command} is of a program that is not sharded yet, each is the program of each device" in done.err
