@@ -39,6 +39,7 @@ from ..ir.sharding.sharding import (
 from ..ir.strings import BracedText
 from ..ir.tools.control_flow import computations_run
 from ..ir.tools.printer import FLAT_LAYOUT_KEY, flat_layout_text
+from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unfused import unfused
 from ..ir.types.shape import Shape
 
@@ -118,8 +119,10 @@ def _plain_copy(local: Module) -> Module:
 
 
 def _require_local(module: Module) -> None:
-    if module.stage not in (Stage.LOCAL, Stage.SCHEDULED) or module.replica_count != 1:
+    if not is_per_device(module):
         fail(f"code is made for partitioned programs, this one is {module.stage.value}", help="partition it first")
+    if module.replica_count != 1:
+        fail(f"code is made for one replica, this program has {module.replica_count}")
 
 
 def _plain_header(module: Module) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hloom import parse
-from support.command_line import NAMED, hloom
+from support.command_line import NAMED, ROOT, hloom
 
 
 def printed(form: str, cwd: Path) -> str:
@@ -62,3 +62,28 @@ def test_unknown_form_is_a_usage_error(tmp_path: Path) -> None:
     done = hloom("partition", NAMED, "--form", "global", cwd=tmp_path)
     assert done.code == 2
     assert "invalid choice: 'global'" in done.err
+
+
+def test_a_program_that_xla_has_divided(tmp_path: Path) -> None:
+    """Replicas need its tiles alone, the manual form whole arrays, which it does not say."""
+    theirs = str(ROOT / "tests" / "wrong_by_xla" / "scatter_of_uneven_updates.xla.hlo")
+    done = hloom("partition", theirs, "--form", "replica", cwd=tmp_path)
+    module = parse(done.out)
+    assert (done.code, module.num_partitions, module.replica_count) == (0, 1, 4)
+    assert "partition-id" not in opcodes(done.out)
+    done = hloom("partition", theirs, "--form", "manual", cwd=tmp_path)
+    assert (done.code, done.out) == (65, "")
+    assert "error: the global shapes of the program are not known\n  help: it must come from hloom part" in done.err
+
+
+@pytest.mark.parametrize("form", ["manual", "replica"])
+def test_a_program_of_several_replicas_has_one_form(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.hlo"
+    path.write_text("""HloModule r, replica_count=2, num_partitions=2
+      ENTRY e {
+        x = f32[8,4] parameter(0), sharding={devices=[2,1]<=[2]}
+        ROOT y = f32[8,4] tanh(x)
+      }""")
+    assert hloom("partition", str(path), cwd=tmp_path).code == 0
+    done = hloom("partition", str(path), "--form", form, cwd=tmp_path)
+    assert (done.code, done.err) == (65, "hloom: error: code is made for one replica, this program has 2\n")
