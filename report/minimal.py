@@ -20,6 +20,7 @@ from ..ir.tools.spmd import is_region_boundary
 from ..passes.base import PassContext, run_pipeline
 from ..passes.pipelines import PROPAGATE
 from .columns import columns
+from .shardings import require_global
 
 Names = frozenset[str]
 
@@ -50,6 +51,7 @@ def minimal_annotations(
     """Returns annotations of a program that imply all shardings; `tell` is called with how far the search is. Raises
     CompileError if it cannot be propagated.
     """
+    require_global(module)
     search = _Search(module, context or PassContext(), tell)
     chosen = search.pruned(search.sufficient())
     entry = f"{module.entry.name}/"
@@ -64,7 +66,9 @@ class _Search:
         self.module, self.tries, self.tell = module, 0, tell
         annotated = [i for c in module for i in c if i.annotation is not None]
         self.annotations = {_name(i): str(i.annotation) for i in annotated}
-        self.fixed = frozenset(_name(i) for i in annotated if is_region_boundary(i))
+        borders = [i for c in module for i in c if is_region_boundary(i)]
+        ends = {*borders, *(o for border in borders for o in border.operands)}  # say what the region is
+        self.fixed = frozenset(_name(i) for i in annotated if i in ends)
         whole = clone_module(module)
         run_pipeline(PROPAGATE, whole, context)
         self.context = replace(context, num_devices=whole.num_partitions)

@@ -48,7 +48,7 @@ def reported(whole: Module, context: PassContext, label: str = "", memory: int |
     """
     found, local = None, clone_module(whole)
     divided = None if memory is None else divided_states(whole, context)
-    if whole.stage is Stage.GLOBAL:
+    if whole.stage is Stage.GLOBAL and not is_per_device(whole):
         undivided = is_undivided(whole, context)
         found = solved(clone_module(whole), context)
         local = local if undivided else clone_module(found.module)

@@ -208,6 +208,16 @@ def test_a_program_per_device_has_no_values() -> None:
     assert (record["values"], record["mesh"], record["summary"]["sent_bytes"]) == (None, [], 100)
 
 
+@pytest.mark.parametrize("memory", [None, 0])
+def test_a_program_that_xla_has_divided_has_no_values(memory: int | None) -> None:
+    """It has shardings of parameters, which are not to be propagated: its shapes are those of a device."""
+    theirs = hloom.load(ROOT / "tests" / "wrong_by_xla" / "scatter_of_uneven_updates.xla.hlo")
+    record = report_data("f", [reported(theirs, PassContext(), memory=memory)])["plans"][0]
+    kinds = {collective["kind"] for collective in record["collectives"]}
+    assert record["values"] is None
+    assert kinds == {"all-gather", "all-reduce" if memory is None else "reduce-scatter"}
+
+
 def test_strategies_are_plans(tmp_path: Any) -> None:
     (tmp_path / "a.toml").write_text('[shardings]\n"w*" = "-,-"\n')
     (tmp_path / "b.toml").write_text('[shardings]\n"w1" = "y,"\n"w2" = ",y"\n')

@@ -13,6 +13,7 @@ from hloom.report.minimal import minimal_annotations
 from hloom.report.shardings import solved
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+WRONG_BY_XLA = Path(__file__).parents[1] / "wrong_by_xla"
 
 
 def axes(module: Module, kept: set[str], devices: int) -> dict[str, str]:
@@ -56,3 +57,31 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("images.1")
     assert lines[-1] == "1 of 29 annotations imply the others"
+
+
+def test_the_ends_of_a_manual_region_keep_their_annotations() -> None:
+    """A region is what both sides of its borders say."""
+    module = hloom.parse("""HloModule m, num_partitions=4
+      ENTRY e {
+        x = f32[8,6] parameter(0), sharding={devices=[4,1]<=[4]}
+        outside = f32[8,6] custom-call(x), custom_call_target="Sharding", sharding={devices=[4,1]<=[4]}
+        into = f32[2,6] custom-call(outside), custom_call_target="SPMDFullToShardShape", sharding={manual}
+        inside = f32[2,6] negate(into), sharding={manual}
+        last = f32[2,6] tanh(inside), sharding={manual}
+        ROOT y = f32[8,6] custom-call(last), custom_call_target="SPMDShardToFullShape", sharding={devices=[4,1]<=[4]}
+      }""")
+    found = minimal_annotations(module)
+    assert [value for value, _ in found.values] == ["outside", "into", "last", "y"]
+    assert found.count == 6
+
+
+def test_a_divided_program_has_no_shardings_to_find() -> None:
+    """Whoever divided it: its shapes are those of a device."""
+    local = hloom.partition(hloom.load(EXAMPLES / "mlp_named.hlo"))
+    theirs = hloom.load(WRONG_BY_XLA / "scatter_of_uneven_updates.xla.hlo")
+    for program, text in ((local, "the program is already local"),
+                          (theirs, "scatter_of_uneven_updates is already the program of each device")):  # fmt: skip
+        with pytest.raises(hloom.CompileError, match=text):
+            minimal_annotations(program)
+        with pytest.raises(hloom.CompileError, match=text):
+            solved(program, PassContext())
