@@ -111,7 +111,9 @@ def _range(array: Array) -> dict[str, float]:
     if array.size == 0 or array.dtype.kind == "c":
         return {}
     values = array.astype(np.float64)
-    return {"min": float(values.min()), "mean": float(values.mean()), "max": float(values.max())}
+    with np.errstate(over="ignore", invalid="ignore"):  # a mean may be infinite, or that of both infinities
+        mean = float(values.mean())
+    return {"min": float(values.min()), "mean": mean, "max": float(values.max())}
 
 
 def _summary(array: Array) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hloom.runtime.outputs import OutputError, check_outputs, save_outputs
+from hloom.runtime.outputs import OutputError, check_outputs, outputs_record, save_outputs
 
 
 def test_names_and_types_are_in_the_manifest(tmp_path: Path) -> None:
@@ -42,3 +42,10 @@ def test_trying_leaves_an_empty_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError):
         check_outputs(tmp_path / "file")
+
+
+def test_a_mean_that_is_no_number_is_told_without_a_warning() -> None:
+    outputs = [np.array([np.inf, -np.inf], np.float32), np.full(2, 1.5e308)]
+    both, large = outputs_record(outputs, ["both", "large"])
+    assert (both["min"], both["mean"], both["max"]) == (None, None, None)
+    assert (large["min"], large["mean"], large["max"]) == (1.5e308, None, 1.5e308)
