@@ -161,9 +161,10 @@ def _starts(seed: Instruction, cut: Cut) -> Iterator[tuple[Instruction, Cut]]:
 
 
 def _can_move(collective: Instruction) -> bool:
-    """Whether a collective in groups has one operand and one array as its result."""
+    """Whether a collective in groups has one operand and one array, with elements, as its result."""
     shape, count = collective.shape, len(collective.operands)
-    return groups_of(collective) is not None and count == 1 and shape.is_array and not shape.is_dynamic
+    is_plain = groups_of(collective) is not None and count == 1 and shape.is_array and not shape.is_dynamic
+    return is_plain and shape.num_elements > 0
 
 
 def _is_inside(value: Instruction) -> bool:

@@ -235,3 +235,15 @@ def test_ranks(ranks: int, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "pieces of" in done.stderr
+
+
+def test_an_array_without_elements_has_no_pieces() -> None:
+    module = hloom.parse("""HloModule nothing, num_partitions=4
+      add { a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }
+      ENTRY e {
+        x = f32[0] parameter(0)
+        ROOT y = f32[0] all-reduce(x), channel_id=1, replica_groups={{0,1,2,3}}, use_global_device_ids=true,
+          to_apply=add
+      }""")
+    assert not list(RegionFinder(module.entry).regions_at(module.entry.root))
+    assert [i.opcode for i in schedule(module).entry] == ["parameter", "all-reduce"]
