@@ -8,6 +8,7 @@ from ..cost.sizes import Bytes
 from ..ir.graph.module import Module
 from .base import Pass, PassContext, run_pipeline
 from .cleanup.equal_computations import EqualComputations
+from .cleanup.synchronous import Synchronous
 from .cleanup.unit_transposes import UnitTransposes
 from .schedule.fastest import Fastest
 from .schedule.flat_parameters import FlatParameters
@@ -20,6 +21,7 @@ from .schedule.schedule import ScheduleCollectives
 from .schedule.split_batch import SplitBatch
 
 SCHEDULE: tuple[Pass, ...] = (
+    Synchronous(),  # programs of other compilers: they start what they communicate
     SaveLess(),  # before others change what loops carry
     EqualComputations(),  # collectives with equal reducers can share a message
     AccumulateInPlace(),  # before sums over devices leave loops, which then know the part

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,27 @@ def test_the_command_schedules_what_has_no_schedule(tmp_path: Path) -> None:
     assert "before: " not in done.out
 
 
-def test_starts_are_refused_with_what_to_do() -> None:
+def with_start() -> str:
     start = "t = (f32[2,4], f32[4,4]) all-gather-start(v), channel_id=1, replica_groups={{0,1}}, "
     line = next(line for line in BY_HAND.splitlines() if " g = " in line)
-    text = BY_HAND.replace(line, f"  {start}use_global_device_ids=true, dimensions={{0}}\n"
+    return BY_HAND.replace(line, f"  {start}use_global_device_ids=true, dimensions={{0}}\n"
                                  "  g = f32[4,4] all-gather-done(t)")  # fmt: skip
+
+
+def test_the_command_schedules_what_has_starts(tmp_path: Path) -> None:
+    """Those that are in no order yet: others keep theirs."""
+    file = tmp_path / "two.hlo"
+    seconds: list[float] = []
+    for text in (BY_HAND, with_start()):
+        file.write_text(text)
+        done = command("schedule", file, "--machine", "h100", "--json", cwd=tmp_path)
+        assert done.code == 0, done.err
+        seconds.append(json.loads(done.out)["seconds"])
+    assert seconds[0] == seconds[1]
+
+
+def test_starts_are_refused_with_what_to_do() -> None:
+    text = with_start()
     with pytest.raises(hloom.CompileError, match="pass schedule cannot look into all-gather-start t") as error:
         rewritten(hloom.parse(text), "schedule")
     assert error.value.diagnostics[0].help == "run pass synchronous before it"
