@@ -15,7 +15,7 @@ from typing import Any
 from ....cost.machine import Transfer
 from ....ir import origin
 from ....ir.brief import brief
-from ....ir.diagnostics import CompileError, InternalError
+from ....ir.diagnostics import CompileError, InternalError, fail
 from ....ir.factors.sharding_rule import FactorKind, Monoid, ShardingRule
 from ....ir.graph.host_memory import placed
 from ....ir.graph.instruction import Instruction
@@ -25,6 +25,7 @@ from ....ir.ops.calls.custom_call import has_fixed_layout
 from ....ir.ops.structure import GetTupleElementAttributes
 from ....ir.sharding.digit import Digits
 from ....ir.sharding.tiling import Tiling
+from ....ir.tools.mixed_precision import computed
 from ....ir.types.shape import Shape, tuple_shape
 from ...op_sharding.assignment import Assignment, LocalForm, OpSharding
 from .emitter import Emitter, LocalValue
@@ -123,7 +124,7 @@ def emit_local(op: OpSharding, local: LocalOp) -> list[LocalValue]:
 
 def _formed(form: LocalForm, local: LocalOp) -> Instruction:
     """Runs a local form. Raises InternalError with the name of a form that fails or gives another shape than that of
-    the tile.
+    the tile, and CompileError if that is an op of mixed precision, for which forms are not made.
     """
     name = f"local form of {local.instruction.opcode}" + (
         f" ({origin.described(form.emit)})" if origin.is_foreign(form.emit) else "")
@@ -132,13 +133,21 @@ def _formed(form: LocalForm, local: LocalOp) -> Instruction:
     except (CompileError, InternalError, MemoryError):
         raise
     except Exception as error:
+        _refuse_mixed(local.instruction)
         raise InternalError(f"raised {type(error).__name__}: {error}", name) from error
     wanted = local.local_shape()
     if not isinstance(result, Instruction):
         raise InternalError(f"gives {result!r:.60}, not an Instruction", name)
     if not result.shape.compatible(wanted):
+        _refuse_mixed(local.instruction)
         raise InternalError(f"gives {result.shape.without_layout()}, the tile is {wanted.without_layout()}", name)
     return result
+
+
+def _refuse_mixed(instruction: Instruction) -> None:
+    if computed(instruction) is not None:
+        fail(f"pass spmd-partition cannot divide {instruction.opcode} {instruction.name}, which is of mixed precision",
+             instruction.location, help="run pass uniform-precision before it")
 
 
 def elements(emitter: Emitter, value: Instruction, shape: Shape) -> list[Instruction]:

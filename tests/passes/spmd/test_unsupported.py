@@ -186,3 +186,15 @@ def test_nothing_without_a_zero_is_unreduced() -> None:
     text = f"HloModule m\nENTRY e {{\n  {x}\n  ROOT r = f32[8] convert(x)\n}}\n"
     with pytest.raises(CompileError, match="3:3: error: f8e8m0fnu has no zero, so that x cannot be unreduced"):
         hloom.partition(hloom.parse(text))
+
+
+@pytest.mark.parametrize(("size", "op"), [(12, "concatenate(x, u), dimensions={0}"),
+                                          (10, "dynamic-update-slice(x, u, i)")])  # fmt: skip
+def test_mixed_precision_is_written_out_before(size: int, op: str) -> None:
+    """The pipeline does so; a pass by itself says what it needs, where its form of an op would not fit."""
+    text = _entry("u = bf16[2] parameter(1)", "i = s32[] parameter(2)",
+                  f"ROOT r = f64[{size}] {op}, sharding={{devices=[4]<=[4]}}")  # fmt: skip
+    with pytest.raises(CompileError, match=f"7:8: error: pass spmd-partition cannot divide {op[:3]}") as error:
+        hloom.run_passes(hloom.parse(text), "propagate,spmd-partition")
+    assert error.value.diagnostics[0].help == "run pass uniform-precision before it"
+    assert hloom.run_passes(hloom.parse(text), "uniform-precision,propagate,spmd-partition").stage is hloom.Stage.LOCAL
