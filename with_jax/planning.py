@@ -10,6 +10,7 @@ from ..cost.machine import Machine
 from ..frontends.extras import imported
 from ..frontends.jax.lower import lower, read_lowered, trace
 from ..ir.brief import brief
+from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.instruction import Instruction
 from ..ir.sharding.sharding import Sharding
@@ -55,6 +56,7 @@ class JaxPlan:
         return next(ends), next(ends)
 
 
+@checked
 def plan(
     function: Any, *args: Any, machine: Machine | str, mesh: Mapping[str, int] | str | None = None,
     devices: int | None = None, memory: int = 0, keep: Sequence[str] = (), seconds: float = 60.0, **jit_options: Any,
@@ -63,32 +65,33 @@ def plan(
 
     Arguments and results only have even tiles, since `jax.jit` takes no others; values inside may have others.
     `jit_options` are those of `jax.jit`, such as `donate_argnums`, for a function that is not jitted yet; all others
-    are as for `hloom.plan`. Raises CompileError as that does, and for a jitted function with unused arguments.
+    are as for `hloom.plan`. Static arguments have no specs, as in `in_shardings`. Raises CompileError as `hloom.plan`
+    does, and for a jitted function with unused arguments.
     """
     jax = imported("jax", PURPOSE)
     traced = trace(function, args, jit_options)
     module = read_lowered(lower(traced), function)
     found = PlanSearch(module, machine, memory, seconds, even=True).run(mesh, devices, keep)
-    leaves, structure = jax.tree.flatten(args)
     planned = found.module.entry
     if any(value.annotation is None for value in (*planned.parameters, planned.root)):  # by hand, or as the user has it
         planned = propagate(found.module, found.mesh.size).entry
-    parameters = planned.parameters
-    if len(leaves) != len(parameters):
-        fail(f"the program has {len(parameters)} arguments, {len(leaves)} are given",
+    given, parameters = traced.args_info[0], planned.parameters  # static arguments are not among them
+    count = len(jax.tree.leaves(given))
+    if count != len(parameters):
+        fail(f"the program has {len(parameters)} arguments, {count} are given",
              help="jit the function with keep_unused=True")
-    results = _specs(jax, [planned.root])
-    return JaxPlan(
-        found, jax.tree.unflatten(structure, _specs(jax, parameters)),
-        jax.tree.unflatten(jax.tree.structure(traced.out_info), results),
-    )  # fmt: skip
+    return JaxPlan(found, _specs(jax, parameters, given), _specs(jax, [planned.root], traced.out_info))
 
 
-def _specs(jax: Any, values: Sequence[Instruction]) -> list[Any]:
+def _specs(jax: Any, values: Sequence[Instruction], told: Any) -> Any:
+    """Returns the specs of values as the tree in which JAX tells their shapes."""
+    leaves, structure = jax.tree.flatten(told)
+    shardings = [sharding for value in values for sharding in parts(value.annotation)]
     spec = jax.sharding.PartitionSpec
-    return [_spec(spec, sharding) for value in values for sharding in parts(value.annotation)]
+    return jax.tree.unflatten(structure, [_spec(spec, *pair) for pair in zip(shardings, leaves, strict=True)])
 
 
-def _spec(spec: Any, sharding: Sharding) -> Any:
-    dims = [tuple(ref.name for ref in dim.axes) for dim in sharding.dims]
+def _spec(spec: Any, sharding: Sharding, told: Any) -> Any:
+    """Returns the spec of a value. A random key is an array of words in the program; to JAX these are no dimension."""
+    dims = [tuple(ref.name for ref in dim.axes) for dim in sharding.dims[: len(told.shape)]]
     return spec(*(None if not names else names[0] if len(names) == 1 else names for names in dims))

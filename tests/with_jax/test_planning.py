@@ -52,6 +52,46 @@ def test_arguments_are_divided_evenly() -> None:
     assert hloom.prove(module, hloom.partition(found.plan.module, machine=machine)).is_equal
 
 
+def test_static_arguments_have_no_specs() -> None:
+    def power(x: Any, count: int, y: Any) -> Any:
+        return x**count + y
+
+    shape = jax.ShapeDtypeStruct((64,), "float32")
+    options: dict[str, Any] = {"machine": "h100", "mesh": "4", "seconds": 1}
+    found: Any = hloom.jax.plan(power, shape, 2, shape, static_argnums=1, **options)
+    again: Any = hloom.jax.plan(jax.jit(power, static_argnums=1).trace(shape, 2, shape), **options)
+    assert len(found.in_specs) == 2
+    assert (again.in_specs, again.out_specs) == (found.in_specs, found.out_specs)
+    inputs, outputs = found.shardings(jax.sharding.AbstractMesh((4,), ("data",)))
+    jax.jit(power, static_argnums=1, in_shardings=inputs, out_shardings=outputs).trace(shape, 2, shape)
+
+
+def test_random_keys_have_the_specs_of_their_own_dimensions() -> None:
+    def step(key: Any, keys: Any, x: Any) -> Any:
+        return jax.random.fold_in(key, 1), keys, x + jax.vmap(jax.random.uniform)(keys)[:, None]
+
+    arguments = jax.random.key(0), jax.random.split(jax.random.key(1), 8), jax.ShapeDtypeStruct((8, 4), "float32")
+    found: Any = hloom.jax.plan(step, *arguments, machine="h100", mesh="4", seconds=1, keep=["keys=data,"])
+    P = jax.sharding.PartitionSpec
+    assert found.in_specs[:2] == (P(), P("data"))
+    assert found.out_specs[0] == P()
+    inputs, outputs = found.shardings(jax.sharding.AbstractMesh((4,), ("data",)))
+    jax.jit(step, in_shardings=inputs, out_shardings=outputs).trace(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"mesh": (2, 4)}, "plan: mesh must be Mapping, str or None, found tuple"),
+        ({"keep": "x=data,"}, "plan: keep must be Sequence, found str"),
+        ({"memory": "1GB"}, "plan: memory must be int, found str"),
+    ],
+)
+def test_arguments_of_wrong_types(option: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        hloom.jax.plan(jax.numpy.negative, jax.ShapeDtypeStruct((64,), "float32"), machine="h100", **option)
+
+
 def test_too_few_devices_are_an_error() -> None:
     found = hloom.jax.plan(jax.numpy.negative, jax.ShapeDtypeStruct((64,), "float32"), machine="h100", mesh="64")
     with pytest.raises(hloom.CompileError, match="the plan is for 64 devices"):
