@@ -43,8 +43,8 @@ _LEAST = 6.0  # seconds for the rewrites of a program, whatever time is left
 def batch_of(module: Module, clock: Clock) -> dict[int, int]:
     """Returns the parameters of a prepared program that hold its batch, by their numbers, each with its dimension:
     those along which most of the products are computed in pieces; and of inputs without a new value those along which
-    further ones are, as of a second tower. There is none if too few products are, or if all wait for sums of pieces, as
-    along weights that a loop renews.
+    further ones are, as of a second tower, if that cuts none along another dimension. There is none if too few products
+    are, or if all wait for sums of pieces, as along weights that a loop renews.
     """
     numbers, whole = {p: n for n, p in enumerate(module.entry.parameters)}, products(clock, module.entry)
     for are_inputs, cuts in zip((True, False), batch_cuts(module, clock), strict=True):
@@ -52,9 +52,11 @@ def batch_of(module: Module, clock: Clock) -> dict[int, int]:
         begun = [(d, _work(d, clock)) for d in cuts if d.independent(clock)[0] > 0.0]  # not behind sums alone
         for division, work in sorted(begun, key=lambda one: -sum(one[1].values())):
             more = sum(seconds for i, seconds in work.items() if i not in covered)
-            if more > (_PART * whole if are_inputs else sum(covered.values())):
-                found = {numbers[i]: c.dim for i, c in division.cuts.items() if i in numbers and c.blocks == 1} | found
-                covered |= work
+            dims = {numbers[i]: c.dim for i, c in division.cuts.items() if i in numbers and c.blocks == 1}
+            alike = all(found.get(n, dim) == dim for n, dim in dims.items())
+            if alike and more > (_PART * whole if are_inputs else sum(covered.values())):
+                found = dims | found
+                covered |= {i: max(seconds, covered.get(i, 0.0)) for i, seconds in work.items()}
         if covered and sum(covered.values()) >= _BATCH * whole:
             return found
     return {}

@@ -148,6 +148,20 @@ ENTRY e {
   ROOT t = (f32[8,16], f32[16,16]) tuple(m, n)
 }"""
 
+ROUTED = """HloModule routed
+ENTRY e {
+  x = f32[32,8] parameter(0)
+  route = f32[32,4] parameter(1)
+  v = f32[8,64] parameter(2)
+  w = f32[8,64] parameter(3)
+  a = f32[32,64] dot(x, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  given = f32[4,8] dot(route, x), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  h = f32[4,64] dot(given, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  d = f32[8,64] dot(given, h), lhs_contracting_dims={0}, rhs_contracting_dims={0}
+  m = f32[8,64] subtract(w, d)
+  ROOT t = (f32[32,64], f32[8,64]) tuple(a, m)
+}"""
+
 
 @pytest.fixture(autouse=True)
 def _needs_the_solver() -> None:
@@ -162,8 +176,10 @@ def test_the_batch_is_found_in_caches_and_inputs_alike() -> None:
 
 
 def test_the_batch_is_that_of_all_inputs_whatever_waits_for_sums_over_it() -> None:
-    """A second tower has a batch of its own. Behind a normalization over the batch all products wait for its sums."""
-    for text, batch in ((TOWERS, {"u": 0, "i": 0}), (NORMALIZED, {"x": 0})):
+    """A second tower has a batch of its own. Behind a normalization over the batch all products wait for its sums. What
+    experts compute of rows that are sent to them is cut along the columns alone, which are no second batch.
+    """
+    for text, batch in ((TOWERS, {"u": 0, "i": 0}), (NORMALIZED, {"x": 0}), (ROUTED, {"x": 0, "route": 0})):
         module = prepared(hloom.parse(text))
         found = batch_of(module, Clock(SLOW, 1))
         assert {module.entry.parameters[number].name: dim for number, dim in found.items()} == batch
