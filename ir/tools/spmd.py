@@ -24,6 +24,7 @@ from ..sharding.digit import Digits, merge, split
 from ..sharding.replica_groups import ExplicitGroups, IotaGroups
 from ..sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ..sharding.tiling import Tiling
+from ..types.element_type import TOKEN
 from ..types.shape import Shape
 
 Order = tuple[int, ...] | None
@@ -194,3 +195,16 @@ def _own_digits(tiling: Tiling, whole: Shape, part: Shape) -> Tiling:
         found = split(digits, [n // size]) if size and n % size == 0 else None
         dims.append(merge(found[0]) if found else digits)
     return replace(tiling, dims=tuple(dims)).canonical()
+
+
+def sole_device(instruction: Instruction) -> int | None:
+    """Returns the only device that makes a custom-call with effects or a callback; None for anything else."""
+    known = behaviour_of(instruction)
+    if known is None or known.acts_on_tiles:
+        return None
+    if not (known.is_callback or instruction.op.has_side_effect(instruction.attributes)):
+        return None
+    if any(not shape.is_array and shape.element is not TOKEN for shape in instruction.shape.leaves()):
+        return None
+    found = {s.device if s.kind is ShardingKind.MAXIMAL else None for s in parts(instruction.sharding)}
+    return found.pop() if len(found) == 1 else None

@@ -7,7 +7,10 @@ from ...ir.diagnostics import fail
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module, Stage
 from ...ir.ops.calls.custom_call import behaviour_of, is_annotation
-from ...ir.tools.spmd import is_region_boundary, without_shardy
+from ...ir.sharding.sharding import Sharding, ShardingKind
+from ...ir.tools.spmd import is_region_boundary, sole_device, without_shardy
+
+_FIRST = Sharding(ShardingKind.MAXIMAL, device=0)
 
 
 @checked
@@ -15,8 +18,8 @@ def strip_annotations(module: Module) -> None:
     """Removes all shardings, meshes and custom-calls that only annotate from a GLOBAL module, in place.
 
     The program then is one for any number of devices. Sharding rules of custom-calls stay, since they describe the
-    call. Raises CompileError for a manual region, whose shardings are part of its meaning, and for a program that is
-    not GLOBAL.
+    call; those that one device makes for their effects are left to one, the first. Raises CompileError for a manual
+    region, whose shardings are part of its meaning, and for a program that is not GLOBAL.
     """
     if module.stage is not Stage.GLOBAL:
         fail(f"annotations are those of a program before propagation, {module.name} is {module.stage.value}")
@@ -36,7 +39,8 @@ def strip_annotations(module: Module) -> None:
             elif known is not None and known.only_annotates and not instruction.shape.num_leaves:
                 gone.append(instruction)
             else:
-                instruction.sharding = instruction.shardy = None
+                instruction.sharding = None if sole_device(instruction) is None else _FIRST
+                instruction.shardy = None
                 instruction.frontend_attributes = without_shardy(instruction.frontend_attributes)
         computation.remove_all(gone)
     module.meshes, module.num_partitions = {}, 1

@@ -79,6 +79,19 @@ def test_random_keys_have_the_specs_of_their_own_dimensions() -> None:
     jax.jit(step, in_shardings=inputs, out_shardings=outputs).trace(*arguments)
 
 
+def test_python_functions_are_called_on_one_device() -> None:
+    def step(x: Any, w: Any) -> Any:
+        y = jax.numpy.tanh(x @ w)
+        jax.debug.print("{}", y.sum())
+        return y
+
+    shapes = jax.ShapeDtypeStruct((64, 32), "float32"), jax.ShapeDtypeStruct((32, 16), "float32")
+    machine = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e8, points=1e9)
+    found: Any = hloom.jax.plan(step, *shapes, machine=machine, mesh="4", seconds=1)
+    assert found.in_specs[0] == jax.sharding.PartitionSpec("data", None)
+    assert hloom.partition(found.plan.module).devices == 4
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [

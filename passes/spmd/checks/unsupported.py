@@ -19,9 +19,8 @@ from ....ir.graph.op import AnyOp, Op, Role
 from ....ir.ops.calls.custom_call import behaviour_of, target_of
 from ....ir.sharding.sharding import REPLICATED, AnySharding, ShardingKind, TupleSharding, leaf_shardings
 from ....ir.tools.control_flow import is_control
-from ....ir.tools.spmd import parts
+from ....ir.tools.spmd import parts, sole_device
 from ....ir.tools.verifier import countable
-from ....ir.types.element_type import TOKEN
 
 
 def refuse_unsupported(module: Module, diagnostics: Diagnostics) -> None:
@@ -59,19 +58,6 @@ def refuse_uncountable(local: Module) -> None:
         first = next((i for i in found if i.location is not None), found[0])
         fail(f"{first.shape.without_layout()}, padded for {local.num_partitions} devices, has too many elements for 64 "
              "bits", first.location)  # fmt: skip
-
-
-def sole_device(instruction: Instruction) -> int | None:
-    """Returns the only device that makes a custom-call with effects or a callback; None for anything else."""
-    known = behaviour_of(instruction)
-    if known is None or known.acts_on_tiles:
-        return None
-    if not (known.is_callback or instruction.op.has_side_effect(instruction.attributes)):
-        return None
-    if any(not shape.is_array and shape.element is not TOKEN for shape in instruction.shape.leaves()):
-        return None
-    found = {s.device if s.kind is ShardingKind.MAXIMAL else None for s in parts(instruction.sharding)}
-    return found.pop() if len(found) == 1 else None
 
 
 @cache

@@ -26,10 +26,10 @@ from ....ir.ops.structure import GetTupleElementAttributes, ParameterAttributes
 from ....ir.sharding.digit import product
 from ....ir.sharding.tiling import Tiling
 from ....ir.tools.roll import find_roll
+from ....ir.tools.spmd import sole_device
 from ....ir.types.element_type import S32
 from ....ir.types.shape import Shape
 from ...resharding.halo_plan import TiledDim
-from ..checks.unsupported import sole_device
 from ..emit.emitter import Emitter, LocalValue
 from ..emit.halo import HaloExchange, Interval
 from ..emit.local_op import elements, pack, with_leaves

@@ -51,6 +51,26 @@ ENTRY e {
         hloom.strip_annotations(hloom.parse(text))
 
 
+def test_what_is_on_one_device_for_its_effects_stays_on_one() -> None:
+    """Such as the call of a Python function, which every device would make."""
+    text = """HloModule m, num_partitions=4
+ENTRY e {
+  x = f32[8] parameter(0), sharding={devices=[4]<=[4]}
+  told = () custom-call(x), custom_call_target="tell", custom_call_has_side_effect=true, sharding={maximal device=3}
+  sent = f32[8] custom-call(x), custom_call_target="send", custom_call_has_side_effect=true,
+    sharding={maximal device=3}
+  ROOT y = f32[8] add(x, sent), sharding={maximal device=3}
+}
+"""
+    module = hloom.parse(text)
+    hloom.strip_annotations(module)
+    hloom.verify(module)
+    found = {i.name: str(i.sharding) for i in module.entry if i.sharding is not None}
+    assert found == {"told": "{maximal device=0}", "sent": "{maximal device=0}"}
+    again = hloom.parse(module.to_text())
+    assert hloom.partition(again, 2).devices == 2
+
+
 def test_only_a_global_program_has_annotations() -> None:
     with pytest.raises(hloom.CompileError, match="m is local"):
         hloom.strip_annotations(hloom.partition(hloom.parse(PLAIN), 2))
