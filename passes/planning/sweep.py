@@ -177,6 +177,9 @@ class Sweeping:
             points.append(self._point(name, mesh))
         points.sort(key=lambda point: point[0].rank)
         ranked = sorted(self._judged(points, best), key=lambda point: point.rank)
+        judged = [point.judged for point in ranked if point.judged is not None]
+        if judged and not any(one.fits or one.peak for one in judged):
+            fail(f"{self.module.name} cannot be divided: {judged[0].error}")
         if ranked and not ranked[0].may_run:
             self._refuse(ranked)
         return Sweep(tuple(ranked), time.monotonic() - self.begun, len(every) - len(points))

@@ -73,3 +73,17 @@ def test_the_program_of_each_device_is_refused(command: str, tmp_path: Path) -> 
     done = hloom(command, "each.hlo", "--machine", "h100", "--devices", "4", "--time", "3s", cwd=tmp_path)
     assert done.code == 65
     assert f"a {command} is of a program that is not sharded yet, each is the program of each device" in done.err
+
+
+ACTS = """HloModule acts
+ENTRY main { x = f32[64] parameter(0)
+  told = () custom-call(x), custom_call_target="tell", custom_call_has_side_effect=true
+  ROOT y = f32[64] negate(x) }
+"""
+
+
+def test_a_program_that_no_mesh_divides_is_refused_with_the_cause(tmp_path: Path) -> None:
+    (tmp_path / "acts.hlo").write_text(ACTS)
+    done = hloom("sweep", "acts.hlo", "--machine", "h100", "--devices", "4,8,16", "--time", "3s", cwd=tmp_path)
+    assert done.code == 65
+    assert 'acts cannot be divided: custom-call told ("tell") has an effect outside the program' in done.err
