@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from ..base import PassContext
 from .model import Choice
 from .on_mesh import MeshPlan, PlanCandidate
+from .time_left import TimeLeft
 
 _ROOM = 1.03  # of the least memory, at which the first plan is made
 _SHARES = (1.0, 0.7)  # of a limit, for which divisions are proposed
@@ -23,25 +24,29 @@ def frontier(
 ) -> list[PlanCandidate]:
     """Returns the plan `best`, and plans for less memory, fastest first: none is slower and larger than another.
 
-    Limits go in `count` equal ratios from the least memory that is found up to that of the plan, while the time lasts.
+    Limits go in `count` equal ratios from the least memory that is found up to that of the plan, while the time lasts,
+    of which each has its share.
     """
-    begun, limit, made = time.monotonic(), best.judged.peak, [best]
+    left, limit, made = TimeLeft(time.monotonic() + seconds), best.judged.peak, [best]
+    count = max(count, 2)
     least = on.least_memory() or best.choice
     if least is None:
         return made
-    smallest = on.candidate("least memory", least, context, 1)  # no program fits: its error tells the least
+    own = left.share(1 / count)
+    smallest = on.candidate("least memory", least, context, 1, left=own)  # no program fits: its error tells the least
     low = smallest.judged.peak * _ROOM
     if not 0 < low < limit:
         return made
-    ratio = (limit / low) ** (1 / max(count - 1, 1))
+    ratio = (limit / low) ** (1 / (count - 1))
     starts = [choice for choice in (best.choice, *(choice for _, choice, _ in on.proposals[:2])) if choice is not None]
-    for step in range(max(count - 1, 1)):
+    for step in range(count - 1):
         room = int(low * ratio**step)
         choices = [least] if not step else []
         choices += [on.within(room * share, [*starts, least]) for share in _SHARES]
-        tried = [on.candidate(f"within {ratio**step:.2f} of the least", one, context, room) for one in _once(choices)]
+        name, own = f"within {ratio**step:.2f} of the least", left.share(1 / (count - step))
+        tried = [on.candidate(name, one, context, room, left=own) for one in _once(choices)]
         made += [one for one in tried if one.judged.fits]
-        if time.monotonic() - begun > seconds:
+        if time.monotonic() > left.deadline:
             break
     return undominated(made)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 import sys
+import time
+from typing import Any
 
 import hloom
 import numpy as np
@@ -23,9 +25,11 @@ from hloom.passes.planning.fewest import fewest
 from hloom.passes.planning.judge import Effort, Judged, judge
 from hloom.passes.planning.meshes import all_meshes
 from hloom.passes.planning.model import Model
-from hloom.passes.planning.on_mesh import MeshPlan
+from hloom.passes.planning.on_mesh import MeshPlan, PlanCandidate
+from hloom.passes.planning.pareto import frontier
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import solve
+from hloom.passes.planning.time_left import WITHOUT_END, TimeLeft
 from hloom.passes.planning.usual import ALWAYS, USUAL_STATE, Usual
 from hloom.passes.schedule.does_not_fit import DoesNotFit
 from hloom.report.plan import PlanReport, plan_text
@@ -236,6 +240,30 @@ def test_plans_for_less_memory_are_slower_and_smaller() -> None:
     assert seconds == sorted(seconds)
     assert peaks == sorted(peaks, reverse=True)
     assert all(c.judged.fits for c in found)
+
+
+class _Noting:
+    """A mesh's planning that notes when the forecasts of its candidates have to end."""
+
+    def __init__(self, on: MeshPlan) -> None:
+        self.on, self.deadlines = on, list[float]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.on, name)
+
+    def candidate(self, *arguments: Any, left: TimeLeft = WITHOUT_END, **named: Any) -> PlanCandidate:
+        self.deadlines.append(left.deadline)
+        return self.on.candidate(*arguments, left=left, **named)
+
+
+def test_plans_for_less_memory_try_rewrites_in_their_time_alone() -> None:
+    found = hloom.plan(hloom.parse(STEP), FAST, mesh="8", seconds=1)
+    on: Any = _Noting(found.on)
+    begun = time.monotonic()
+    frontier(on, found.best, found.context, seconds=1e6)
+    until = time.monotonic() + 1e6
+    assert on.deadlines
+    assert all(begun < deadline <= until for deadline in on.deadlines)
 
 
 def test_without_the_solver_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
