@@ -55,12 +55,12 @@ def _limits(plan: Plan) -> str:
 
 
 def _bound(plan: Plan) -> str:
-    if plan.gap is None:
-        return "no bound is known"
     value = plan.best.value
-    if value is not None and value.memory > plan.on.limit:
+    if plan.bound and value is not None and value.memory > plan.on.limit:
         return (f"by the model this plan takes {timed(value.seconds)} and {sized(value.memory)}, more than it may, and "
                 f"none that fits takes less than {timed(plan.bound)}; the schedule saves memory")  # fmt: skip
+    if plan.gap is None:
+        return "no bound is known"
     text = f"by the model no plan takes less than {timed(plan.bound)}, and the best proposal {plan.gap:.1%} more"
     if value is None or not value.seconds:
         return text

@@ -121,7 +121,9 @@ class MeshPlan:
 
     @property
     def least(self) -> float:
-        return min((value.seconds for _, _, value in self.proposals), default=math.inf)
+        """The seconds of the best proposal that fits into memory by the model, as those of the bound do."""
+        fitting = (value.seconds for _, _, value in self.proposals if value.memory <= self.limit)
+        return min(fitting, default=math.inf)
 
     def least_memory(self, seconds: float = _SECONDS) -> Choice | None:
         """Returns a choice that takes little memory; None if the solver finds none in this many seconds."""

@@ -173,6 +173,7 @@ def test_no_bound_is_said_of_a_plan_that_the_model_refuses() -> None:
     assert "by the model no plan takes less than " in plan_text(found, "slow")
     found.on.limit = 1.0
     assert "more than it may, and none that fits takes less than " in plan_text(found, "slow")
+    assert found.gap is None
 
 
 def test_what_must_stay_stays() -> None:
