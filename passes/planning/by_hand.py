@@ -1,7 +1,8 @@
 """Divides a program as people write it by hand: annotations of its parameters alone, and propagation decides the rest.
 
 The batch is divided by all axes of the mesh, and all other parameters are whole (data parallel) or divided by all axes
-(fully sharded), as far as they can evenly; and where tiles get smaller so, unevenly, too. The batch are the inputs
+(fully sharded), as far as they can evenly; and where tiles get smaller so, unevenly, too. Or nothing is divided, where
+all devices compute a small program sooner than they exchange its parts. The batch are the inputs
 along which most of the products can be computed in pieces, as `split-batch` cuts them, but whether or not these wait
 for each other, as all layers behind a normalization over the batch do. So steps that renew no state have these
 shardings, too. The model knows neither what propagation makes of them nor which kernels that saves. They are judged to
@@ -33,6 +34,7 @@ from .usual import ALWAYS
 from .written import sharding_of
 
 BY_HAND = ", by hand"  # ends the names of candidates with annotations of parameters alone
+UNDIVIDED = "nothing divided"  # before it: the name of one without annotations but those that are kept
 UNEVENLY = ", unevenly"  # before it: the names of those in whose tiles some parameters do not fit
 _BATCH = 0.6  # share of the products from which on inputs hold the batch
 _PART = 0.05  # share of the products that further inputs must add
@@ -74,13 +76,16 @@ def _work(division: BatchCuts, clock: Clock, trips: float = 1.0) -> dict[Instruc
 
 
 def by_hand(
-    module: Module, batch: Mapping[int, int], mesh: Mesh, kept: Sequence[Kept] = (), even: bool = False
+    module: Module, batch: Mapping[int, int], mesh: Mesh, kept: Sequence[Kept] = (), even: bool = False,
+    undivided: bool = False,
 ) -> Iterator[tuple[str, Module]]:
     """Yields the names of the usual shardings, and copies of a GLOBAL module with their annotations of parameters,
     those that are `kept` as they must be: in even tiles, and unless they must be `even` in uneven ones that are
-    smaller, too.
+    smaller, too. An `undivided` program comes before.
     """
     fixed = {one.parameter: one.division for one in kept}
+    if undivided:
+        yield UNDIVIDED + BY_HAND, _written(module, fixed, mesh)
     for name, divides in zip(ALWAYS, (False, True), strict=True):
         known = list[dict[int, Division]]()
         for label, is_even in (("", True), (UNEVENLY, False))[: 1 if even else 2]:

@@ -14,7 +14,7 @@ from ...ir.sharding.mesh import AxisRef, Mesh
 from ..base import PassContext
 from ..op_sharding.divisions import Divisions
 from ..propagation.values import Leaf
-from ..resharding.table import Division, ReshardTable
+from ..resharding.table import WHOLE, Division, ReshardTable
 from .choice_costs import ChoiceCosts, PlanValue
 from .classes import Classes
 from .descent import alternatives, axes_of, descend
@@ -65,6 +65,16 @@ class PlanCandidate:
     choice: Choice | None = field(default=None, repr=False)
     parts: int = 0
     inside: Inside = Inside.EVERY
+
+    @property
+    def seconds(self) -> float:
+        """The forecast of a step."""
+        return self.judged.seconds
+
+    @property
+    def peak(self) -> int:
+        """The largest number of bytes on a device."""
+        return self.judged.peak
 
     @property
     def rank(self) -> tuple[bool, float, int]:
@@ -124,6 +134,12 @@ class MeshPlan:
         """The seconds of the best proposal that fits into memory by the model, as those of the bound do."""
         fitting = (value.seconds for _, _, value in self.proposals if value.memory <= self.limit)
         return min(fitting, default=math.inf)
+
+    @property
+    def undivided(self) -> float:
+        """The seconds of a step in which every device computes the whole program."""
+        whole = (WHOLE,) * len(self.model.divisions.sizes)
+        return sum(float(c.computing[c.row_of[whole]]) if whole in c.row_of else math.inf for c in self.model.classes)
 
     def least_memory(self, seconds: float = _SECONDS) -> Choice | None:
         """Returns a choice that takes little memory; None if the solver finds none in this many seconds."""

@@ -6,6 +6,7 @@ import hloom
 import pytest
 from hloom.cost.links import parse_links
 from hloom.cost.machine import Cluster
+from hloom.cost.presets import PRESETS
 from hloom.cost.seconds import Clock
 from hloom.passes.planning.by_hand import batch_of, by_hand
 from hloom.passes.planning.kept import Kept
@@ -197,9 +198,25 @@ def test_all_axes_divide_the_batch_and_those_parameters_that_they_can() -> None:
     ]  # fmt: skip
 
 
+SMALL = """HloModule small
+ENTRY e {
+  x = f32[16,64] parameter(0)
+  w = f32[64,64] parameter(1)
+  v = f32[64,64] parameter(2)
+  a = f32[16,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  b = f32[16,64] tanh(a)
+  c = f32[16,64] dot(b, v), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  d = f32[64,16] transpose(c), dimensions={1,0}
+  e = f32[64,64] dot(d, c), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT r = (f32[64,64], f32[16,64]) tuple(e, b)
+}
+"""  # every device had better compute all of it
+
+
 @pytest.mark.parametrize(
     ("text", "machine", "size"),
     [
+        pytest.param(SMALL, PRESETS["h100"], "2x4", id="small"),
         pytest.param(DECODE, KERNELS, "2x2", id="decode"),
         pytest.param(DECODE, KERNELS, "4", id="decode on one axis", marks=pytest.mark.slow),
         pytest.param(DECODE, FAST, "2x2", id="decode on fast devices", marks=pytest.mark.slow),
@@ -211,5 +228,5 @@ def test_a_plan_is_no_slower_than_shardings_by_hand(text: str, machine: Cluster,
     module = hloom.parse(text)
     (mesh,) = meshes_of(size, None, module)
     found = hloom.plan(module, machine, mesh=size, seconds=2)
-    for _, program in by_hand(module, batch_of(prepared(module), Clock(machine, 1)), mesh):
+    for _, program in by_hand(module, batch_of(prepared(module), Clock(machine, 1)), mesh, undivided=True):
         assert found.seconds <= hloom.forecast(program, machine).seconds * (1 + 1e-9)
