@@ -60,7 +60,8 @@ def _bound(plan: Plan) -> str:
         return (f"by the model this plan takes {timed(value.seconds)} and {sized(value.memory)}, more than it may, and "
                 f"none that fits takes less than {timed(plan.bound)}; the schedule saves memory")  # fmt: skip
     if plan.gap is None:
-        return "no bound is known"
+        known = f"by the model none that fits takes less than {timed(plan.bound)}, and no proposal fits"
+        return known if plan.bound else "no bound is known"
     text = f"by the model no plan takes less than {timed(plan.bound)}, and the best proposal {plan.gap:.1%} more"
     if value is None or not value.seconds:
         return text

@@ -6,6 +6,7 @@ import math
 import re
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import hloom
@@ -174,6 +175,8 @@ def test_no_bound_is_said_of_a_plan_that_the_model_refuses() -> None:
     found.on.limit = 1.0
     assert "more than it may, and none that fits takes less than " in plan_text(found, "slow")
     assert found.gap is None
+    by_hand = replace(found, candidates=(replace(found.best, value=None),))
+    assert "by the model none that fits takes less than " in plan_text(by_hand, "slow")
 
 
 def test_what_must_stay_stays() -> None:
