@@ -16,11 +16,10 @@ from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module, clone_module
 from ..ir.sharding.sharding import leaf_shardings
 from ..ir.sharding.tiling import Tiling
-from ..ir.tools.spmd import is_region_boundary
+from ..ir.tools.spmd import is_region_boundary, require_undivided
 from ..passes.base import PassContext, run_pipeline
 from ..passes.pipelines import PROPAGATE
 from .columns import columns
-from .shardings import require_global
 
 Names = frozenset[str]
 
@@ -51,7 +50,7 @@ def minimal_annotations(
     """Returns annotations of a program that imply all shardings; `tell` is called with how far the search is. Raises
     CompileError if it cannot be propagated.
     """
-    require_global(module)
+    require_undivided(module, "propagation")
     search = _Search(module, context or PassContext(), tell)
     chosen = search.pruned(search.sufficient())
     entry = f"{module.entry.name}/"

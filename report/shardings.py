@@ -12,7 +12,6 @@ from functools import cached_property
 
 from ..cost.machine import DEFAULT, Machine
 from ..cost.work import is_contraction
-from ..ir.diagnostics import fail
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module, Stage
 from ..ir.graph.op import Role
@@ -20,7 +19,7 @@ from ..ir.sharding.digit import product
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.sharding import Sharding, leaf_shardings
 from ..ir.tools.names import fits, name_pattern, names_of
-from ..ir.tools.spmd import is_per_device, main_order
+from ..ir.tools.spmd import main_order, require_undivided
 from ..passes.base import PassContext, run_pipeline
 from ..passes.op_sharding.costs import idle_digits, points
 from ..passes.op_sharding.decide import Decider
@@ -182,17 +181,9 @@ class Solved:
         return ", ".join(dict.fromkeys(map(self.name, sources)))
 
 
-def require_global(module: Module) -> None:
-    """Raises CompileError for a program that is sharded already, or divided, by whomever."""
-    if module.stage is not Stage.GLOBAL:
-        fail(f"the program is already {module.stage.value}")
-    if is_per_device(module):
-        fail(f"{module.name} is already the program of each device")
-
-
 def solved(module: Module, context: PassContext) -> Solved:
     """Propagates in place (GLOBAL to SHARDED). Raises CompileError."""
-    require_global(module)
+    require_undivided(module, "propagation")
     run_pipeline([p for p in PROPAGATE if not isinstance(p, Propagate)], module, context)
     graph = propagation(module, context)
     module.stage = Stage.SHARDED

@@ -102,6 +102,13 @@ def is_per_device(module: Module) -> bool:
     return any(_tells_devices_apart(i, module.replica_count) for i in instructions)
 
 
+def require_undivided(module: Module, what: str) -> None:
+    """Raises CompileError for a program that is divided already, by whomever, of which there is no `what`."""
+    if module.stage is not Stage.GLOBAL or is_per_device(module):
+        stage = "sharded" if module.stage is Stage.SHARDED else "the program of each device"
+        fail(f"{what} is of a program that is not sharded yet, {module.name} is {stage}")
+
+
 def _tells_devices_apart(instruction: Instruction, replicas: int) -> bool:
     if instruction.op.interface(DeviceNumber):
         return True

@@ -2,11 +2,11 @@
 
 The batch is divided by all axes of the mesh, and all other parameters are whole (data parallel) or divided by all axes
 (fully sharded), as far as they can evenly; and where tiles get smaller so, unevenly, too. Or nothing is divided, where
-all devices compute a small program sooner than they exchange its parts. The batch are the inputs
-along which most of the products can be computed in pieces, as `split-batch` cuts them, but whether or not these wait
-for each other, as all layers behind a normalization over the batch do. So steps that renew no state have these
-shardings, too. The model knows neither what propagation makes of them nor which kernels that saves. They are judged to
-the end where they may win, but no search begins at them.
+all devices compute a small program sooner than they exchange its parts. The batch are the inputs along which most of
+the products can be computed in pieces, as `split-batch` cuts them, but whether or not these wait for each other, as all
+layers behind a normalization over the batch do. So steps that renew no state have these shardings, too. The model knows
+neither what propagation makes of them nor which kernels that saves. They are judged to the end where they may win, but
+no search begins at them.
 """
 
 from __future__ import annotations

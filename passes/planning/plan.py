@@ -26,6 +26,7 @@ from ...ir.gc_pause import paused_collector
 from ...ir.graph.module import Module
 from ...ir.in_notebooks import InNotebooks
 from ...ir.sharding.mesh import Mesh
+from ...ir.tools.spmd import require_undivided
 from ..base import AsRun, PassContext
 from ..schedule.does_not_fit import DoesNotFit
 from .batch_parts import in_parts
@@ -39,7 +40,7 @@ from .meshes import annotated_mesh, meshes_of
 from .near import near, nearer
 from .on_mesh import MeshPlan, PlanCandidate, Regret
 from .pareto import frontier
-from .prepared import prepared, require_undivided
+from .prepared import prepared
 from .program import solver
 from .short_programs import ShortPrograms
 from .time_left import TimeLeft
@@ -128,12 +129,12 @@ class Plan(InNotebooks):
     @property
     def seconds(self) -> float:
         """The forecast of a step."""
-        return self.best.judged.seconds
+        return self.best.seconds
 
     @property
     def peak(self) -> int:
         """The largest number of bytes on a device."""
-        return self.best.judged.peak
+        return self.best.peak
 
     @property
     def gap(self) -> float | None:
@@ -155,7 +156,7 @@ class PlanSearch:
         as_run: AsRun | None = None, even: bool = False,
     ) -> None:
         solver()
-        require_undivided(module, "plan")
+        require_undivided(module, "a plan")
         self.module, self.machine, self.memory, self.seconds = module, as_machine(machine), memory, seconds
         self.as_run, self.even = as_run, even
         self.begun = time.monotonic()

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...ir.diagnostics import fail
-from ...ir.graph.module import Module, Stage, clone_module
-from ...ir.tools.spmd import is_per_device
+from ...ir.graph.module import Module, clone_module
 from .. import pipelines
 from ..annotating.strip import strip_annotations
 from ..base import PassContext, run_pipeline
@@ -23,13 +21,6 @@ from ..schedule.save_less import SavingLess
 PREPARE = tuple(p for p in pipelines.PROPAGATE if p.name not in ("propagate", "device-orders"))
 _WORTH = 1.02  # times the fastest, up to which a program that saves more is preferred
 _FULL = 0.9  # share of the memory of all devices that an evenly divided program may take; collectives need some
-
-
-def require_undivided(module: Module, what: str) -> None:
-    """Raises CompileError for a program that is divided already, of which there is no plan or sweep (`what`)."""
-    if module.stage is not Stage.GLOBAL or is_per_device(module):
-        stage = "sharded" if module.stage is Stage.SHARDED else "the program of each device"
-        fail(f"a {what} is of a program that is not sharded yet, {module.name} is {stage}")
 
 
 def prepared(module: Module) -> Module:

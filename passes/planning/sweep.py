@@ -24,6 +24,7 @@ from ...ir.gc_pause import paused_collector
 from ...ir.graph.module import Module
 from ...ir.sharding.digit import merge
 from ...ir.sharding.mesh import AxisRef, Mesh
+from ...ir.tools.spmd import require_undivided
 from ..base import AsRun, PassContext
 from ..op_sharding.divisions import Divisions
 from ..resharding.table import WHOLE
@@ -37,7 +38,7 @@ from .kept import Kept, kept_in
 from .meshes import all_meshes, meshes_of
 from .model import Choice, Model
 from .moves import QuickTable
-from .prepared import prepared, require_undivided
+from .prepared import prepared
 from .program import solve, solver
 from .search import ASSUMED, by_axes
 from .time_left import TimeLeft
@@ -146,7 +147,7 @@ class Sweeping:
         seconds: float = 60.0, as_run: AsRun | None = None, even: bool = False,
     ) -> None:
         solver()
-        require_undivided(module, "sweep")
+        require_undivided(module, "a sweep")
         if not machines:
             fail("a sweep needs a machine")
         self.module, self.memory, self.keep, self.seconds = module, memory, keep, seconds
