@@ -224,6 +224,7 @@ ROWS = [
     recipe("tpu7x", "Llama 3.1 70B", dense.LLAMA_70B, 128, 2, 12.20, "qkv", True),
     recipe("tpu7x", "Llama 3.1 70B", replace(dense.LLAMA_70B, vocabulary=WIDER), 512, 2, 12.27, "qkv", True),
     recipe("tpu7x", "Llama 3.1 405B", replace(dense.LLAMA_405B, vocabulary=WIDER), 512, 3, 98.34, "kvd"),
+    recipe("h200", "Llama 3.1 70B", dense.LLAMA_70B, 256, 2, 15.516, "qkvo", True),
     # One pod has 1 / 1.95 of the tokens per second of both, and half of their batch.
     Row("PaLM", "training, 256x12", 1024 * 2048 / (238.3e3 / 1.95), "tpu-v4:12x16x16;attention=0", palm.trained),
     pope("prefill of 1, int8", 0.29, lambda: palm.prefilled(1, "int8", palm.STATIONARY)),

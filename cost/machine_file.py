@@ -26,7 +26,9 @@ of forecasts that were compared with steps. `[work]` may have `other`, for all o
 `torus`, `shape`, `wrap`, `cores`, `crossed` and `rails = true` (`cost.links`). `[[collectives]]` are measured ones:
 `kind`, `devices` along each level of links, `latency`, `bandwidth` (bytes that a device receives), `array` (seconds of
 each that it combines after the first), `source`. `[engines]` name the engine of a kind, or of the links from a stride
-on; by `torus = true` each axis of a torus is one. What a file leaves out is as on the default machine.
+on; by `torus = true` each axis of a torus is one. `like = "h100"` names a preset: what the file leaves out is as there,
+but for `[forecast]`, and for `[[collectives]]` and `[engines]` if it has links of its own. Without it, what a file
+leaves out is as on the default machine.
 """
 
 from __future__ import annotations
@@ -90,6 +92,9 @@ ROWS: dict[str, dict[str, Quantity | None]] = {
 }  # fmt: skip
 """The keys of the tables with several rows; None for those that are no quantity."""
 
+PRESET_FILES = {path.stem: path for path in sorted((Path(__file__).parent / "machines").glob("*.toml"))}
+"""The machine files of the presets, by name."""
+
 _MOST_AXES = 8  # of a torus
 _TABLES = ("memory", "compute", "products", "native", "forecast", "work", *ROWS, "engines")
 
@@ -136,8 +141,9 @@ class _Reader:
         if not isinstance(name, str):
             self.fail(("", 0, "name"), "the name is not a string")
         for table in found:
-            if table not in ("name", *_TABLES):
+            if table not in ("name", "like", *_TABLES):
                 self.unknown(("" if table in self.places.top else table, 0, table), table, _TABLES)
+        found = self.like(found)
         fields: dict[str, Any] = {}
         for (table, key), (target, quantity) in SINGLE.items():
             value = self.table(found, table).get(key)
@@ -165,6 +171,19 @@ class _Reader:
         fields["torus_engines"] = self.flag(("engines", 0, TORUS), engines.pop(TORUS, False))
         fields["engines"] = tuple(self.engine(k, v) for k, v in engines.items())
         return MachineFile(name or Path(self.source.name).stem, Cluster(**fields), self.sources)
+
+    def like(self, found: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns the tables of a file, completed by those of the preset that it is like."""
+        name = found.get("like")
+        if name is None:
+            return found
+        path = PRESET_FILES.get(name) if isinstance(name, str) else None
+        if path is None:
+            self.unknown(("", 0, "like"), str(name), PRESET_FILES)
+        base = self.like(read_toml(SourceFile(str(path), path.read_text(encoding="utf-8"))))
+        dropped = {"forecast", "collectives", "engines"} if "links" in found else {"forecast"}
+        tables = {key: base.get(key, {}) | self.table(found, key) for key in _TABLES if key not in (*ROWS, *dropped)}
+        return {**{key: value for key, value in base.items() if key not in dropped}, **tables, **found, **tables}
 
     def table(self, found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         value = found.get(name, {})

@@ -23,7 +23,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,18 +34,16 @@ from ..ir.sharding.mesh import LARGEST_MESH, Mesh
 from ..ir.types.element_type import ELEMENT_TYPES
 from .links import Links, parse_links
 from .machine import DEFAULT, Cluster, Machine, Transfer
-from .machine_file import MachineFile, load_machine
+from .machine_file import PRESET_FILES, MachineFile, load_machine
 from .quantity import Quantity
 
 SUFFIX = ".toml"  # of machine files
-_FOLDER = Path(__file__).parent / "machines"
 
 
 class _Presets(Mapping[str, Cluster]):
     """The machines of the files in `cost/machines`, by name; a file is read when it is first asked for."""
 
     def __init__(self) -> None:
-        self._paths = {path.stem: path for path in sorted(_FOLDER.glob("*.toml"))}
         self._read: dict[str, Cluster] = {}
 
     def __getitem__(self, name: str) -> Cluster:
@@ -55,21 +52,21 @@ class _Presets(Mapping[str, Cluster]):
         return self._read[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._paths)
+        return iter(PRESET_FILES)
 
     def __len__(self) -> int:
-        return len(self._paths)
+        return len(PRESET_FILES)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._paths
+        return name in PRESET_FILES
 
     def file(self, name: str) -> MachineFile:
         """Returns the machine file of a preset. Raises KeyError for another name."""
-        return load_machine(str(self._paths[name]))
+        return load_machine(str(PRESET_FILES[name]))
 
     def text(self, name: str) -> str:
         """Returns the text of the machine file of a preset. Raises KeyError for another name."""
-        return self._paths[name].read_text(encoding="utf-8")
+        return PRESET_FILES[name].read_text(encoding="utf-8")
 
 
 PRESETS = _Presets()

@@ -41,8 +41,8 @@ def test_a_preset_is_printed_as_a_file(name: str, tmp_path: Path) -> None:
 
 
 def test_what_is_no_machine(tmp_path: Path) -> None:
-    done = hloom("machine", "h200", cwd=tmp_path)
-    assert (done.code, "'h200' is no machine" in done.err, "write one of a100" in done.err) == (65, True, True)
+    done = hloom("machine", "h300", cwd=tmp_path)
+    assert (done.code, "'h300' is no machine" in done.err, "write one of a100" in done.err) == (65, True, True)
     (tmp_path / "bad.toml").write_text("[memory]\nsise = 3\n")
     done = hloom("machine", "bad.toml", cwd=tmp_path)
     assert (done.code, done.err.splitlines()[0]) == (65, "bad.toml:2:1: error: 'sise' is unknown here")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,29 @@ def test_errors_have_places_and_help(old: str, new: str, place: str | None, mess
     if place is not None:
         assert shown.startswith(f"m.toml:{place}: error: {message}")
     assert "m.toml:" in shown
+
+
+def test_a_file_is_like_a_preset_but_for_what_it_says() -> None:
+    text = 'name = "ours"\nlike = "h100"\n[memory]\nsize = { value = "141 GB", source = "label" }\n'
+    found, base = read_machine(text), PRESETS.file("h100")
+    assert found.machine == replace(base.machine, memory_size=141e9, known_error=0.0)
+    assert found.sources["memory.size"] == "label"
+    assert found.sources["memory.bandwidth"] == base.sources["memory.bandwidth"]
+    row = '[[links]]\nlatency = "1 us"\nbandwidth = "900 GB/s"\nsource = "label"\n'
+    other = read_machine(text + row).machine
+    assert other == replace(found.machine, links=Links(((1, Link(1e-6, 900e9)),)), fits=(), engines=())
+    assert read_machine(machine_text(found)).machine == found.machine
+
+
+@pytest.mark.parametrize(("like", "message", "help"), [
+    ('"h1000"', "'h1000' is unknown here", "did you mean h100?"),
+    ("3", "'3' is unknown here", "known: a100, b200, "),
+])  # fmt: skip
+def test_a_file_is_like_no_unknown_machine(like: str, message: str, help: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        read_machine(f"like = {like}\n", "m.toml")
+    assert str(caught.value).startswith(f"m.toml:1:1: error: {message}\n")
+    assert f"help: {help}" in str(caught.value)
 
 
 def test_a_file_that_is_not_there() -> None:

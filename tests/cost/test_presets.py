@@ -79,7 +79,7 @@ def test_a_preset_with_a_shape() -> None:
     ("h100:2x4x8", "h100 has no shape of 3 numbers: it has 2 levels"),
     ("h100:0x8", "h100 has no devices in the shape 0x8"),
     ("cpu-cluster:4", "cpu-cluster has no shape of 1 numbers"),
-    ("h200", "'h200' is neither a machine nor a rate"),
+    ("h300", "'h300' is neither a machine nor a rate"),
     ("h100;speed=3", "'speed=3' is neither a machine nor a rate"),
     ("h100;launch=soon", "'launch=soon' has no time"),
     ("h100;attention=2", "'attention=2' has no share between 0 and 1"),
