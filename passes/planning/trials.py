@@ -129,12 +129,13 @@ class PlanTrials:
         """
         self.left = replace(left.share(_OTHERS), longest=WHOLLY * left.longest).better()
         self._best = min((candidate.judged.seconds for candidate in known), default=math.inf)
-        done = [candidate.choice for candidate in known if QUICK_SCHEDULE not in candidate.name]
+        done, longest = [candidate.choice for candidate in known if QUICK_SCHEDULE not in candidate.name], 0.0
         for trial in sorted((trial for trial in self._tried if not trial.is_judged), key=_expected):
             if trial.named[1] not in done and self.left.is_patient and self._may_win(trial):
                 begun = time.monotonic()
                 yield self._judge(trial)
-                self.left = replace(self.left, longest=time.monotonic() - begun)
+                longest = max(longest, time.monotonic() - begun)
+                self.left = replace(self.left, longest=longest)
 
     def _judge_firsts(self, kinds: Sequence[list[PlanTrial]]) -> list[tuple[PlanCandidate, list[PlanTrial]]]:
         """Judges the best of each kind, of the first ones and those of each mesh before others, and of the best ones
