@@ -66,6 +66,9 @@ class Parser(argparse.ArgumentParser):
         """Parses arguments, as argparse calls it for the chosen command, which reports those that it has not."""
         self.complete()
         found, unknown = super().parse_known_args(*arguments, **options)
+        if hasattr(found, "only"):  # argparse itself takes patterns that stand before the options
+            first = next((n for n, word in enumerate(unknown) if word.startswith("-")), len(unknown))
+            found.only, unknown = [*found.only, *unknown[:first]], unknown[first:]
         if unknown and not self.commands:
             names = [name for action in self.options() for name in action.option_strings if len(name) > 2]
             near = difflib.get_close_matches(unknown[0].partition("=")[0], names, 1, 0.66)
@@ -84,9 +87,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str, near: Sequence[str] = ()) -> NoReturn:
         """Reports wrong usage, words that may be meant, and where help is, and exits."""
         self.print_usage(sys.stderr)
-        if self.commands and (wrong := _CHOICE.search(message)):
-            message = f"there is no command '{wrong[1]}'"
-            near = difflib.get_close_matches(wrong[1], self.commands, 1, 0.66)
+        if self.commands and (bad := _CHOICE.search(message)):
+            message, near = f"there is no command '{bad[1]}'", difflib.get_close_matches(bad[1], self.commands, 1, 0.66)
         meant = f"did you mean {near[0]}? " if near else ""
         listed = "commands" if self.commands else "options"
         self.exit(2, f"{self.prog}: error: {message}\n  help: {meant}{self.prog} --help lists the {listed}\n")

@@ -38,9 +38,8 @@ def schedule(args: argparse.Namespace) -> int:
     before = _in_order(args, module, context, args.flat_parameters, with_before=True)
     with working("simulating the order"):
         found = schedule_in_order(module, context.machine)
-    limit: int | None = args.memory
-    if before is None and limit is not None and found.peak > limit:
-        fail(f"{module.name} keeps its order, which takes {sized(found.peak)} at {found.at}: {sized(limit)} "
+    if before is None and args.memory is not None and found.peak > args.memory:
+        fail(f"{module.name} keeps its order, which takes {sized(found.peak)} at {found.at}: {sized(args.memory)} "
              "are too little", help="hloom opt with --passes=schedule{memory=..} orders it anew")
     if args.trace is not None:
         write_text(args.trace, json.dumps(schedule_trace(found, module.name)) + "\n", "the trace")
@@ -57,8 +56,7 @@ def schedule(args: argparse.Namespace) -> int:
 def forecast(args: argparse.Namespace) -> int:
     """Prints the forecast of a step, or JSON; with `--critical` also the longest path."""
     whole, context = read_program(args), context_for(args)
-    local = clone_module(whole)
-    _in_order(args, local, context)
+    _in_order(args, local := clone_module(whole), context)
     with working("simulating the order"):
         found = forecast_in_order(local, context.machine, whole, args.batch_of)
     critical = f"{critical_table(found.bound)}\n\n" if args.critical and not args.json else ""

@@ -226,6 +226,16 @@ def test_an_order_that_stays_is_held_to_the_memory_given(folder: Path) -> None:
     assert (done.code, "m keeps its order, which takes" in done.err) == (65, True)
 
 
+def test_patterns_behind_options(folder: Path) -> None:
+    before, behind = (hloom("schedule", "p.hlo", *words, cwd=folder) for words in (
+        ("all-gather", *MACHINE), (*MACHINE, "all-gather")))  # fmt: skip
+    assert (before, "collective-permute" in before.out) == (behind, False)
+    both = hloom("schedule", "p.hlo", "all-gather", *MACHINE, "*permute*", cwd=folder)
+    assert (both.code, "collective-permute" in both.out, "all-gather" in both.out) == (0, True, True)
+    wrong = hloom("schedule", "p.hlo", *MACHINE, "--al", "all-gather", "--fast", cwd=folder)
+    assert (wrong.code, "unrecognized arguments: --fast" in wrong.err) == (2, True)
+
+
 def test_kendall() -> None:
     assert kendall([1, 2, 3, 4], [10, 20, 30, 40]) == 1
     assert kendall([1, 2, 3, 4], [4, 3, 2, 1]) == -1
