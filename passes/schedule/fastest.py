@@ -184,11 +184,12 @@ class Fastest(Pass):
         """Returns the alternatives and those of the program with a divided batch, and remarks on the best of both."""
         divided = _Try((batch,), clone_module(module))
         changed = run_pass(batch, divided.module, replace(context, diagnostics=divided.diagnostics, records=[]))
+        said = [replace(d, cost=math.inf) for d in divided.diagnostics.found]  # answers to an option
+        divided.diagnostics.found[:] = said
         if not changed or not _counts_trips(divided, module, context):
-            context.diagnostics.found += divided.diagnostics.found
+            context.diagnostics.found += said
             divided.module.release()
             return tries
-        said = list(divided.diagnostics.found)
         tries = tries or self._scheduled([_Try((), clone_module(module))], context)
         others = self._tries(divided.module, context)
         others = [replace(t, passes=(batch, *t.passes)) for t in others] or self._scheduled([divided], context)
@@ -198,7 +199,7 @@ class Fastest(Pass):
             one.diagnostics.found[:0] = said if one is not divided else []
         times = [timed(t.seconds) if t.error is None else "no fitting schedule"
                  for t in (min(o, key=lambda t: t.rank) for o in (tries, others))]  # fmt: skip
-        context.diagnostics.remark(f"{batch.name}: {times[1]} in parts, {times[0]} at once")
+        context.diagnostics.remark(f"{batch.name}: {times[1]} in parts, {times[0]} at once", cost=math.inf)
         return tries + others
 
     def _scheduled(self, tries: list[_Try], context: PassContext) -> list[_Try]:

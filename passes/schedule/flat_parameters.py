@@ -18,6 +18,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 from ...ir.brief import brief
@@ -49,7 +50,7 @@ class FlatParameters(Pass):
     def run(self, module: Module, context: PassContext) -> bool:
         refuse_starts(module, self.name)
         interface = Interface.of(module)
-        said = context.diagnostics.remark
+        said = partial(context.diagnostics.remark, cost=math.inf)  # these answer an option
         if module.flat_layout is not None:
             said(f"{self.name}: {module.name} has flat parameters already", module.entry.location)
         elif interface is None:

@@ -75,16 +75,21 @@ class SplitBatch(Rewrite):
 
     def _found(self, program: RewriteProgram, clock: Clock) -> BatchCuts | str:
         """Returns the division with the most products that wait for no other part, or why there is none."""
-        whole, why = products(clock, program.module.entry), "no product reads an input that can be divided"
+        whole, most, few = products(clock, program.module.entry), 0.0, ""
+        why = "no product reads an input that can be divided"
         for tried in batch_cuts(program.module, clock):
             for found in tried:
                 seconds, rows, (batch, cut) = found.independent(clock)[0], found.rows(), found.batch
                 if seconds < self.least * whole or (self.least and not whole):
+                    if seconds > most:
+                        most = seconds
+                        why = (f"in parts of dimension {cut.dim} of {batch.name} only {seconds / whole:.0%} of the "
+                               "products wait for no other part")  # fmt: skip
                     break
                 if rows >= self.count:
                     return found
-                why = f"dimension {cut.dim} of {batch.name} has too few rows on a device: {rows}"
-        return why
+                few = f"dimension {cut.dim} of {batch.name} has too few rows on a device: {rows}"
+        return few or why
 
 
 def batch_cuts(module: Module, clock: Clock) -> Iterator[list[BatchCuts]]:

@@ -226,6 +226,20 @@ def test_an_order_that_stays_is_held_to_the_memory_given(folder: Path) -> None:
     assert (done.code, "m keeps its order, which takes" in done.err) == (65, True)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--split-batch", "100"), "the batch stays whole: dimension "),
+        (("--flat-parameters",), "no all-gather has several parameters as operands"),
+    ],
+)
+def test_an_option_that_does_nothing_says_so_first(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    """Though other remarks cost more, and few are shown."""
+    done = hloom("schedule", EXAMPLES / "transformer_train.hlo", *options, cwd=tmp_path)
+    assert (done.code, said in done.err.splitlines()[0]) == (0, True)
+    assert "more remarks" in done.err
+
+
 def test_patterns_behind_options(folder: Path) -> None:
     before, behind = (hloom("schedule", "p.hlo", *words, cwd=folder) for words in (
         ("all-gather", *MACHINE), (*MACHINE, "all-gather")))  # fmt: skip

@@ -142,6 +142,8 @@ def test_why_a_batch_stays_whole() -> None:
     assert "no product" in in_parts(local)[1]
     local = partition(hloom.parse(Model(kind="dp", data=4, batch=8).text()))
     assert "dimension 0 of x has too few rows on a device: 2" in in_parts(local, 3)[1]
+    half = STEP.replace("BODY", "b = f32[6,4] reverse(r), dimensions={0}").replace("RESULT", "f32[6,4]")
+    assert "of the products wait for no other part" in in_parts(hloom.parse(half), least=1.1)[1]
     idle = """HloModule m, num_partitions=2, frontend_attributes={hloom.stage="local"}
 ENTRY e { x = f32[6,8] parameter(0)  ROOT y = f32[6,8] add(x, x) }"""
     assert "no product reads an input" in in_parts(hloom.parse(idle))[1]
