@@ -6,7 +6,6 @@ one per array, Shardy one for all; both become lists of `RegionBoundary`.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from ..ops.calls.custom_call import behaviour, behaviour_of, custom_calls, is_cu
 from ..ops.collective_groups import channel_of, groups_of
 from ..ops.collectives import AllToAllAttributes, pairs_of
 from ..sharding.digit import Digits, merge, split
-from ..sharding.replica_groups import ExplicitGroups, IotaGroups
+from ..sharding.replica_groups import enumerate_groups
 from ..sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ..sharding.tiling import Tiling
 from ..types.element_type import TOKEN
@@ -29,8 +28,6 @@ from ..types.shape import Shape
 
 Order = tuple[int, ...] | None
 """The device at each place; None if devices are in the order of their numbers."""
-
-_ALONE = (ExplicitGroups(), ExplicitGroups(((0,),)))
 
 
 def parts(annotation: AnySharding | None) -> Iterator[Sharding]:
@@ -99,7 +96,7 @@ def is_per_device(module: Module) -> bool:
     instructions = [i for computation in module for i in computation]
     if any(is_region_boundary(i) or any(s.has_manual for s in parts(i.annotation)) for i in instructions):
         return False
-    return any(_tells_devices_apart(i, module.replica_count) for i in instructions)
+    return any(_tells_devices_apart(i, module) for i in instructions)
 
 
 def require_undivided(module: Module, what: str) -> None:
@@ -109,29 +106,38 @@ def require_undivided(module: Module, what: str) -> None:
         fail(f"{what} is of a program that is not sharded yet, {module.name} is {stage}")
 
 
-def _tells_devices_apart(instruction: Instruction, replicas: int) -> bool:
+def _tells_devices_apart(instruction: Instruction, module: Module) -> bool:
     if instruction.op.interface(DeviceNumber):
-        return True
-    return instruction.op.is_collective and not (replicas == 1 and joins_replica_with_itself(instruction))
+        return not is_for_one_device(module)
+    return instruction.op.is_collective and not joins_device_with_itself(instruction, module)
 
 
-def joins_replica_with_itself(instruction: Instruction) -> bool:
-    """Whether a collective in a program for one replica returns to every device its own operands."""
+def is_for_one_device(module: Module) -> bool:
+    """Whether the meshes of a program have one device. JAX leaves out the borders of manual regions then."""
+    return module.devices == 1 and {mesh.size for mesh in module.meshes.values()} == {1}
+
+
+def joins_device_with_itself(instruction: Instruction, module: Module) -> bool:
+    """Whether a collective returns to every device its own operands: among replicas in a program for one replica, or in
+    groups of one device, as JAX leaves them of manual regions over mesh axes of size 1.
+    """
     attributes = instruction.attributes
-    if not instruction.op.is_collective or channel_of(instruction) is not None:
+    if not instruction.op.is_collective or module.replica_count != 1:
         return False
     if isinstance(attributes, AllToAllAttributes) and len(instruction.operands) != 1:
         return False  # one operand for each device of the group
     result = instruction.shape.elements if instruction.shape.is_tuple else (instruction.shape,)
-    return _is_alone(instruction) and [s.dims for s in result] == [o.shape.dims for o in instruction.operands]
+    count = module.num_partitions if channel_of(instruction) is not None else 1
+    return _is_alone(instruction, count) and [s.dims for s in result] == [o.shape.dims for o in instruction.operands]
 
 
-def _is_alone(collective: Instruction) -> bool:
-    """Whether replica 0 is alone in its group."""
+def _is_alone(collective: Instruction, count: int) -> bool:
+    """Whether each of this many devices is alone in its group."""
     pairs, groups = pairs_of(collective), groups_of(collective)
     if pairs is not None:
-        return pairs == ((0, 0),)
-    return groups in _ALONE or (isinstance(groups, IotaGroups) and math.prod(groups.dims) == 1)
+        return sorted(pairs) == [(n, n) for n in range(count)]
+    # Fewer groups than partitions are of replicas, and join all partitions.
+    return groups is not None and [len(g) for g in enumerate_groups(groups, count)] == [1] * count
 
 
 @dataclass(frozen=True, slots=True)

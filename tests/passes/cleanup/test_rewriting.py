@@ -68,9 +68,12 @@ def test_only_ops_that_it_concerns_are_tried() -> None:
     "all-to-all(x), dimensions={0}, replica_groups={}",
     "all-gather(x), dimensions={0}, replica_groups=[1,1]<=[1]",
     "collective-permute(x), source_target_pairs={{0,0}}",
+    "all-gather(x), dimensions={0}, channel_id=1, replica_groups={{1},{0}}, use_global_device_ids=true",
+    "all-gather(x), dimensions={0}, channel_id=1, replica_groups=[2,1]<=[2], use_global_device_ids=true",
+    "collective-permute(x), channel_id=1, source_target_pairs={{0,0},{1,1}}",
 ])  # fmt: skip
 def test_collectives_that_go_leave_their_attributes(line: str) -> None:
-    module = parse(f"""HloModule m
+    module = parse(f"""HloModule m, num_partitions=2
 ENTRY e {{
   x = f32[8] parameter(0)
   z = f32[8] negate(x)
@@ -80,6 +83,19 @@ ENTRY e {{
     root = module.entry.root
     assert (root.name, root.opcode, dict(root.frontend_attributes)) == ("y", "copy", {"k": "v"})
     assert [p.name for p in root.control_predecessors] == ["z"]
+
+
+@pytest.mark.parametrize("line", [
+    "all-reduce(x), channel_id=1, replica_groups={{0}}, to_apply=add",  # of replicas: it joins the partitions
+    "all-reduce(x), channel_id=1, replica_groups={}, use_global_device_ids=true, to_apply=add",
+    "collective-permute(x), channel_id=1, source_target_pairs={{0,0}}",  # partition 1 gets zeros
+    "collective-permute(x), channel_id=1, source_target_pairs={{0,1},{1,0}}",
+])  # fmt: skip
+def test_collectives_among_partitions_stay(line: str) -> None:
+    module = parse(f"""HloModule m, num_partitions=2
+add {{ a = f32[] parameter(0)  b = f32[] parameter(1)  ROOT c = f32[] add(a, b) }}
+ENTRY e {{ x = f32[8] parameter(0)  ROOT y = f32[8] {line} }}""")
+    assert not SingleReplica().run(module, PassContext())
 
 
 def test_nothing_permuted_is_no_copy() -> None:
