@@ -107,13 +107,18 @@ class Timeline:
 
     @property
     def exposed(self) -> float:
-        """The seconds by which collectives delay computation, and the end."""
+        """The seconds by which collectives, and moves to and from the host, delay computation and the end."""
         return max(self.seconds - self.compute, 0.0)
 
     @property
     def communication(self) -> float:
         """The seconds of all collectives."""
         return sum(e.seconds * e.trips for e in self.events if e.is_collective)
+
+    @property
+    def moves(self) -> float:
+        """The seconds of all moves to and from the host."""
+        return sum(e.seconds * e.trips for e in self.events if is_host_move(e.instruction))
 
     @property
     def collectives(self) -> list[Event]:

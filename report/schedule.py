@@ -188,9 +188,10 @@ def schedule_summary(found: Schedule) -> str:
     """Returns the times of the whole, how many collectives are hidden, the bound, and the peak of memory."""
     counts = {state: sum(c.state == state for c in found.collectives) for state in _STATES}
     shares = ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "none"
+    moves = f" and {ms(found.timeline.moves)} of moves to and from the host" if found.timeline.moves else ""
     lines = [
         f"{ms(found.seconds)} on {found.machine}: {ms(found.compute)} of ops, "
-        f"{ms(found.exposed)} exposed of {ms(found.communication)} of collectives",
+        f"{ms(found.exposed)} exposed of {ms(found.communication)} of collectives{moves}",
         f"collectives: {shares}",
         f"peak memory: {found.peak:,} bytes at {found.at}",
     ]
@@ -247,6 +248,7 @@ def schedule_record(module: Module, found: Schedule, before: Schedule | None) ->
         name: getattr(found, name)
         for name in ("machine", "seconds", "compute", "communication", "exposed", "bound", "gap", "peak", "at")
     }
+    whole["moves"] = found.timeline.moves
     rows = [asdict(c) for c in found.collectives]
     old = {n: getattr(before, n) for n in ("seconds", "exposed", "peak")} if before is not None else None
     return {"program": module.name, "devices": module.devices, **whole, "before": old, "collectives": rows}

@@ -13,7 +13,7 @@ _ROWS = 40
 
 _TOTALS: tuple[tuple[str, Callable[[Record], float], Callable[[float], str]], ...] = (
     ("time of a step", lambda s: s["seconds"], timed),
-    ("waiting for collectives", lambda s: s["exposed"], timed),
+    ("waiting", lambda s: s["exposed"], timed),
     ("collectives", lambda s: s["communication"], timed),
     ("no order takes less", lambda s: s["bound"]["seconds"], timed),
     ("memory", lambda s: s["peak"], sized),

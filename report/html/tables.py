@@ -25,7 +25,8 @@ def summary_part(plan: Record) -> Markup:
     kinds = ", ".join(f"{kind['instructions']} {name}" for name, kind in sorted(s["kinds"].items())) or "no collectives"
     is_over = bool(s["capacity"]) and s["peak"] > s["capacity"]
     limit = f"{'more than' if is_over else 'of'} {sized(s['capacity'])}" if s["capacity"] else ""
-    share = f"{s['exposed'] / s['seconds']:.0%} of it waiting for collectives" if s["seconds"] else ""
+    host = " and the host" if any(part["name"].startswith("moves ") for part in s["parts"]) else ""
+    share = f"{s['exposed'] / s['seconds']:.0%} of it waiting for collectives{host}" if s["seconds"] else ""
     cards = [
         ("time of a step", timed(s["seconds"]), share),
         ("most of it", s["parts"][0]["name"] if s["parts"] else "nothing",

@@ -9,6 +9,7 @@ import pytest
 from hloom.cost.links import Link, Links
 from hloom.cost.machine import Cluster
 from hloom.cost.presets import PRESETS
+from hloom.report.schedule import schedule_summary
 from hloom.report.traffic import TrafficReport
 
 MACHINE = Cluster(Links(((1, Link(1e-3, 1e9)),)), 1e9, 1e9, known_error=0.25)
@@ -161,6 +162,11 @@ def test_moves_to_the_host_are_parts_of_the_step() -> None:
     assert {"moves to host", "moves from host"} <= parts.keys()
     assert sum(part.seconds for part in found.parts) == pytest.approx(found.seconds)
     assert found.next in parts
+    line = found.schedule.timeline
+    assert line.moves == pytest.approx(sum(parts[f"moves {way} host"].running or 0 for way in ("to", "from")))
+    assert line.communication < line.exposed <= line.communication + line.moves
+    said = f"of collectives and {1e3 * line.moves:.3g} ms of moves to and from the host"
+    assert said in schedule_summary(found.schedule)
 
 
 WRAPPED = """HloModule wrapped, is_scheduled=true, num_partitions=8
