@@ -20,7 +20,7 @@ from ..ops.calls.custom_call import behaviour, behaviour_of, custom_calls, is_cu
 from ..ops.collective_groups import channel_of, groups_of
 from ..ops.collectives import AllToAllAttributes, pairs_of
 from ..sharding.digit import Digits, merge, split
-from ..sharding.replica_groups import enumerate_groups
+from ..sharding.replica_groups import enumerate_groups, group_size
 from ..sharding.sharding import AnySharding, Sharding, ShardingKind, TupleSharding, leaf_shardings
 from ..sharding.tiling import Tiling
 from ..types.element_type import TOKEN
@@ -136,8 +136,9 @@ def _is_alone(collective: Instruction, count: int) -> bool:
     pairs, groups = pairs_of(collective), groups_of(collective)
     if pairs is not None:
         return sorted(pairs) == [(n, n) for n in range(count)]
-    # Fewer groups than partitions are of replicas, and join all partitions.
-    return groups is not None and [len(g) for g in enumerate_groups(groups, count)] == [1] * count
+    if groups is None or group_size(groups, count) != 1:
+        return False
+    return len(enumerate_groups(groups, count)) == count  # fewer groups are of replicas, and join all partitions
 
 
 @dataclass(frozen=True, slots=True)
