@@ -105,7 +105,14 @@ class Links:
         return Link(min(i.latency + i.step for i in links), max(i.bandwidth * max(i.torus, 1) for i in links))
 
     def of_devices(self, count: int) -> Links:
-        """Returns these links in a job of this many devices: a torus gets its shape, the closest to a cube."""
+        """Returns these links in a job of this many devices: a torus gets its shape, the closest to a cube. Raises
+        CompileError if a torus of a given shape has fewer.
+        """
+        for start, link in self.levels:
+            if link.shape and start * math.prod(link.shape) < count:
+                sides = "x".join(map(str, link.shape))
+                fail(f"a torus of {sides} has {start * math.prod(link.shape)} devices, {count} are needed",
+                     help=f"without :{sides} a torus has the shape closest to a cube")  # fmt: skip
         if not any(link.torus and not link.shape for _, link in self.levels):
             return self
         levels = [

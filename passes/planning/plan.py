@@ -70,6 +70,7 @@ class Plan(InNotebooks):
     spent: float
     source: Module = field(repr=False)
     context: PassContext = field(repr=False)
+    machine: Machine = field(repr=False)
     on: MeshPlan = field(repr=False)
     memory: int = 0
     recomputed: int = 0
@@ -97,7 +98,7 @@ class Plan(InNotebooks):
         devices: those that are found in about this many seconds.
         """
         with paused_collector():
-            return what_if(self.on, self.context, seconds)
+            return what_if(self.on, self.context, self.machine, seconds)
 
     @property
     def limits(self) -> str:
@@ -194,7 +195,7 @@ class PlanSearch:
         on = next((one for one in tried if one.mesh == ranked[0].mesh), least)
         return Plan(
             tuple(ranked), tuple(on.regrets(ranked[0].choice)), on.bound, time.monotonic() - self.begun, self.module,
-            context, on, self.memory, known.freed(on.model.of) if ranked[0].choice is not None else 0,
+            context, self.machine, on, self.memory, known.freed(on.model.of) if ranked[0].choice is not None else 0,
         )  # fmt: skip
 
     def _searched(self, meshes: Sequence[MeshPlan], left: TimeLeft) -> list[MeshPlan]:

@@ -7,6 +7,7 @@ costs of resharding, so that an answer takes a second where a plan takes a minut
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -40,11 +41,11 @@ class WhatIf:
     fits: bool
 
 
-def what_if(on: MeshPlan, context: PassContext, seconds: float) -> list[WhatIf]:
-    """Returns the changes that are judged in about this many seconds."""
+def what_if(on: MeshPlan, context: PassContext, machine: Machine, seconds: float) -> list[WhatIf]:
+    """Returns the changes that are judged in about this many seconds. The machine is for any number of devices."""
     deadline, found = time.monotonic() + seconds, list[WhatIf]()
     own = _best(on, context, on.mesh, on.limit)
-    for change, (one, mesh, limit) in _changes(on, context):
+    for change, (one, mesh, limit) in _changes(on, context, machine):
         if time.monotonic() > deadline:
             break
         best = _best(on, one, mesh, limit)
@@ -53,22 +54,26 @@ def what_if(on: MeshPlan, context: PassContext, seconds: float) -> list[WhatIf]:
     return found
 
 
-def _changes(on: MeshPlan, context: PassContext) -> Iterator[tuple[str, tuple[PassContext, Mesh, float]]]:
+def _changes(
+    on: MeshPlan, context: PassContext, machine: Machine
+) -> Iterator[tuple[str, tuple[PassContext, Mesh, float]]]:
     """Yields texts with the machine, the mesh and the memory of a device."""
     if on.limit < float("inf"):
         yield "twice the memory", (context, on.mesh, 2 * on.limit)
         yield "half the memory", (context, on.mesh, on.limit / 2)
-    faster = context.machine.slower(_TWICE)
-    if faster != context.machine:
+    faster = machine.slower(_TWICE)
+    if faster != machine:
         yield "links twice as fast", (_with(context, faster, on.mesh.size), on.mesh, on.limit)
+    if machine.torus and math.prod(machine.torus) < 2 * on.mesh.size:
+        return  # it has no more devices
     sizes: Mapping[str, int] = dict(on.mesh.axes)
     for name, size in sizes.items():
         mesh = Mesh.of(**{**sizes, name: 2 * size})
-        yield f"axis {name} of {2 * size}", (_with(context, context.machine, mesh.size), mesh, on.limit)
+        yield f"axis {name} of {2 * size}", (_with(context, machine, mesh.size), mesh, on.limit)
     if not on.model.of.fixed:  # which say nothing of another axis
         name = next(f"more{n or ''}" for n in range(len(sizes) + 1) if f"more{n or ''}" not in sizes)
         mesh = Mesh.of(**sizes, **{name: 2})
-        yield "one more axis of 2", (_with(context, context.machine, mesh.size), mesh, on.limit)
+        yield "one more axis of 2", (_with(context, machine, mesh.size), mesh, on.limit)
 
 
 def _with(context: PassContext, machine: Machine, devices: int) -> PassContext:
