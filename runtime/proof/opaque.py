@@ -25,6 +25,8 @@ from .embedding import embed
 from .field import ONE, UNDEFINED, is_nan
 from .oracle import Oracle
 
+_WHERE_AND_WHEN = ("output_to_operand_aliasing", "schedule")  # XLA's partitioner drops what calls say of these
+
 
 def opaque(op: AnyOp, call: OpCall[Any], oracle: Oracle, on_codes: bool = False) -> Kernel:
     """A random function that can be divided by the sharding rule of an op. One that draws from the random state of a
@@ -61,7 +63,7 @@ def _name(op: AnyOp, call: OpCall[Any]) -> str:
     for field in dataclasses.fields(call.attributes):
         value = getattr(call.attributes, field.name)
         is_shapes = isinstance(value, tuple) and any(isinstance(v, Shape) for v in value)  # pyright: ignore
-        words += [] if is_shapes else [f"{field.name}={value}"]
+        words += [] if is_shapes or field.name in _WHERE_AND_WHEN else [f"{field.name}={value}"]
     leaves = (leaf for shape in (*call.operands, call.shape) for leaf in shape.leaves())
     return " ".join([*words, *(leaf.element.name for leaf in leaves)])
 

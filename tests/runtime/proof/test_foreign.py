@@ -89,3 +89,12 @@ def _pieces(*lines: str) -> str:
 def test_programs_of_other_types_are_refused(local: str, message: str) -> None:
     with pytest.raises(hloom.CompileError, match=message):
         _outcome(WITHOUT, local)
+
+
+def test_what_a_call_says_of_memory_and_order_is_no_part_of_its_function() -> None:
+    said = ", output_to_operand_aliasing={{}: (0, {})}, schedule=SCHEDULE_EARLIEST"
+    original = f"""ENTRY e {{ x = f32[8] parameter(0)
+      ROOT y = f32[8] custom-call(x), custom_call_target="f"{said} }}"""
+    said_no_more = original.replace(said, "")
+    assert _outcome(original, said_no_more) == "equal"
+    assert _outcome(original, said_no_more.replace('"f"', '"g"')) == "differs"
