@@ -7,7 +7,7 @@ Trials may miss a mistake that shows for others only, however often elements are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -22,13 +22,27 @@ from .pairs import is_exact
 
 def hanging(original: DataFlow, local: DataFlow) -> list[str]:
     """Names a decision that each array of the result depends on in one of two programs, empty where there is none."""
-    expected, found = _decisions(original), _decisions(local)
+    expected, found = (_nearest(flow, _deciding(flow)) for flow in (original, local))
     return [a or b for a, b in zip(expected, found, strict=True)] if len(expected) == len(found) else expected
 
 
-def _decisions(flow: DataFlow) -> list[str]:
-    """Names the nearest decision that each array of a program's result depends on; empty where there is none."""
-    nearest = flow.nearest(_deciding(flow))
+def hanging_on_bits(original: DataFlow, local: DataFlow) -> list[str]:
+    """Names an op by which each array of the result depends on bits of floats in the program per device; empty where
+    there is none, and where the original has one, too.
+    """
+    expected, found = (_nearest(flow, filter(_takes_bits, flow.places())) for flow in (original, local))
+    return ["" if a else b for a, b in zip(expected, found, strict=True)] if len(expected) == len(found) else []
+
+
+def _takes_bits(place: ValueLeaf) -> bool:
+    i = place.instruction
+    inner = (j for c in i.called() for j in c) if i.op.role is None else ()
+    return any(is_exact(j.shape) and _takes_floats(j) and j.op.algebra_of(j.call) is Algebra.BITS for j in (i, *inner))
+
+
+def _nearest(flow: DataFlow, places: Iterable[ValueLeaf]) -> list[str]:
+    """Names the nearest of these values that each array of a program's result depends on; empty where there is none."""
+    nearest = flow.nearest(places)
     leaves = zip(flow.results(), flow.entry.root.shape.leaves(), strict=True)
     results = [place for place, leaf in leaves if leaf.is_array]
     return [_named(nearest[r]) if r is not None and r in nearest else "" for r in results]

@@ -31,7 +31,7 @@ from ..plan.limits import TripLimit, trip_limit
 from ..simulator import SimulatedProgram
 from .bounds import Bounds, ShowOnTerms
 from .control import forget_runs, never_run, unlike
-from .decisions import ending_inputs, hanging
+from .decisions import ending_inputs, hanging, hanging_on_bits
 from .field import without_sign
 from .flow import DataFlow
 from .inputs import TrialInputs, TrialKind, mode_of
@@ -161,6 +161,15 @@ class _Pair:
         """Returns which outputs are shown."""
         return Bounds(self.original, self.local, hanging(*self._flows))
 
+    def _hangs_on_bits(self, output: int) -> str:
+        """Says by which op an output depends on bits of floats that the original does not look at; empty if by none.
+
+        The field's numbers have other bits, so that what is made of these looks wrong.
+        """
+        ops = hanging_on_bits(*self._flows)
+        op = ops[output] if output < len(ops) else ""
+        return f"output {output} is made from bits of floats ({op}), and not in the original program" if op else ""
+
     def trials(self, done: int) -> int:
         """The number of trials that are enough, as far as is known after some."""
         if done < _FIRST or (self.bounds.are_small and not self._undefined() and not self.decided):
@@ -213,8 +222,9 @@ class _Pair:
             return self.verdict(number + 1, problem=problem, differs=differs, origin=origin)
         exact = [is_exact(leaf) for leaf in self.original.entry.root.shape.leaves() if leaf.is_array]
         difference = _difference(expected, found, exact)
-        if difference is not None and self.oracle.exhausted:
-            return self.verdict(number + 1, problem=self.oracle.exhausted)
+        reason = "" if difference is None else self.oracle.exhausted or self._hangs_on_bits(difference.output)
+        if reason:
+            return self.verdict(number + 1, problem=reason)
         if difference is not None:
             return self.verdict(number + 1, difference=difference, origin=self._origin(inputs, str(difference)))
         self.decided = self.decided or self._other_decision()  # another trial may find a difference

@@ -93,3 +93,52 @@ def test_the_sign_of_nan_in_a_result_is_no_difference() -> None:
 ENTRY e { x = f32[2] parameter(0)  n = f32[] constant(nan)  ROOT t = (f32[2], f32[]) tuple(x, n) }"""
     original = hloom.parse(text.replace(", num_partitions=1", ""))
     assert outcome(original, text.replace("(nan)", "(-nan)")) == "unproved"  # as NaN is undefined on both sides
+
+
+BITS = """{r} = {i}[] bitcast({x})
+  {r}n = pred[] compare({r}, zero), direction=LT
+  {r}t = {i}[] xor(greatest, {r})
+  {r}k = {i}[] select({r}n, {r}t, {r})
+"""
+
+
+def sorted_by_bits(element: str = "f32", integer: str = "s32", greatest: int = 2**31 - 1, less: str = "LT") -> str:
+    """A sort as XLA's compilers write it: they compare bits, those below zero turned round."""
+    keys = "".join(BITS.format(r=r, x=x, i=integer) for r, x in (("b", "x"), ("c", "y")))
+    return f"""HloModule m
+less {{ x = {element}[] parameter(0)
+  y = {element}[] parameter(1)
+  zero = {integer}[] constant(0)
+  greatest = {integer}[] constant({greatest})
+  {keys} ROOT l = pred[] compare(bk, ck), direction={less} }}
+ENTRY e {{ p = {element}[9] parameter(0)
+  ROOT s = {element}[9] sort(p), dimensions={{0}}, to_apply=less, is_stable=true }}"""
+
+
+def sorted_totally(element: str) -> Module:
+    return hloom.parse(f"""HloModule m
+less {{ x = {element}[] parameter(0)
+  y = {element}[] parameter(1)
+  ROOT l = pred[] compare(x, y), direction=LT, type=TOTALORDER }}
+ENTRY e {{ p = {element}[9] parameter(0)
+  ROOT s = {element}[9] sort(p), dimensions={{0}}, to_apply=less, is_stable=true }}""")
+
+
+def test_comparisons_of_bits_are_those_of_floats() -> None:
+    assert outcome(sorted_totally("f32"), sorted_by_bits()) == "agrees"
+    assert outcome(sorted_totally("f16"), sorted_by_bits("f16", "s16", 2**15 - 1)) == "agrees"
+    assert outcome(sorted_totally("f32"), sorted_by_bits(less="GT")) == "differs"
+
+
+def test_other_uses_of_bits_prove_nothing_and_a_run_on_numbers_decides() -> None:
+    assert outcome(sorted_totally("f32"), sorted_by_bits().replace("xor(greatest", "or(greatest")) == "differs"
+    below = hloom.parse("""ENTRY e { x = f32[9] parameter(0)
+      a = f32[9] abs(x)
+      ROOT y = pred[9] compare(x, a), direction=LT }""")
+    sign = """ENTRY e { x = f32[9] parameter(0)
+      b = s32[9] bitcast-convert(x)
+      z = s32[] constant(0)
+      zs = s32[9] broadcast(z), dimensions={}
+      ROOT n = pred[9] compare(b, zs), direction=LT }"""
+    assert outcome(below, sign) == "unproved"
+    assert outcome(below, sign.replace("LT", "GT")) == "differs"
