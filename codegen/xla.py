@@ -42,6 +42,7 @@ from ..ir.tools.printer import FLAT_LAYOUT_KEY, flat_layout_text
 from ..ir.tools.spmd import is_per_device
 from ..ir.tools.unfused import unfused
 from ..ir.types.shape import Shape
+from .slices_apart import slices_apart
 
 
 def replica_module(local: Module) -> Module:
@@ -62,7 +63,7 @@ def manual_module(local: Module) -> Module:
     CompileError.
     """
     _require_local(local)
-    local = unfused(local)
+    local = slices_apart(unfused(local))
     new = shell_of(local)
     _plain_header(new)
     new.allow_propagation_to_parameters = new.allow_propagation_to_output = None
@@ -113,7 +114,7 @@ def body_module(local: Module) -> Module:
 def _plain_copy(local: Module) -> Module:
     """Returns a copy with a plain header and without fusions: XLA fuses anew, and its CPU compiler takes no others."""
     _require_local(local)
-    new = clone_module(unfused(local))
+    new = clone_module(slices_apart(unfused(local)))
     _plain_header(new)
     return new
 

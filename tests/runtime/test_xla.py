@@ -53,6 +53,34 @@ def test_what_does_not_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         run_on_xla(hloom.partition(hloom.parse(UNEVEN)), [np.zeros((5, 6), np.float32), np.zeros(5, np.int64)])
 
 
+SLICED = """HloModule m
+last {{ a = f32[] parameter(0)
+  ROOT b = f32[] parameter(1) }}
+ENTRY e {{
+  x = f32[11,7] parameter(0), sharding={{replicated}}
+  i = s32[2] parameter(1), sharding={{replicated}}
+  u = f32[] constant(-1)
+  t = f32[11,7] copy(x), sharding={{devices=[5,1]<=[5]}}
+  {read}
+}}
+"""
+SCATTER = """ROOT y = f32[11,7] scatter(t, i, u), update_window_dims={}, inserted_window_dims={0,1},
+    scatter_dims_to_operand_dims={0,1}, index_vector_dim=0, to_apply=last"""
+TURNED = """r = f32[7,11] transpose(t), dimensions={1,0}
+  ROOT y = f32[7,11] scatter(r, i, u), update_window_dims={}, inserted_window_dims={0,1},
+    scatter_dims_to_operand_dims={1,0}, index_vector_dim=0, to_apply=last"""
+
+
+@pytest.mark.parametrize("read", [SCATTER, TURNED])
+@pytest.mark.parametrize("place", [(1, 2), (7, 0), (10, 6), (-1, 3), (11, 0)])
+def test_a_tile_is_not_sliced_beyond_its_end(read: str, place: tuple[int, int]) -> None:
+    pytest.importorskip("jax")
+    module = hloom.parse(SLICED.format(read=read))
+    inputs = [np.arange(77, dtype=np.float32).reshape(11, 7), np.array(place, np.int32)]
+    (wanted,), (found,) = hloom.evaluate(module, inputs), run_on_xla(hloom.partition(module), inputs)
+    np.testing.assert_array_equal(found, wanted)
+
+
 COMBINED = """HloModule m, num_partitions=4, entry_computation_layout={(bf16[2,4], bf16[2,8])->(bf16[2,16], bf16[2,32], bf16[2,1], bf16[2,2], bf16[2,4], bf16[2,8])}, frontend_attributes={hloom.stage="local", hloom.global_layout={(bf16[2,16], bf16[2,32])->(bf16[2,16], bf16[2,32], bf16[2,4], bf16[2,8], bf16[2,16], bf16[2,32])}}
 add { a = bf16[] parameter(0)
   b = bf16[] parameter(1)
