@@ -26,6 +26,7 @@ from ..ir.tools.process_grid import ProcessGrid
 from ..ir.tools.separate import free_channels, separate
 from ..ir.types.element_type import PRED, ElementType
 from ..ir.types.shape import Shape
+from .fft_layouts import with_fft_layouts
 
 Reduction = AllReduceAttributes | ReduceScatterAttributes
 
@@ -34,10 +35,10 @@ _AS_INTEGERS = {"f16": "s16", "bf16": "s16", "f32": "s32", "f64": "s64"}
 
 
 def for_cpu(module: Module) -> Module:
-    """Returns a program per device whose collectives XLA's CPU runtime gets right; the module itself if it does
-    already. Reductions by a function that is no monoid stay as they are.
+    """Returns a program per device whose collectives XLA's CPU runtime gets right, and whose Fourier transforms it
+    takes; the module itself if it does already. Reductions by a function that is no monoid stay as they are.
     """
-    module = separate(module)
+    module = with_fft_layouts(separate(module))
     if not any(_wrong(i) for computation in module for i in computation):
         return module
     copy = clone_module(module)

@@ -81,6 +81,20 @@ def test_a_tile_is_not_sliced_beyond_its_end(read: str, place: tuple[int, int]) 
     np.testing.assert_array_equal(found, wanted)
 
 
+def test_a_transform_keeps_its_layout_in_front_of_a_gather_along_its_last_dimension() -> None:
+    pytest.importorskip("jax")
+    module = hloom.parse("""HloModule m
+      ENTRY e { x = f32[12,9] parameter(0), sharding={devices=[2,3]<=[6]}
+        f = c64[12,5] fft(x), fft_type=RFFT, fft_length={12,9}
+        a = c64[12,2] slice(f), slice={[0:12], [3:5]}
+        b = c64[12,3] slice(f), slice={[0:12], [0:3]}
+        ROOT r = c64[12,5] concatenate(a, b), dimensions={1},
+          sharding={devices=[2,1,3]<=[6] last_tile_dim_replicate} }""")
+    x = np.arange(108, dtype=np.float32).reshape(12, 9) % 7
+    (wanted,), (found,) = hloom.evaluate(module, [x]), run_on_xla(hloom.partition(module), [x])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-2)
+
+
 COMBINED = """HloModule m, num_partitions=4, entry_computation_layout={(bf16[2,4], bf16[2,8])->(bf16[2,16], bf16[2,32], bf16[2,1], bf16[2,2], bf16[2,4], bf16[2,8])}, frontend_attributes={hloom.stage="local", hloom.global_layout={(bf16[2,16], bf16[2,32])->(bf16[2,16], bf16[2,32], bf16[2,4], bf16[2,8], bf16[2,16], bf16[2,32])}}
 add { a = bf16[] parameter(0)
   b = bf16[] parameter(1)
