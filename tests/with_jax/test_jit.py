@@ -194,6 +194,15 @@ def test_uneven_results_are_divided_evenly(mesh: Any) -> None:
     assert_same(compiled(put(mesh, ramp(8), "x")), jnp.asarray(np.concatenate([ramp(8), ramp(2)])))
 
 
+def test_one_of_several_uneven_results_of_an_op_is_divided_evenly(mesh: Any) -> None:
+    def f(x: Any) -> Any:
+        x = jax.lax.with_sharding_constraint(x, jax.sharding.NamedSharding(mesh, P("y")))
+        return jax.lax.top_k(x, 2)[0]
+
+    x = ramp(13, 6)
+    assert_same(hloom.jax.jit(f)(x), jnp.asarray(np.sort(x)[:, :-3:-1]))
+
+
 def test_without_shardy(mesh: Any) -> None:
     """Shardings are text of HLO in the program then: of arguments, and of values in an outer function."""
     double = hloom.jax.jit(lambda x: x * 2)
