@@ -9,7 +9,6 @@ from typing import ClassVar
 
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module, Stage
-from ..ir.ops.structure import element_index
 from ..ir.sharding.digit import Digits, merge, primes, product
 from ..ir.sharding.mesh import AxisRef
 from ..ir.sharding.sharding import REPLICATED, Sharding, ShardingKind, TupleSharding, leaf_shardings
@@ -49,8 +48,6 @@ class EvenBorders(Pass):
                 new.append(found)
             if any(a is not b for a, b in zip(old, new, strict=True)):
                 changed = True
-                if element_index(instruction) is not None:  # whose sharding is that of its part of the tuple
-                    instruction = _copied_root(module)
                 instruction.shardy = None
                 instruction.sharding = TupleSharding(tuple(new)) if instruction.shape.is_tuple else new[0]
         return changed
@@ -61,15 +58,10 @@ def _leave_device(module: Module) -> bool:
     root = module.entry.root
     if not isinstance(root.sharding, Sharding) or root.sharding.kind is not ShardingKind.MAXIMAL:
         return False
-    _copied_root(module).sharding = REPLICATED
+    copy = module.entry.add("copy", (root,), like=root)
+    copy.sharding = REPLICATED
+    module.entry.root = copy
     return True
-
-
-def _copied_root(module: Module) -> Instruction:
-    """Makes a copy of the result the result."""
-    root = module.entry.root
-    module.entry.root = module.entry.add("copy", (root,), like=root)
-    return module.entry.root
 
 
 def _meshes(module: Module) -> list[list[Digits]]:

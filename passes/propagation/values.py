@@ -26,7 +26,7 @@ from ...ir.graph.op import OpCall, Role
 from ...ir.ops.control import WhileAttributes
 from ...ir.ops.structure import ParameterAttributes, element_index
 from ...ir.sharding.digit import Digits
-from ...ir.sharding.sharding import Sharding
+from ...ir.sharding.sharding import Sharding, leaf_shardings
 from ...ir.sharding.tiling import Tiling, known_tiling
 from ...ir.types.shape import Shape
 from ..op_sharding.anywhere import is_made_of_scalars
@@ -240,14 +240,18 @@ class ValueGraph:
         return self.leaves[computation.root]
 
     def _element(self, instruction: Instruction, index: int) -> list[Leaf]:
-        """Returns the leaves of a tuple element: the tuple's own, or new ones for an annotated result of control flow.
+        """Returns the leaves of a tuple element: the tuple's own, or new ones for an annotated result of control flow,
+        and for one whose annotation is not that of the tuple.
 
-        The annotation of such a result must not decide how a loop shards the value inside.
+        The annotation of a loop's result must not decide how the loop shards the value inside.
         """
         (value,) = instruction.operands
         start, end = value.shape.leaf_range(index)
         inside = self.leaves[value][start:end]
-        if not value.op.is_control or instruction.annotation is None:
+        if instruction.annotation is None:
+            return inside
+        own = leaf_shardings(value.annotation, value.shape.num_leaves)[start:end]
+        if not value.op.is_control and (None in own or own == leaf_shardings(instruction.annotation, len(inside))):
             return inside
         outside = _new_leaves(instruction)
         for source, result in zip(inside, outside, strict=True):

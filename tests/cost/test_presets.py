@@ -67,7 +67,9 @@ def test_a_preset_with_a_shape() -> None:
     torus, nodes = parse_machine("tpu-v4:8x16x16;memory=2TB"), parse_machine("h100:4x4")
     assert isinstance(torus, Cluster)
     assert torus.links.levels[0][1].shape == (8, 16, 16)
-    assert torus.of_devices(2048) == torus
+    assert torus.of_devices(2048) == torus.of_devices(8) == torus
+    with pytest.raises(CompileError, match="a torus of 8x16x16 has 2048 devices, 4096 are needed"):
+        torus.of_devices(4096)
     assert torus.memory(2e12) == SECOND
     assert isinstance(nodes, Cluster)
     assert [start for start, _ in nodes.links.levels] == [1, 4]

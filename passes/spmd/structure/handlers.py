@@ -154,8 +154,6 @@ def get_tuple_element(p: Scope, instruction: Instruction) -> Leaves:
     operand = instruction.operands[0]
     start, end = operand.shape.leaf_range(instruction.attributes_as(GetTupleElementAttributes).index)
     leaves = p.values[operand][start:end]
-    if not operand.op.is_control:
-        return leaves
     return p.reshard(leaves, p.tilings(instruction), f"result of {operand.opcode} {operand.name}")
 
 

@@ -229,6 +229,16 @@ def test_other_hardware_changes_the_time_as_the_limits_say() -> None:
     assert changes["half the memory"].ratio >= changes["twice the memory"].ratio
 
 
+def test_more_devices_are_asked_of_a_machine_that_has_them() -> None:
+    """A torus has another shape then: in that of eight devices, a collective of sixteen took twice as long."""
+    large = hloom.parse(re.sub(r"\d+(?=[,\]])", _times_eight, re.sub(r"\d+(?=[,\]])", _times_eight, STEP)))
+    changes = {one.change: one for one in hloom.plan(large, "tpu-v4", mesh="8", seconds=1).what_if(10)}
+    assert changes["axis data of 16"].ratio < 0.95
+    assert changes["one more axis of 2"].ratio < 0.95
+    shaped = hloom.plan(large, "tpu-v4:2x2x2", mesh="8", seconds=1)
+    assert {one.change for one in shaped.what_if(10)} == {"twice the memory", "half the memory", "links twice as fast"}
+
+
 def _times_eight(found: re.Match[str]) -> str:
     return str(8 * int(found[0]))
 

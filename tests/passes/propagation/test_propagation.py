@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import hloom
+import numpy as np
 import pytest
 from hloom.ir.factors.sharding_rule import replicated_rule
 from hloom.ir.graph.instruction import Instruction
@@ -317,6 +318,18 @@ def test_shardy_regions() -> None:
         run_pipeline(parse_pipeline("call-inliner,propagate"), hloom.parse(text), PassContext())
     found = shardings(text)
     assert (found["d"], found["a"], found["b"], found["r"]) == ("[-, x] manual=y", "[y, -]", "[-, y x]", "[y, x]")
+
+
+def test_an_element_of_a_tuple_may_be_annotated_otherwise_than_the_tuple() -> None:
+    program = hloom.parse("""ENTRY e { x = f32[13,6] parameter(0), sharding={devices=[5,1]<=[5]}
+      t = (f32[13,2], s32[13,2]) topk(x), k=2, largest=true, sharding={{devices=[5,1]<=[5]}, {devices=[5,1]<=[5]}}
+      ROOT g = f32[13,2] get-tuple-element(t), index=0, sharding={replicated} }""")
+    local = hloom.partition(program)
+    assert str(local.module.entry.root.sharding) == "{replicated}"
+    assert local.module.entry.root.shape.dims == (13, 2)
+    x = np.random.default_rng(0).standard_normal((13, 6)).astype(np.float32)
+    (found,) = hloom.simulate(local, [x])
+    assert (found == -np.sort(-x)[:, :2]).all()
 
 
 def test_rules_from_outside_steer_propagation() -> None:
