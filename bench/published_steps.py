@@ -4,9 +4,9 @@ Published are steps per second of GShard (Lepikhin et al., 2020, table 3), token
 of GSPMD's models (lingvo/tasks/lm/params/synthetic_packed_input.py), of torchtitan's benchmarks of Llama 3.1, and of
 MosaicML's of MPT (llm-foundry, scripts/train/benchmarking/README.md), operations per second of MaxText (README.md; the
 sizes by its scripts in configs/v5e and configs/v5p) and of Megatron-LM (Narayanan et al., 2021, table 1), seconds of
-its 22B (Korthikanti et al., 2022, table 5) and of MaxText on v6e and TPU7x (AI-Hypercomputer/tpu-recipes, training),
-tokens per second of PaLM (Chowdhery et al., 2022, section 4.1), and seconds of its prefills and decode steps on 64
-chips (Pope et al., 2022, table 2).
+its 22B (Korthikanti et al., 2022, table 5), of MaxText on v6e and TPU7x (AI-Hypercomputer/tpu-recipes, training) and on
+H100 and H200 (AI-Hypercomputer/gpu-recipes, training), tokens per second of PaLM (Chowdhery et al., 2022, section 4.1),
+and seconds of its prefills and decode steps on 64 chips (Pope et al., 2022, table 2).
 
 What rows leave to assume. GShard: encoder and decoder count as one stack, sentences have 128 tokens (the paper says
 that sequences are short), activations are f32 (section 4.3). Rows of 128 devices are left out: text and table disagree
@@ -18,11 +18,13 @@ of the backward pass are not hidden, since Composer's FSDP has `backward_prefetc
 PyTorch's documentation overlaps a layer's reduce-scatter with the next layer's gradients, but no gather. MaxText: its
 scripts say what is kept for the backward pass, and hide collectives of activations, too
 (`--xla_tpu_enable_async_collective_fusion`), so these rows have Hloom's whole schedule. MaxText on v6e offloads what it
-keeps for the backward pass; here it stays on the device, beyond its memory. Megatron-LM: rows without a pipeline,
+keeps for the backward pass; here it stays on the device, beyond its memory. The rows on GPUs were written down before
+their first forecast; layers are a loop in both here, on H100 they were none. Megatron-LM: rows without a pipeline,
 written down before the first forecast of them; attention is no kernel yet, the batch of a replica is one micro-batch;
 selective recomputation keeps its scores in f32 here, in 16 bits there. PaLM: as of Megatron-LM, written down before the
 first forecast, and attention is no kernel in training; layers are computed again as a whole. Left out: rows of float8,
-asynchronous tensor parallelism, context parallelism, micro-batches, and of several slices. """
+asynchronous tensor parallelism, context parallelism, micro-batches, and of several slices.
+"""
 
 from __future__ import annotations
 
@@ -156,22 +158,26 @@ def megatron(
                lambda: dense.dense(made, axes, table))  # fmt: skip
 
 
+HYBRID = {**dense.FSDP, "BS": (("replica", "data"),), "BSM": (("replica", "data"), None, None)}
+
+
 def recipe(
     machine: str, name: str, model: dense.Transformer, devices: int, sequences: int, seconds: float, kept: str = "",
-    attends: bool = False,
+    attends: bool = False, replicas: int = 1,
 ) -> Row:  # fmt: skip
     """A recipe of MaxText: `sequences` per device, and what layers keep: letters of q, k, v, o, u, g and d for products
-    with weights, and what attention `attends` to.
+    with weights, and what attention `attends` to. Weights are divided within each of the `replicas`.
     """
     model = replace(model, batch=sequences * devices, remat=not kept)
     made = replace(Chosen.of(model), kept=frozenset(map("qkvougd".index, kept)), attends=attends) if kept else model
     return Row(f"MaxText, {machine}", f"{name}, {devices}", seconds, machine,
-               lambda: dense.dense(made, {"data": devices}, dense.FSDP), plain=False)  # fmt: skip
+               lambda: dense.dense(made, {"replica": replicas, "data": devices // replicas}, HYBRID), plain=False)
 
 
 MPT_70B, MPT_30B, MPT_13B, MPT_7B = (80, 8192, 64), (48, 7168, 56), (40, 5120, 40), (32, 4096, 32)
 MPT_3B, MPT_1B, MPT_760M = (32, 2560, 20), (24, 2048, 16), (24, 1536, 12)
 MISTRAL_7B = replace(dense.LLAMA_8B, vocabulary=32000)
+LLAMA2_7B = replace(dense.LLAMA_8B, hidden=11008, kv_heads=None, vocabulary=32000, sequence=4096)
 LLAMA2_70B = replace(dense.LLAMA_70B, vocabulary=32000, sequence=4096)
 GPT3 = dense.Transformer(layers=96, width=12288, hidden=49152, heads=96, head=128, vocabulary=50432, sequence=2048,
                          positions="learned", gated=False)  # fmt: skip
@@ -224,7 +230,8 @@ ROWS = [
     recipe("tpu7x", "Llama 3.1 70B", dense.LLAMA_70B, 128, 2, 12.20, "qkv", True),
     recipe("tpu7x", "Llama 3.1 70B", replace(dense.LLAMA_70B, vocabulary=WIDER), 512, 2, 12.27, "qkv", True),
     recipe("tpu7x", "Llama 3.1 405B", replace(dense.LLAMA_405B, vocabulary=WIDER), 512, 3, 98.34, "kvd"),
-    recipe("h200", "Llama 3.1 70B", dense.LLAMA_70B, 256, 2, 15.516, "qkvo", True),
+    recipe("h200", "Llama 3.1 70B", dense.LLAMA_70B, 256, 2, 15.516, "qkvo", True, replicas=2),
+    recipe("h100", "Llama 2 7B", LLAMA2_7B, 256, 4, 1.500, "qkvougd", replicas=32),
     # One pod has 1 / 1.95 of the tokens per second of both, and half of their batch.
     Row("PaLM", "training, 256x12", 1024 * 2048 / (238.3e3 / 1.95), "tpu-v4:12x16x16;attention=0", palm.trained),
     pope("prefill of 1, int8", 0.29, lambda: palm.prefilled(1, "int8", palm.STATIONARY)),
