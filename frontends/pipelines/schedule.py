@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Literal, NamedTuple
+
+from ...ir.checked_call import checked
 
 Kind = Literal["F", "B", "W"]
 
@@ -27,6 +30,10 @@ class Work(NamedTuple):
 
 
 Orders = Sequence[Sequence[Work]]
+
+
+def _is_pass(work: object) -> bool:
+    return isinstance(work, Work) and all(isinstance(number, Integral) for number in work[1:])
 
 
 @dataclass(frozen=True)
@@ -60,14 +67,20 @@ class PipelineTimes:
         return 1 - self.ideal / self.total
 
 
+@checked
 class PipelineSchedule:
-    """The orders of work of all stages. Raises ValueError if a pass is missing, twice, or waits for itself."""
+    """The orders of work of all stages.
+
+    Raises ValueError if a pass is missing, twice, or waits for itself, and TypeError for anything but `Work`.
+    """
 
     def __init__(self, orders: Orders, name: str = "own") -> None:
         self.name = name
         self.orders = tuple(tuple(order) for order in orders)
         self.stages = len(self.orders)
         work = [w for order in self.orders for w in order]
+        if others := [w for w in work if not _is_pass(w)]:
+            raise TypeError(f"a pass must be Work(kind, microbatch, part) with whole numbers, found {others[0]!r}")
         if not work:
             raise ValueError("a pipeline needs stages with work")
         self.microbatches = 1 + max(w.microbatch for w in work)
@@ -76,15 +89,17 @@ class PipelineSchedule:
         self._check()
 
     def _check(self) -> None:
-        kinds: tuple[Kind, ...] = ("F", "B", "W") if self.has_weights_apart else ("F", "B")
-        needed = {Work(k, m, p) for k in kinds for m in range(self.microbatches) for p in range(self.parts)}
+        kinds: tuple[Kind, ...] = ("B", "F", "W") if self.has_weights_apart else ("B", "F")
         for stage, order in enumerate(self.orders):
-            twice = next((w for n, w in enumerate(order) if w in order[:n]), None)
-            if twice is not None:
+            done = set(order)
+            if len(done) < len(order):
+                twice = next(w for n, w in enumerate(order) if w in order[:n])
                 raise ValueError(f"stage {stage} does {twice} twice")
-            if missing := sorted(needed - set(order)):
-                raise ValueError(f"stage {stage} does not do {missing[0]}")
-            if unknown := sorted(set(order) - needed):
+            # Numbers may be far apart: the first gap comes after at most as many passes as the order has.
+            needed = (Work(k, m, p) for k in kinds for m in range(self.microbatches) for p in range(self.parts))
+            if missing := next((w for w in needed if w not in done), None):
+                raise ValueError(f"stage {stage} does not do {missing}")
+            if unknown := sorted(w for w in done if w.kind not in kinds or min(w.microbatch, w.part) < 0):
                 raise ValueError(f"stage {stage} does {unknown[0]}, which is no pass of this pipeline")
         self.ticks  # noqa: B018  # raises for circles
 

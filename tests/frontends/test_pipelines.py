@@ -65,11 +65,19 @@ F, B = (lambda m, k=k: Work(k, m) for k in ("F", "B"))  # pyright: ignore
         ([[B(0), F(0)]], "B0 of stage 0 never begins: it waits for F0 of stage 0"),
         ([[F(0), B(0), F(1), B(1)], [F(1), F(0), B(0), B(1)]], "B0 of stage 0 never .*: it waits for B0 of stage 1"),
         ([[F(0), B(0), Work("F", 0, -1)]], "stage 0 does F0.-1, which is no pass of this pipeline"),
+        ([[F(0), B(0), Work("X", 0)]], "stage 0 does X0, which is no pass of this pipeline"),  # pyright: ignore
+        ([[F(0), B(0), F(10**12)]], "stage 0 does not do B1"),  # at once, however far the numbers reach
     ],
 )
 def test_orders_that_cannot_be(orders: list[list[Work]], message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
         PipelineSchedule(orders)
+
+
+@pytest.mark.parametrize("orders", [3, "F0 B0", [["F0", "B0"]], [[("F", 0, 0)]], [[F("zero")]], [[()]]])
+def test_what_is_no_pass(orders: object) -> None:
+    with pytest.raises(TypeError, match=r"^(a pass must be Work\(kind, microbatch, part\)|PipelineSchedule: orders)"):
+        PipelineSchedule(orders)  # pyright: ignore
 
 
 @pytest.mark.parametrize(
