@@ -48,7 +48,7 @@ def schedule(args: argparse.Namespace) -> int:
         compared = compare(found, measured)
         return answer(args, lambda: shown.record() | {"measured": agreement_record(compared)},
                       lambda: agreement_text(compared))  # fmt: skip
-    if args.critical and not args.json:
+    if args.critical:
         shown = replace(shown, path=program_bound(module, Clock.of(module, context.machine)))
     return answer(args, shown.record, partial(shown.text, args.only, args.all))
 

@@ -44,7 +44,7 @@ from ..ir.types.element_type import Kind
 from ..passes.schedule.bound import Bound, program_bound
 from .columns import columns
 from .memory import buffers_table
-from .schedule import Schedule, schedule_of
+from .schedule import Schedule, path_record, schedule_of
 from .xla_memory import xla_memory
 
 _AGAIN = "rematted_computation"  # in JAX's name of an op of the backward pass
@@ -277,7 +277,6 @@ def forecast_text(found: StepForecast) -> str:
 def forecast_record(name: str, found: StepForecast) -> dict[str, object]:
     """Returns the forecast of a program as JSON."""
     schedule, bound = found.schedule, found.bound
-    path = [{"name": s.instruction.name, "seconds": s.seconds, "runs": s.runs, "depth": s.depth} for s in bound.path]
     named = ("devices", "seconds", "utilisation", "with_recomputation", "next", "rate", "unit", "kernels", "torus",
              "error", "unmeasured", "peak", "unknown")  # fmt: skip
     return {
@@ -285,7 +284,7 @@ def forecast_record(name: str, found: StepForecast) -> dict[str, object]:
         "layout": _layout(found.layout) if found.layout is not None else None,
         "parts": [asdict(part) for part in found.parts], "exposed": schedule.exposed, "at": schedule.at,
         "buffers": [asdict(buffer) for buffer in schedule.memory.buffers[:10]],
-        "bound": {"seconds": bound.seconds, "by": bound.by, "length": bound.length, "path": path},
+        "bound": {"seconds": bound.seconds, "by": bound.by, **path_record(bound)},
     }  # fmt: skip
 
 

@@ -121,7 +121,8 @@ class ScheduleReport:
 
     def record(self) -> dict[str, object]:
         """Returns the report as JSON."""
-        return schedule_record(self.module, self.schedule, self.before)
+        path = {} if self.path is None else {"critical": path_record(self.path)}
+        return schedule_record(self.module, self.schedule, self.before) | path
 
     def text(self, only: Sequence[str] = (), every: bool = False) -> str:
         """Returns the table of collectives, those that the patterns `only` fit, and a summary. Unless `every` row is
@@ -212,6 +213,12 @@ def critical_table(bound: Bound) -> str:
     short = len(bound.path) - len(long)
     more = f", {short} shorter instructions included" if short else ""
     return f"{columns([head, *rows], (False, True, True, True, False))}\n{ms(bound.length)} along this path{more}"
+
+
+def path_record(bound: Bound) -> dict[str, object]:
+    """Returns the critical path as JSON: its length in seconds, and all its instructions."""
+    path = [{"name": s.instruction.name, "seconds": s.seconds, "runs": s.runs, "depth": s.depth} for s in bound.path]
+    return {"length": bound.length, "path": path}
 
 
 def source_text(instruction: Instruction) -> str:

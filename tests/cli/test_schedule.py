@@ -87,6 +87,9 @@ def test_the_critical_path(folder: Path) -> None:
         ["sort", "a", "1", "0.1311", "100.0%"],
         ["0.131", "ms", "along", "this", "path"],
     ]  # fmt: skip
+    found = json.loads(hloom("schedule", "p.hlo", *MACHINE, "--critical", "--json", cwd=folder).out)["critical"]
+    seconds = pytest.approx(131.072e-6)
+    assert found == {"length": seconds, "path": [{"name": "a", "seconds": seconds, "runs": 1, "depth": 0}]}
 
 
 def test_json(folder: Path) -> None:
