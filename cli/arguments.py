@@ -271,8 +271,7 @@ BATCH = option("--split-batch", "N", "try to compute the batch in N parts, each 
 
 AS_IS = (
     flag("--as-is", "keep the order of the program, and its collectives"),
-    Rule(lambda args: args.as_is and args.memory is not None,
-         "--memory limits what a new order may use, --as-is asks for none"),
+    Rule(lambda args: args.as_is and args.memory, "--memory limits what a new order may use, --as-is asks for none"),
     Rule(lambda args: args.as_is and args.split_batch, "--split-batch asks for another program, --as-is for none"),
 )  # fmt: skip
 ALL = flag("--all", "show each of those that differ in numbers only")
@@ -326,12 +325,13 @@ RECOVERY = (
     FAULT,
     flag("--preflight", "with ranks: try all of them first, as `hloom preflight`"),
     argument("--start", type=not_negative, default=0, help=argparse.SUPPRESS),  # the number of this start
-    Rule(lambda args: args.spares and args.on_failure not in ("fold", "shrink"),
-         "--spares take the place of lost ranks: give --on-failure fold or shrink"),
-    needs("on_failure", "ranks", "--on-failure is about ranks: give --ranks"),
-    needs("fault", "ranks", "--fault is about ranks: give --ranks"),
-    needs("preflight", "ranks", "--preflight is about ranks: give --ranks"),
+    *(needs(name.replace("-", "_"), "ranks", f"--{name} is about ranks: give --ranks")
+      for name in ("on-failure", "fault", "preflight")),
     needs("on_failure", "checkpoint", "--on-failure goes on from a checkpoint: give --checkpoint"),
+    Rule(lambda args: (args.spares, args.snapshots) != (0, 1) and args.on_failure not in ("fold", "shrink"),
+         "--spares and --snapshots are for jobs that go on: give --on-failure fold or shrink"),
+    Rule(lambda args: args.starts != 5 and not args.on_failure, "--starts is for --on-failure: give both"),
+    Rule(lambda a: not a.checkpoint and (a.every, a.keep) != ("auto", 2), "--every and --keep need --checkpoint"),
 )  # fmt: skip
 """Failures of ranks in a training run."""
 

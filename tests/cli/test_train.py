@@ -39,7 +39,7 @@ def test_the_same_losses_on_ranks_after_a_resume(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--steps", "2", "--every", "often"), 65, "every='often' is neither auto"),
+        (("--steps", "2", "--every", "often", "--checkpoint", "d"), 65, "every='often' is neither auto"),
         (("--steps", "2", "--state", "9"), 65, "result 8 of jit_train_step is not like parameter 8"),
         (("--steps", "2", "--inputs", "none.py:f"), 65, "none.py cannot be read"),
         ((), 2, "--steps"),

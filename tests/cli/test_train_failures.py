@@ -69,6 +69,14 @@ def test_options_that_need_others(tmp_path: Path) -> None:
     assert (done.code, "--on-failure is about ranks" in done.err) == (2, True)
     done = hloom("train", MLP, "--steps", "5", "--ranks", "2", "--on-failure", "fold", cwd=tmp_path)
     assert (done.code, "--on-failure goes on from a checkpoint" in done.err) == (2, True)
+    for options, other in (
+        ("--every 2", "--checkpoint"), ("--keep 3", "--checkpoint"), ("--starts 2", "--on-failure"),
+        ("--snapshots 0 --checkpoint d --ranks 2 --on-failure restart", "--on-failure fold or shrink"),
+        ("--spares 1 --ranks 2", "--on-failure fold or shrink"), ("--preflight", "--ranks"),
+        ("--fault 0,1,kill", "--ranks"),
+    ):  # fmt: skip
+        done = hloom("train", MLP, "--steps", "5", *options.split(), cwd=tmp_path)
+        assert (done.code, other in done.err.splitlines()[-1]) == (2, True), (options, done.err)
     done = hloom("train", MLP, "--steps", "5", "--ranks", "2", "--fault", "1,burn", cwd=tmp_path)
     assert (done.code, "is not of the form RANK,COLLECTIVE,kill|stop|slow" in done.err) == (2, True)
 
