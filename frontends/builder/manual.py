@@ -236,13 +236,13 @@ def all_gather(x: ArrayLike, axis_name: AxisNames, axis: int = 0, tiled: bool = 
 
 
 @public
-def psum_scatter(x: ArrayLike, axis_name: AxisNames, axis: int = 0, tiled: bool = False) -> Array:
-    """Returns the device's part, along an axis, of the sum of x over the devices along axes. Unless `tiled` the axis
-    must have one element per device and is dropped.
+def psum_scatter(x: ArrayLike, axis_name: AxisNames, scatter_dimension: int = 0, tiled: bool = False) -> Array:
+    """Returns the device's part, along a dimension, of the sum of x over the devices along axes. Unless `tiled` the
+    dimension must have one element per device and is dropped.
     """
     (found,) = same_types("psum_scatter", x)
-    dim, (_, _, count) = e.axis_of("psum_scatter", axis, found.shape.rank), _group("psum_scatter", axis_name)
-    dims = found.shape.dims
+    dim, dims = e.axis_of("psum_scatter", scatter_dimension, found.shape.rank), found.shape.dims
+    _, _, count = _group("psum_scatter", axis_name)
     _check_parts("psum_scatter", found, dim, count, tiled)
     reducer = current().trace.reducer(Monoid.ADD.value, found.shape.element)
     part = (*dims[:dim], dims[dim] // count, *dims[dim + 1 :])
@@ -284,12 +284,12 @@ def all_to_all(
 
 
 @public
-def ppermute(x: ArrayLike, axis_name: AxisNames, pairs: Iterable[tuple[int, int]]) -> Array:
+def ppermute(x: ArrayLike, axis_name: AxisNames, perm: Iterable[tuple[int, int]]) -> Array:
     """Returns the x of the device that sends to this one, by pairs of source and target along axes; zeros without one.
     """
     (found,) = same_types("ppermute", x)
     region, digits, count = _group("ppermute", axis_name)
-    wanted = [(int(source), int(target)) for source, target in pairs]
+    wanted = [(int(source), int(target)) for source, target in perm]
     if wrong := [pair for pair in wanted if not all(0 <= place < count for place in pair)]:
         fail(f"ppermute: the pair {wrong[0]} is not among the {count} devices along the axis")
     size, order = region.mesh.size, region.mesh.order_key
