@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from ..cost.machine import Machine
 from ..ir.checked_call import checked
+from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
+from ..passes.planning.meshes import ALL
 from ..passes.planning.plan import Plan, PlanSearch
 from ..passes.planning.sweep import Sweep, Sweeping
 from .native_clock import native_clock
@@ -47,6 +49,10 @@ def sweep(
     `seconds`, more if a single forecast does. `even` is as for `plan`.
 
     Raises CompileError if there is no solver (`pip install 'hloom[plan]'`), for constraints that cannot be met, and if
-    nothing fits into memory.
+    nothing fits into memory, and for `devices` beside meshes that are not `all`.
     """
+    if devices and meshes != ALL:
+        counts = ",".join(map(str, devices))
+        fail(f"the meshes {meshes} have numbers of devices of their own, {counts} are asked for",
+             help="leave one of both out")
     return Sweeping(module, machines, memory, keep, seconds, native_clock, even).run(meshes, devices, best)

@@ -42,6 +42,7 @@ def test_json_has_the_points_best_first(tmp_path: Path) -> None:
         (("--set", "none=x,"), "'none' fits no value"),
         (("--set", "x=three,"), "the mesh has no axis 'three'"),
         (("--machine", "abacus"), "abacus"),
+        (("--meshes", "4x2;8", "--devices", "2,4"), "the meshes 4x2;8 have numbers of devices of their own, 2,4 are"),
     ],
 )
 def test_errors_are_named(arguments: tuple[str, ...], message: str, tmp_path: Path) -> None:
