@@ -35,8 +35,7 @@ from .messages import tell_found
 _LATER = frozenset({
     "argv", "inputs", "seed", "seeds", "out", "trace", "timeout", "json", "tolerance", "allow_nan", "collectives",
     "werror", "remarks", "noted", "steps", "state", "initial", "checkpoint", "every", "keep", "metrics",
-    "on_failure", "starts", "start", "fault", "deadline", "preflight",
-    "spares", "snapshots",
+    "on_failure", "starts", "start", "fault", "deadline", "preflight", "spares", "snapshots",
 })  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from ..cost.machine_text import machine_text
 from ..cost.presets import PRESETS, SUFFIX
 from ..driver.backend import Backend
 from ..ir.diagnostics import fail
+from ..ir.user_files import write_text
 from ..report.machines import machine_record, presets_table
 from ..report.progress import working
 from ..report.terminal import say, show_program
@@ -67,7 +68,7 @@ def _calibrate(args: argparse.Namespace) -> int:
         return EXIT_OK
     text = machine_text(file)
     if path is not None:
-        path.write_text(text, encoding="utf-8")
+        write_text(path, text)
     if path is None or args.json:
         _print(args, file, text)
     else:

@@ -12,7 +12,7 @@ import tomllib
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from .diagnostics import Location, SourceFile, fail
+from .diagnostics import CompileError, Diagnostic, Location, Severity, SourceFile, fail
 
 MOST_BYTES = 2 << 30  # as of a serialized module
 MOST_SETTINGS = 16 << 20  # of a machine or a strategy
@@ -21,6 +21,12 @@ _STEPS = 50  # looks whether somebody opens a pipe
 _DEEPEST = 100  # brackets of TOML
 
 _AT = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")
+
+
+class OutputError(CompileError):
+    """Outputs cannot be written: the disk is full, or the folder is not writable."""
+
+    exit_code = 74  # EX_IOERR
 
 
 def read_bytes(path: str | Path, most: int = MOST_BYTES, wait: float = 5.0) -> bytes:
@@ -101,12 +107,12 @@ def writable(path: str) -> str:
 
 
 def write_text(path: str | Path, text: str, what: str = "") -> None:
-    """Writes a file that a user has named; a message may call it `what`. Raises CompileError."""
+    """Writes a file that a user has named; a message may call it `what`. Raises OutputError."""
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
         place = f"{what} cannot be written to {path}" if what else f"{path} cannot be written"
-        fail(f"{place}: {error.strerror or error}")
+        raise OutputError([Diagnostic(Severity.ERROR, f"{place}: {error.strerror or error}")]) from error
 
 
 def read_toml(source: SourceFile, help: str | None = None) -> dict[str, Any]:

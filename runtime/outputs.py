@@ -16,19 +16,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..ir.diagnostics import CompileError, Diagnostic, Severity
+from ..ir.diagnostics import Diagnostic, Severity
 from ..ir.types.element_type import from_numpy
 from ..ir.types.literal import Array
+from ..ir.user_files import OutputError
 from .fabric.tiles import same_bits
 from .inputs.array_files import MANIFEST, storable
 
 _MANY, _SHOWN = 16, 12  # outputs of a short text
-
-
-class OutputError(CompileError):
-    """Outputs cannot be written: the disk is full, or the folder is not writable."""
-
-    exit_code = 74  # EX_IOERR
 
 
 def check_outputs(directory: Path) -> None:

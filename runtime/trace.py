@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from ..ir.diagnostics import Diagnostic, Severity
 from ..ir.graph.instruction import Instruction
-from .outputs import OutputError
+from ..ir.user_files import OutputError
 from .plan.interpreter import Frame, Step, StepPlan
 from .plan.steps import StartStep, WaitStep
 

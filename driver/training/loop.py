@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...ir.diagnostics import fail
+from ...ir.diagnostics import CompileError, fail
 from ...ir.graph.module import Module
 from ...ir.tools.names import result_names
 from ...ir.tools.placement import Placement, placements
@@ -221,7 +221,8 @@ class Trainer:
     def _save(self, writer: BackgroundWriter) -> None:
         failed = writer.finish()
         if failed is not None:
-            self.tell(f"{failed}; the run goes on, with the checkpoint before")
+            reason = failed.diagnostics[0].message if isinstance(failed, CompileError) else failed
+            self.tell(f"{reason}; the run goes on, with the checkpoint before")
         self._next = self._plan_next()  # by rank 0, so that no rank begins before the step before is complete
         writer.begin(self.step, self._tiles())
 

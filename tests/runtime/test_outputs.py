@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hloom.runtime.outputs import OutputError, check_outputs, outputs_record, save_outputs
+from hloom.ir.user_files import OutputError
+from hloom.runtime.outputs import check_outputs, outputs_record, save_outputs
 
 
 def test_names_and_types_are_in_the_manifest(tmp_path: Path) -> None:
