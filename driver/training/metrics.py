@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import statistics
@@ -10,8 +11,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
+from ...ir.diagnostics import fail
 from ...ir.shown import visible
 
 RECENT = 4
@@ -82,28 +84,47 @@ class MetricsFile:
 
     def __post_init__(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        found = {json.loads(line)["step"]: line for line in self._lines()}
-        found = {record.step: _line(record) for record in self.recent} | found
-        kept = [line for step, line in sorted(found.items()) if step < self.first]
-        part = self.path.with_name(f".{self.path.name}.part")
-        part.write_text("".join(f"{line}\n" for line in kept))
-        part.replace(self.path)
+        if self.path.is_file() or not self.path.exists():  # a device or a pipe has no lines, and must stay what it is
+            found = {record.step: _line(record) for record in self.recent} | self._found()
+            kept = [line for step, line in sorted(found.items()) if step < self.first]
+            part = self.path.with_name(f".{self.path.name}.part")
+            part.write_text("".join(f"{line}\n" for line in kept))
+            part.replace(self.path)
         self._file = self.path.open("a")
 
-    def _lines(self) -> list[str]:
-        """Returns the complete lines; a killed process may leave half a line."""
-        if not self.path.exists():
-            return []
-        found = self.path.read_text().splitlines()
-        return [line for line in found if line.startswith("{") and line.endswith("}")]
+    def _found(self) -> dict[int, str]:
+        """Returns the lines by their steps; a killed process may leave half a line as the last. Raises CompileError for
+        a file of something else, which would be lost.
+        """
+        text = self.path.read_text(errors="replace") if self.path.exists() else ""
+        *lines, last = text.split("\n")
+        is_half = _step_of(last) is None and last[:1] in ("", "{")
+        found = {_step_of(line): line for line in (lines if is_half else [*lines, last]) if line}
+        if None in found:
+            fail(f"{self.path} has lines that are no steps of a run", help="it stays as it is: name another file")
+        return {step: line for step, line in found.items() if step is not None}
 
     def write(self, record: StepRecord) -> None:
-        """Appends the line of a step, with the time of day in seconds."""
-        self._file.write(_line(record) + "\n")
-        self._file.flush()
+        """Appends the line of a step, with the time of day in seconds. Raises OSError with the name of the file."""
+        try:
+            self._file.write(_line(record) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
 
     def close(self) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # there is something to write only if `write` has raised
+            self._file.close()
+
+
+def _step_of(line: str) -> int | None:
+    """Returns the number of the step that a line is about; None for another line."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    step = cast("dict[str, object]", found).get("step") if isinstance(found, dict) else None
+    return step if isinstance(step, int) else None
 
 
 def _line(record: StepRecord) -> str:

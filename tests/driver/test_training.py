@@ -94,6 +94,15 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run_at_its_end(tmp_path: P
         hloom.train(program(), 2, batch, checkpoint=tmp_path / "file", every="1")
 
 
+def test_metrics_do_not_replace_a_file_of_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "m.jsonl"
+    for text in (b"notes\n", b"notes", b'{"a": 1}\n', b'{"step": 0}\n\xff\n', b"[" * 9**5 + b"\n"):
+        path.write_bytes(text)
+        with pytest.raises(hloom.CompileError, match=r"m\.jsonl has lines that are no steps of a run"):
+            MetricsFile(path, 0)
+        assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("m.jsonl", text)]
+
+
 def test_state_is_found_and_refused() -> None:
     local = hloom.partition(program())
     assert state_count(local) == 2
