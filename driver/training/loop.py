@@ -172,6 +172,8 @@ class Trainer:
         self.state = found.arrays if self.comm is not None else self._split(found.arrays, slice(0, self.count))
         for reason in found.skipped if self.is_first else ():
             self.tell(f"a checkpoint is left out: {reason}")
+        if found.renamed and self.is_first:
+            self.tell(f"the checkpoint has other names than the program, and its arrays go by place: {found.renamed}")
 
     def run_step(self) -> StepRecord:
         """Runs the next step. Raises CompileError and RankFailed."""

@@ -101,4 +101,4 @@ def _read(folder: Path, module: Module, step: int, count: int | None, comm: Any)
     reader = StepReader.of(folder, step, module, count)
     devices = reader.layout.grid.size
     arrays = reader.whole() if comm is None else reader.read(devices_of(comm.rank, comm.size, devices))
-    return LoadedStep(step, arrays, reader.manifest.facts, reader.bytes_read)
+    return LoadedStep(step, arrays, reader.manifest.facts, reader.bytes_read, renamed=reader.renamed)

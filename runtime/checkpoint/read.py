@@ -28,7 +28,7 @@ from .step_folder import step_path
 @dataclass(frozen=True)
 class LoadedStep:
     """A loaded step: the arrays, the caller's own facts, and the bytes that this process read. `skipped` says which
-    newer steps are damaged, and how.
+    newer steps are damaged, and how, `renamed` which arrays have other names than the program's.
     """
 
     step: int
@@ -36,6 +36,7 @@ class LoadedStep:
     facts: dict[str, Any] = field(default_factory=dict[str, Any])
     bytes_read: int = 0
     skipped: tuple[str, ...] = ()
+    renamed: str = ""
 
 
 @dataclass
@@ -59,6 +60,14 @@ class StepReader:
             if (saved.type, saved.dims) != (array.saved.type, array.saved.dims):
                 fail(f"{folder}: array {number} is {_shown(saved)}, the program takes {_shown(array.saved)}")
         return StepReader(folder, layout, manifest)
+
+    @property
+    def renamed(self) -> str:
+        """The first array that has another name than the program's at its place, and the number of others."""
+        pairs = zip(self.manifest.arrays, self.layout.arrays, strict=True)
+        names = [(saved.name, own.saved.name) for saved, own in pairs]
+        other = [f"{old} is taken for {new}" for old, new in names if old != new]
+        return "".join(other[:1]) + (f", and {len(other) - 1} more" if len(other) > 1 else "")
 
     def whole(self) -> list[Array]:
         """Returns the global arrays."""

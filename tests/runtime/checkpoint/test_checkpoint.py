@@ -129,6 +129,16 @@ def test_a_damaged_step_gives_way_to_the_one_before(tmp_path: Path) -> None:
         checkpoint.load(tmp_path, local)
 
 
+def test_names_that_differ_are_told(tmp_path: Path) -> None:
+    """Arrays go by place, so that equal shapes that changed places would be taken for one another in silence."""
+    parameters = "{0} = f32[2] parameter(0)\n {1} = f32[2] parameter(1)"
+    text = f"HloModule m\nENTRY e {{{{ {parameters}\n ROOT t = f32[2] add({{0}}, {{1}}) }}}}"
+    old, new = (partition(parse(text.format(*names))) for names in ("ab", "bc"))
+    checkpoint.save(tmp_path, old, [np.zeros(2, np.float32), np.ones(2, np.float32)], step=1)
+    assert checkpoint.load(tmp_path, old).renamed == ""
+    assert checkpoint.load(tmp_path, new).renamed == "a is taken for b, and 1 more"
+
+
 def test_a_step_of_another_program_is_refused(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, program(4), state()[:2])
     with pytest.raises(CompileError, match="holds 2 arrays, the state has 5"):
