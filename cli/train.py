@@ -86,7 +86,7 @@ def _launched(args: argparse.Namespace, program: Program) -> int:
 
 def _run(args: argparse.Namespace, program: Program, trainer: Trainer, where: str) -> int:
     def initial() -> Sequence[Array]:
-        return InputSource(program.module, args.initial, slice(0, trainer.count)).make(args.seed)
+        return InputSource(program.module, args.initial, slice(0, trainer.count), "--initial").make(args.seed)
 
     shown, request = () if args.json else (StepProgress(args.steps).show,), StopRequest()
     trainer.asked = lambda: request.signal

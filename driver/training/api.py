@@ -64,7 +64,9 @@ def train(
     given = StepInputs(made.module, count, inputs, seed)
 
     def start() -> Sequence[Array]:
-        return InputSource(made.module, initial, slice(0, count)).make(seed) if isinstance(initial, str) else initial
+        if not isinstance(initial, str):
+            return initial
+        return InputSource(made.module, initial, slice(0, count), "initial").make(seed)
 
     with contextlib.ExitStack() as stack:
         if comm is None:

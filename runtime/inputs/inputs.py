@@ -58,11 +58,13 @@ def inputs_for_module(module: Module, text: str = "random", seed: int = 0) -> li
 
 
 class InputSource:
-    """Makes the inputs of many runs of a program from one text, which is read once. `only` selects some of the arrays.
-    Raises the errors of `inputs_for_module`.
+    """Makes the inputs of many runs of a program from one text, which is read once. `only` selects some of the arrays,
+    and errors of settings name the `option` that has the text. Raises the errors of `inputs_for_module`.
     """
 
-    def __init__(self, module: Module, text: str = "random", only: slice = slice(None)) -> None:
+    def __init__(
+        self, module: Module, text: str = "random", only: slice = slice(None), option: str = "--inputs"
+    ) -> None:
         module = unflattened(module)
         leaves = input_leaves(module)
         self.leaves = leaves[only]
@@ -71,7 +73,7 @@ class InputSource:
         self._demands: list[Demand] = [None] * len(self.leaves)
         self._kept: list[Array] | None = None
         if text in KINDS or ("=" in text and not Path(text).exists()):
-            self._chosen = {} if text in KINDS else settings_for(text, self.leaves)
+            self._chosen = {} if text in KINDS else settings_for(text, self.leaves, option)
             demands = input_demands(module) if text != "zeros" else []
             self._demands = [_fitting(demands[i.number], i.shape) if demands else None for i in self.leaves]
         else:

@@ -46,12 +46,12 @@ class InputSetting:
         return self.made(leaf.shape.element, self.location)
 
 
-def settings_for(text: str, leaves: Sequence[InputLeaf]) -> dict[int, InputSetting]:
-    """Returns the setting of each input that a setting names, by the input's number.
+def settings_for(text: str, leaves: Sequence[InputLeaf], option: str) -> dict[int, InputSetting]:
+    """Returns the setting of each input that a setting of this option names, by the input's number.
 
     Raises CompileError with the place in the text for a malformed setting, and for names that match no input.
     """
-    source = SourceFile("--inputs", text)
+    source = SourceFile(option, text)
     chosen: dict[int, InputSetting] = {}
     for match in _SETTING.finditer(text):
         if match[0].strip():

@@ -42,6 +42,7 @@ def test_the_same_losses_on_ranks_after_a_resume(tmp_path: Path) -> None:
         (("--steps", "2", "--every", "often", "--checkpoint", "d"), 65, "every='often' is neither auto"),
         (("--steps", "2", "--state", "9"), 65, "result 8 of jit_train_step is not like parameter 8"),
         (("--steps", "2", "--inputs", "none.py:f"), 65, "none.py cannot be read"),
+        (("--steps", "2", "--initial", "none=zeros"), 65, "--initial:1:1: error: no input is called 'none'"),
         ((), 2, "--steps"),
         (("--steps", "1", "--checkpoint", "/dev/null/steps"), 74, "cannot be written to /dev/null/steps"),
     ],
