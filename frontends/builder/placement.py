@@ -28,6 +28,8 @@ def sharding_of(what: str, x: Instruction, placement: Placement, mesh: Mesh | No
         found = placement
     elif isinstance(placement, tuple):
         found = over_axes(mesh_or_current(mesh), cast("tuple[AxesOfDim, ...]", placement), x.shape.rank)
+    elif isinstance(placement, str):
+        fail(f"{what}: {placement!r} is a text, not a tuple with the axes of each dimension", help=f"({placement!r},)")
     else:
         found = by_devices(what, x, placement)
     if found.dims and len(found.dims) != x.shape.rank:

@@ -81,6 +81,7 @@ WRONG: dict[str, tuple[Any, tuple[Any, ...], str]] = {
     "opcode": (lambda x: hb.op("tanhh", x), (F,), "there is no opcode 'tanhh'.*tanh"),
     "attribute": (lambda x: hb.op("transpose", x, dims=(1, 0)), (F,), "unknown attribute 'dims'"),
     "mesh": (lambda x: hb.shard(x, ("x", None)), (F,), "axes of which mesh.*use_mesh"),
+    "axis_in_no_tuple": (lambda x: hb.shard(x, "x", hloom.Mesh.of(x=2)), (F,), r"shard: 'x' is a text.*\('x',\)"),
     "mesh_axis": (lambda x: hb.shard(x, ("z",), hloom.Mesh.of(x=2)), (F,), "the mesh has no axis 'z'.*axes: x"),
     "mesh_dims": (lambda x: hb.mesh_split(x, np.arange(4), [0]), (F,), "1 entries map the dimensions of f32"),
     "mesh_dim": (lambda x: hb.mesh_split(x, np.arange(4), [0, 1]), (F,), "there is no mesh dimension 1"),
