@@ -11,6 +11,7 @@ from ...cost.seconds import Clock
 from ...ir.checked_call import checked
 from ...ir.diagnostics import Diagnostics, Location, fail
 from ...ir.graph.module import Module
+from ...ir.graph.python_values import known_op
 from ..op_sharding.choose import CHEAPEST, Chooser
 from ..op_sharding.decide import Decider
 from ..op_sharding.forms import LocalForms
@@ -45,7 +46,8 @@ class PassContext:
 
     Options: `num_devices` is the number of devices that the user asks for; with None the program decides, and
     `default_devices` counts if it names none. `rules` are sharding rules from outside, which steer propagation and
-    restrict the partitioner (`op_sharding/rules`). `machine` gives the times of collectives, memory traffic and work.
+    restrict the partitioner (`op_sharding/rules`); CompileError is raised for an unknown opcode. `machine` gives the
+    times of collectives, memory traffic and work.
     `forms` are the local forms of ops; cost and partitioner read the same ones. They are `local_forms()` with
     overrides: without the form that an op needs, its tiles would compute other numbers, so CompileError is raised for
     missing ones. `chooser` chooses among the ways to divide an op. Devices add floats in the type `reduce_in` and
@@ -79,6 +81,8 @@ class PassContext:
         if missing:
             fail(f"forms lacks the local forms of {', '.join(missing)}",
                  help="begin with hloom.local_forms() and override those that differ")
+        for opcode in self.rules:
+            known_op(opcode)
 
     def decider(self, devices: int) -> Decider:
         """Returns the decider for programs on this many devices."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import hloom
 import pytest
 from hloom.runtime.check.simulated import check_simulated
@@ -44,3 +46,10 @@ def test_given_rules_steer_the_partitioner(name: str) -> None:
     else:
         assert hloom.prove(program, local).outcome in ("equal", "agrees")
     assert (kind in {c.kind for c in hloom.collectives(local)}) == has_kind
+
+
+@pytest.mark.parametrize("run", [hloom.propagate, hloom.partition, hloom.compile])
+def test_a_rule_for_an_unknown_opcode_is_an_error(run: Callable[..., object]) -> None:
+    module = hloom.parse("ENTRY e { x = f32[8] parameter(0), sharding={devices=[4]<=[4]}  ROOT y = f32[8] negate(x) }")
+    with pytest.raises(hloom.CompileError, match=r"(?s)no opcode 'negat'.*did you mean 'negate'"):
+        run(module, rules={"negat": "([i]) -> [i]"})
