@@ -17,8 +17,6 @@ from ....ir.diagnostics import CompileError
 from ....ir.graph.module import Module
 from ....ir.graph.op import NotEvaluable
 from ....ir.time_limit import TimeLimit, time_limit
-from ....ir.tools.bit_orders import without_bit_orders
-from ....ir.tools.library_calls import without_library_calls
 from ....ir.tools.placement import Placement, placed_like
 from ....ir.types.literal import Array
 from ...evaluator import UnpartitionedProgram
@@ -33,7 +31,7 @@ from ..prove import prove as proved
 from ..verdict import OnTerms, Origin, Shown, Verdict
 from .index import Source
 from .origin import Search
-from .relate import related
+from .relate import as_ops, related
 from .relation import Relation, RelationKind
 from .symbolic import SymbolicKernels
 
@@ -160,7 +158,7 @@ def prove(
 
     Raises CompileError for programs that cannot be run, and ValueError for no trials or no time.
     """
-    original, local = (without_bit_orders(without_library_calls(m)) for m in (original, local))  # degrees are the ops'
+    original, local = map(as_ops, (original, local))  # degrees are the ops'
     with time_limit(timeout):
         verdict = proved(original, local, trials, seed, _origin, on_terms, timeout, tell)
         if not all_inputs or not verdict.agrees:

@@ -16,6 +16,9 @@ from ....ir.diagnostics import CompileError
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.interfaces import DeviceNumber, Draws
 from ....ir.graph.module import Module
+from ....ir.tools.bit_orders import without_bit_orders
+from ....ir.tools.library_calls import without_library_calls
+from ....ir.tools.placement import placed_like
 from ....ir.types.literal import Array
 from ...evaluator import UnpartitionedProgram
 from ...simulator import SimulatedProgram
@@ -151,6 +154,11 @@ def related(
     return Relations(flow, whole.flow, finder.index, devices, values, complete)
 
 
+def as_ops(module: Module) -> Module:
+    """Returns the program with ops for library calls, and for comparisons of the bits of floats."""
+    return without_bit_orders(without_library_calls(module))
+
+
 @checked
 def relate(original: Module, local: Module, seed: int = 0) -> Relations:
     """Relates the values of a program per device to those of the program that it was made from.
@@ -159,6 +167,8 @@ def relate(original: Module, local: Module, seed: int = 0) -> Relations:
 
     Raises CompileError for programs that cannot be run over the field.
     """
+    original = as_ops(original)
+    local = placed_like(as_ops(local), original)
     of_oracle, of_inputs = np.random.SeedSequence((seed, 0)).spawn(2)
     oracle = Oracle(of_oracle)
     whole = UnpartitionedProgram(original, FieldKernels(original, oracle))

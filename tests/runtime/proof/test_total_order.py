@@ -142,3 +142,8 @@ def test_other_uses_of_bits_prove_nothing_and_a_run_on_numbers_decides() -> None
       ROOT n = pred[9] compare(b, zs), direction=LT }"""
     assert outcome(below, sign) == "unproved"
     assert outcome(below, sign.replace("LT", "GT")) == "differs"
+
+
+def test_relations_know_comparisons_of_bits() -> None:
+    (row,) = (r for r in hloom.relate(sorted_totally("f32"), hloom.parse(sorted_by_bits())).rows() if r.name == "s")
+    assert (row.kind, row.value) == ("tile", "s")
