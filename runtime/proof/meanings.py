@@ -186,7 +186,7 @@ class Meanings:
 
         if target.is_float:
             if np.can_cast(numpy_type(source), numpy_type(target), "safe"):
-                return unchanged
+                return partial(self._oracle.widened, source) if source.bits < 32 else unchanged
             return rounded
         if target.kind is Kind.PRED:
             return field.is_nonzero

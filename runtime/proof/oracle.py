@@ -192,7 +192,17 @@ class Oracle:
         stays = is_special(x) | held(x, numpy_type(element)) | known.has(x)
         found = np.where(stays, x, self.value(f"round to {element}", x))
         known.add(found[~stays])
+        self.set(f"rounded from more than {element}").add(x[~stays])
         return found
+
+    def widened(self, element: ElementType, x: Array) -> Array:
+        """Notes that numbers are of a type, so that rounding to it leaves them as they are, unless they have been
+        rounded to it before.
+        """
+        x = np.asarray(x)
+        other = is_special(x) | self.set(f"rounded from more than {element}").has(x)
+        self.set(f"rounded to {element}").add(x[~other])
+        return x
 
     def _mixed(self, x: Array) -> Array:
         x = x + self._added

@@ -204,3 +204,12 @@ def test_floats_that_travel_as_bits_arrive(columns: int, outcome: str) -> None:
     local = hloom.partition(module)
     assert "bitcast-convert" in local.to_text()
     assert prove(module, local, trials=1).outcome == outcome
+
+
+def test_narrow_numbers_that_were_wider_in_between_are_themselves() -> None:
+    """As XLA's compilers send them."""
+    original = "ENTRY e { x = bf16[8] parameter(0)  ROOT y = bf16[8] multiply(x, x) }"
+    local = """ENTRY e { z = bf16[8] parameter(0)  w = f32[8] convert(z)  x = {}[8] convert(w)
+      ROOT y = bf16[8] multiply(x, x) }"""
+    assert prove(hloom.parse(original), hloom.parse(local.replace("{}", "bf16"))).is_equal
+    assert prove(hloom.parse(original), hloom.parse(local.replace("{}", "f16"))).outcome == "differs"
