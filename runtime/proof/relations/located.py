@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -28,6 +29,7 @@ from ..oracle import Oracle
 from ..progress import Progress, Tell
 from ..prove import TIMEOUT
 from ..prove import prove as proved
+from ..readings import read_again
 from ..verdict import OnTerms, Origin, Shown, Verdict
 from .index import Source
 from .origin import Search
@@ -161,6 +163,9 @@ def prove(
     original, local = map(as_ops, (original, local))  # degrees are the ops'
     with time_limit(timeout):
         verdict = proved(original, local, trials, seed, _origin, on_terms, timeout, tell)
+        again = partial(proved, trials=trials, seed=seed, on_terms=on_terms, timeout=timeout, tell=tell)
+        verdict, read = read_again(original, placed_like(local, original), verdict, seed, again)
+        original, local = read.original, read.local
         if not all_inputs or not verdict.agrees:
             return verdict
         progress = Progress(original, timeout, tell)
