@@ -10,7 +10,7 @@ plan annotates beyond those (values inside of calls that were inlined, single re
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...cost.work import is_contraction
@@ -51,15 +51,16 @@ class FewSettings:
 
 def fewest(
     module: Module, planned: Module, mesh: Mesh, wanted: Judged, judge: Callable[[Module, TimeLeft], Judged],
-    context: PassContext, seconds: float,
+    context: PassContext, seconds: float, kept: Collection[int] = (),
 ) -> FewSettings:
     """Returns the fewest settings found in about this many seconds, for a program and its annotated copy. The `context`
-    is that of `judge`, which keeps to the time that is left.
+    is that of `judge`, which keeps to the time that is left. Parameters with `kept` numbers have the plan's shardings,
+    whatever the forecast says.
     """
     deadline = time.monotonic() + seconds
     plain = clone_module(module)
     strip_annotations(plain)
-    sizes = dict(mesh.axes)
+    sizes, names = dict(mesh.axes), {plain.entry.parameters[n].name for n in kept}
 
     def annotated(settings: Mapping[str, str]) -> Module:
         own = clone_module(plain)
@@ -102,23 +103,27 @@ def fewest(
     shown = completed(settings)
     fewer = _fewer(settings, lambda some: completed(some) == shown, deadline) if shown is not None else settings
     settings = fewer if len(fewer) < len(settings) and stays(fewer, WITHOUT_END) else settings
-    settings = _fewer(settings, lambda some: stays(some, TimeLeft(deadline)), deadline)
+    settings = _fewer(settings, lambda some: stays(some, TimeLeft(deadline)), deadline, names)
     alone = any(i.annotation is not None for computation in module for i in computation)
     return FewSettings(mesh, settings, found, found.seconds <= wanted.seconds * (1 + _CLOSE), alone)
 
 
-def _fewer(settings: dict[str, str], holds: Callable[[dict[str, str]], bool], deadline: float) -> dict[str, str]:
-    """Leaves out settings as long as something holds without them, until a deadline: many at once, then one by one."""
+def _fewer(
+    settings: dict[str, str], holds: Callable[[dict[str, str]], bool], deadline: float, kept: Collection[str] = (),
+) -> dict[str, str]:
+    """Leaves out settings, but for those of `kept` names, as long as something holds without them, until a deadline:
+    many at once, then one by one.
+    """
     size = len(settings)
     while size and time.monotonic() < deadline:
-        names = list(settings)
+        count, names = len(settings), [name for name in settings if name not in kept]
         for start in range(0, len(names), size):
             fewer = {k: v for k, v in settings.items() if k not in names[start : start + size]}
             if (not fewer and size > 1) or time.monotonic() > deadline:  # none at all seldom do: tried last
                 continue
             if holds(fewer):
                 settings = fewer
-        if size > 1 or len(settings) == len(names):  # a setting may be needed only beside another one
+        if size > 1 or len(settings) == count:  # a setting may be needed only beside another one
             size //= 2
     return settings
 

@@ -61,7 +61,8 @@ class Plan(InNotebooks):
 
     `bound` are the seconds that no plan of the model goes below on this mesh, 0 if none is known. `spent` are the
     seconds that planning took. `recomputed` are the bytes, of all devices, that loops of the annotated program save
-    less for one another than those of the program that was given.
+    less for one another than those of the program that was given. `kept` are the numbers of the parameters whose
+    shardings were given.
     """
 
     candidates: tuple[PlanCandidate, ...]
@@ -74,6 +75,7 @@ class Plan(InNotebooks):
     on: MeshPlan = field(repr=False)
     memory: int = 0
     recomputed: int = 0
+    kept: frozenset[int] = frozenset()
 
     def strategy(self, seconds: float = 60.0) -> FewSettings:
         """Returns the fewest annotations that reproduce the plan, as a strategy for the program that was given."""
@@ -82,7 +84,7 @@ class Plan(InNotebooks):
                 self.source, self.module, self.mesh, self.best.judged,
                 lambda module, left: judge(
                     module, self.context, self.mesh.size, self.memory, parts=self.best.parts, left=left),
-                self.context, seconds,
+                self.context, seconds, self.kept,
             )  # fmt: skip
 
     def pareto(self, count: int = 5, seconds: float = 60.0) -> list[PlanCandidate]:
@@ -196,6 +198,7 @@ class PlanSearch:
         return Plan(
             tuple(ranked), tuple(on.regrets(ranked[0].choice)), on.bound, time.monotonic() - self.begun, self.module,
             context, self.machine, on, self.memory, known.freed(on.model.of) if ranked[0].choice is not None else 0,
+            frozenset(one.parameter for one in self._kept(keep, on.mesh)),
         )  # fmt: skip
 
     def _searched(self, meshes: Sequence[MeshPlan], left: TimeLeft) -> list[MeshPlan]:

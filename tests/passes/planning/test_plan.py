@@ -15,15 +15,14 @@ import pytest
 from hloom.cost.links import parse_links
 from hloom.cost.machine import Cluster
 from hloom.ir.sharding.mesh import AxisRef
-from hloom.passes.annotating.strategy import Strategy, apply_strategy, parse_strategy
+from hloom.passes.annotating.strategy import apply_strategy
 from hloom.passes.base import PassContext
 from hloom.passes.op_sharding.divisions import Divisions
 from hloom.passes.planning.by_hand import BY_HAND
 from hloom.passes.planning.choice_costs import ChoiceCosts
 from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
-from hloom.passes.planning.fewest import fewest
-from hloom.passes.planning.judge import Effort, Judged, judge
+from hloom.passes.planning.judge import Effort, judge
 from hloom.passes.planning.meshes import all_meshes
 from hloom.passes.planning.model import Model
 from hloom.passes.planning.on_mesh import MeshPlan, PlanCandidate
@@ -106,33 +105,6 @@ def test_a_plan_is_no_worse_than_the_annotations_of_the_program() -> None:
     assert found.seconds <= own.judged.seconds == hloom.forecast(module, "tpu-v4").seconds
 
 
-def test_each_annotation_of_a_strategy_matters() -> None:
-    text = """HloModule two
-ENTRY e {
-  x = f32[32,16] parameter(0)
-  w = f32[16,64] parameter(1)
-  y = f32[32,64] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  a = f32[64,8] parameter(2)
-  b = f32[8,128] parameter(3)
-  c = f32[64,128] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-  ROOT r = (f32[32,64], f32[64,128]) tuple(y, c)
-}"""
-    found = hloom.plan(hloom.parse(text), SLOW, mesh="2x2", seconds=2)
-    strategy = found.strategy()
-
-    def judged(settings: dict[str, str]) -> Judged:
-        module = hloom.parse(text)
-        apply_strategy(module, Strategy.of(settings, dict(strategy.mesh.axes)))
-        return judge(module, PassContext(machine=SLOW), strategy.mesh.size)
-
-    assert strategy.reproduces
-    assert judged(dict(strategy.shardings)) == strategy.judged
-    assert len(strategy.shardings) > 1
-    for name in strategy.shardings:
-        without = judged({key: value for key, value in strategy.shardings.items() if key != name})
-        is_slower = without.seconds > found.seconds * 1.001
-        assert is_slower or without.peak > max(found.peak, strategy.judged.peak), name
-
 
 @pytest.mark.parametrize(
     "body", ["ROOT c = f32[2] constant({1, 2})", "x = f32[0,4] parameter(0)\n ROOT r = f32[0,4] negate(x)"]
@@ -145,13 +117,6 @@ def test_a_program_that_takes_no_time_has_a_plan_without_annotations(body: str) 
     assert not strategy.shardings
     assert "0 annotations, with a forecast of 0 us" in PlanReport("m", "", found, strategy, frontier).text()
 
-
-def test_one_annotation_that_changes_nothing_is_left_out() -> None:
-    """Whole is how propagation has all values without annotations."""
-    found = hloom.plan(hloom.parse(STEP), FAST, devices=4, seconds=2, keep=["*=-,-"])
-    strategy = found.strategy()
-    assert strategy.reproduces
-    assert not strategy.shardings
 
 
 def test_what_no_sharding_can_divide_is_said() -> None:
@@ -378,25 +343,3 @@ def test_parameters_beyond_the_memory_are_not_tried_to_fit_quickly() -> None:
 def test_without_time_what_does_not_fit_is_told() -> None:
     with pytest.raises(DoesNotFit, match="the least that is found takes"):
         hloom.plan(hloom.parse(STEP), SLOW, mesh="2x2", memory=1000, seconds=1e-3)
-
-
-def test_the_strategy_of_an_annotated_program_leaves_its_annotations_out() -> None:
-    """Whole values are faster here, which few settings say to a program without annotations."""
-    text = """HloModule a
-ENTRY e {
-  x = f32[8,4] parameter(0), sharding={devices=[4,1]<=[4]}
-  y = f32[8,4] tanh(x)
-  ROOT z = f32[8,4] reverse(y), dimensions={0}, sharding={devices=[1,4]<=[4]}
-}"""
-    context = PassContext(machine=Cluster(links=parse_links("1ms/1GB")))
-    given, planned, module = (hloom.parse(text) for _ in range(3))
-    apply_strategy(planned, Strategy.of({"x": ",", "y": ",", "z": ","}, {"data": 4}))
-    wanted = judge(planned, context, 4)
-    mesh = hloom.Mesh.of(data=4)
-    strategy = fewest(
-        given, planned, mesh, wanted, lambda one, left: judge(one, context, 4, left=left), context, seconds=60
-    )
-    apply_strategy(module, parse_strategy(strategy.text()))
-    assert strategy.reproduces
-    assert judge(module, context, 4) == strategy.judged
-    assert judge(given, context, 4).seconds > 2 * wanted.seconds
