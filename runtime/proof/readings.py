@@ -26,6 +26,7 @@ from .verdict import Verdict
 
 Prove = Callable[[Module, Module], Verdict]
 
+_UP_TO = "the rounding of constants and roots, which another compiler writes otherwise"
 _UNROUNDED = "over the field the outputs differ only by where numbers are rounded to narrower types"
 
 
@@ -52,7 +53,7 @@ def _read_again(given: Reading, verdict: Verdict, seed: int, prove: Prove) -> tu
         readings.append(reading)
         again = prove(reading.original, reading.local)
         if again.outcome != "differs":
-            return again, reading
+            return replace(again, up_to=_UP_TO), reading
     for reading in readings or [given] if _is_widened(given) else ():
         if prove(retyped(reading.original), retyped(reading.local)).agrees:
             if difference_on_numbers(reading.original, reading.local, seed):

@@ -121,7 +121,7 @@ class Verdict:
     field, `tested` the outputs that are tested only, `never_run` the branches and loop bodies that no trial took.
     `shown` counts outputs and values that are right for all inputs, integers included, where that was asked for.
     `unfinished` says what was running when the time was up: of an undecided proof a trial, of another one the search
-    for more about it, or further trials.
+    for more about it, or further trials. `up_to` names the roundings by which the programs may differ all the same.
     """
 
     outcome: Outcome
@@ -137,6 +137,7 @@ class Verdict:
     origin: Origin | None = None
     shown: Shown | None = None
     unfinished: Unfinished | None = None
+    up_to: str = ""
 
     @property
     def is_equal(self) -> bool:
@@ -159,6 +160,7 @@ class Verdict:
             return f"{self.outcome}: " + "; ".join(reasons + self._late())
         parts = [self._bound()] if self.outputs > len(self.tested) or not self.outputs else []
         parts += [f"tested only: {', '.join(_few(self.tested))}"] if self.tested else []
+        parts += [f"up to {self.up_to}"] if self.up_to else []
         parts += [str(self.shown)] if self.shown is not None else []
         parts += [f"never run: {', '.join(_few(self.never_run))}"] if self.never_run else []
         trials = f"{self.trials} trial{'s' * (self.trials != 1)}"

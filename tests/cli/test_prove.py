@@ -15,7 +15,7 @@ from support.command_line import NAMED, hloom
 
 KEYS = {
     "program", "devices", "outcome", "outputs", "trials", "chance", "difference", "problem", "undefined", "uncovered",
-    "origin", "shown", "unfinished",
+    "origin", "shown", "unfinished", "up_to",
 }  # fmt: skip
 
 UNCOVERED = """HloModule m
