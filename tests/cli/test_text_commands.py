@@ -108,6 +108,12 @@ def test_shard_as_text_is_a_sharded_program(tmp_path: Path) -> None:
     assert partitioned.out.count(" all-reduce(") == 2
 
 
+@pytest.mark.parametrize("other", ["--text", "--all", "x"])
+def test_the_fewest_annotations_are_shown_alone(other: str, tmp_path: Path) -> None:
+    done = hloom("shard", NAMED, "--minimal", other, cwd=tmp_path)
+    assert (done.code, "--minimal shows no other values" in done.err) == (2, True)
+
+
 def test_partition(tmp_path: Path) -> None:
     done = process("partition", NAMED, cwd=tmp_path)
     assert (done.code, done.err) == (0, "")
