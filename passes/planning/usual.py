@@ -9,7 +9,7 @@ sequence between products, heads and experts are divided as costs least.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -25,6 +25,7 @@ ALWAYS = ("all data parallel", "all sharded")  # the names of those that are can
 USUAL_STATE = "state as usual"  # the name of a proposal that divides the state as the best of the others does
 _SECONDS = 5.0  # of an integer program on one axis
 _GAIN = 1e-3  # share of the time from which on another division of the state is taken
+_BETTER = 1e-2  # likewise, from which on tensor parallelism comes first
 _COUNTER = 8  # bytes of a value by which slices are taken
 _FIRST = ("sharded", "data", "zero")  # kinds of the axes beside that of tensor parallelism
 
@@ -126,20 +127,30 @@ class Usual:
         return solve(self.costs, allowed, seconds=_SECONDS, relaxes=True).choice
 
     def _by_axes(self, kinds: tuple[str, ...]) -> Choice | None:
-        """Returns the choice that divides by one axis after the other, tensor parallelism last. Then other axes divide
-        the state again if that costs less: the best dimension depends on the one for tensor parallelism.
+        """Returns the choice that divides by one axis after the other, tensor parallelism last, or first where that is
+        clearly better. Then other axes divide the state again if that costs less: the best dimension depends on the
+        one for tensor parallelism.
         """
-        choice: Choice | None = None
-        order = sorted(range(len(kinds)), key=lambda a: kinds[a] == "tensor")
-        for axis in order:
-            choice = self._divided(axis, kinds[axis], choice)
-            if choice is None:
-                return None
-        for axis in (a for a in order if kinds[a] == "sharded"):
-            assert choice is not None
+        last = sorted(range(len(kinds)), key=lambda a: kinds[a] == "tensor")
+        choice = self._in_turn(last, kinds)
+        if choice is None or len(set(kinds)) == 1:
+            return choice
+        first = self._in_turn([*last[-1:], *last[:-1]], kinds)
+        if first is not None and self._seconds(first) < (1 - _BETTER) * self._seconds(choice):
+            choice = first
+        for axis in (a for a in last if kinds[a] == "sharded"):
             again = self._divided(axis, kinds[axis], choice, self.renewed | self.moving)
             if again is not None and self._seconds(again) < (1 - _GAIN) * self._seconds(choice):
                 choice = again
+        return choice
+
+    def _in_turn(self, axes: Iterable[int], kinds: Sequence[str]) -> Choice | None:
+        """Returns the choice that divides by these axes in turn; None if one divides nothing."""
+        choice: Choice | None = None
+        for axis in axes:
+            choice = self._divided(axis, kinds[axis], choice)
+            if choice is None:
+                return None
         return choice
 
     def _seconds(self, choice: Choice) -> float:
