@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.module import Module, clone_module
-from ..ir.tools.pattern import P, find_all
+from ..ir.graph.module import Module
+from ..ir.tools.pattern import Bindings, P, edited
 from ..ir.types.shape import Layout
 
 _TRANSFORM = P("fft").where(lambda i: i.shape.rank > 1)
@@ -24,16 +24,10 @@ _TRANSFORM = P("fft").where(lambda i: i.shape.rank > 1)
 
 def with_fft_layouts(module: Module) -> Module:
     """Returns a copy whose transforms have their first dimension outermost; the module itself if it has none."""
-    if not any(find_all(computation, _TRANSFORM) for computation in module):
-        return module
-    copy = clone_module(module)
-    for computation in copy:
-        for transform, _ in find_all(computation, _TRANSFORM):
-            _state_layout(computation, transform)
-    return copy
+    return edited(module, _TRANSFORM, _state_layout)
 
 
-def _state_layout(computation: Computation, transform: Instruction) -> None:
+def _state_layout(computation: Computation, transform: Instruction, _: Bindings) -> None:
     shape = replace(transform.shape.without_layout(), layout=Layout(tuple(reversed(range(transform.shape.rank)))))
     with computation.at(after=transform):
         stated = computation.build(

@@ -14,8 +14,8 @@ from __future__ import annotations
 from ..ir.graph.algebra import Algebra
 from ..ir.graph.computation import Computation
 from ..ir.graph.instruction import Instruction
-from ..ir.graph.module import Module, clone_module
-from ..ir.tools.pattern import P, find_all, match
+from ..ir.graph.module import Module
+from ..ir.tools.pattern import Bindings, P, edited, match
 
 _SLICE = P("dynamic-slice")
 _READS_A_SLICE = P(("dynamic-slice", "gather", "scatter")).where(lambda i: any(map(_is_slice, i.operands)))
@@ -23,16 +23,10 @@ _READS_A_SLICE = P(("dynamic-slice", "gather", "scatter")).where(lambda i: any(m
 
 def slices_apart(module: Module) -> Module:
     """Returns a copy with barriers between slices and what slices them; the module itself if it needs none."""
-    if not any(find_all(computation, _READS_A_SLICE) for computation in module):
-        return module
-    copy = clone_module(module)
-    for computation in copy:
-        for reader, _ in find_all(computation, _READS_A_SLICE):
-            _keep_apart(computation, reader)
-    return copy
+    return edited(module, _READS_A_SLICE, _keep_apart)
 
 
-def _keep_apart(computation: Computation, reader: Instruction) -> None:
+def _keep_apart(computation: Computation, reader: Instruction, _: Bindings) -> None:
     for number, operand in enumerate(reader.operands):
         if _is_slice(operand):
             barrier = computation.build("opt-barrier", operand, like=operand, before=reader)

@@ -109,9 +109,9 @@ class Links:
         CompileError if a torus of a given shape has fewer.
         """
         for start, link in self.levels:
-            if link.shape and start * math.prod(link.shape) < count:
+            if link.shape and (devices := start * math.prod(link.shape)) < count:
                 sides = "x".join(map(str, link.shape))
-                fail(f"a torus of {sides} has {start * math.prod(link.shape)} devices, {count} are needed",
+                fail(f"a torus of {sides} has {devices} devices, {count} are needed",
                      help=f"without :{sides} a torus has the shape closest to a cube")  # fmt: skip
         if not any(link.torus and not link.shape for _, link in self.levels):
             return self

@@ -183,7 +183,7 @@ class _Reader:
         base = self.like(read_toml(SourceFile(str(path), path.read_text(encoding="utf-8"))))
         dropped = {"forecast", "collectives", "engines"} if "links" in found else {"forecast"}
         tables = {key: base.get(key, {}) | self.table(found, key) for key in _TABLES if key not in (*ROWS, *dropped)}
-        return {**{key: value for key, value in base.items() if key not in dropped}, **tables, **found, **tables}
+        return {**{key: value for key, value in base.items() if key not in dropped}, **found, **tables}
 
     def table(self, found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         value = found.get(name, {})

@@ -13,32 +13,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..graph.algebra import Algebra
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
-from ..graph.module import Module, clone_module
+from ..graph.module import Module
 from ..ops.comparison import CompareAttributes, ComparisonType
 from ..ops.structure import moved_constant
 from ..types.element_type import Kind
-from .pattern import Bindings, P, match
+from .pattern import Bindings, P, edited
 
 
 def without_bit_orders(module: Module) -> Module:
     """Returns a copy that compares floats where a module compares their bits; the module itself if it does not."""
-    if not any(map(_comparisons, module)):
-        return module
-    copy = clone_module(module)
-    for computation in copy:
-        for old, found in _comparisons(computation):
-            direction = old.attributes_as(CompareAttributes).direction
-            new = computation.build("compare", found["x"], found["y"], shape=old.shape, like=old, before=old,
-                                    direction=direction, type=ComparisonType.TOTALORDER)  # fmt: skip
-            name, keys = old.name, old.operands
-            computation.replace_all_uses(old, new)
-            computation.remove(old)
-            computation.rename(new, name)
-            _remove_unused(computation, keys, (found["x"], found["y"]))
-    return copy
+    return edited(module, _COMPARISON, _compare_floats)
+
+
+def _compare_floats(computation: Computation, old: Instruction, found: Bindings) -> None:
+    direction = old.attributes_as(CompareAttributes).direction
+    new = computation.build("compare", found["x"], found["y"], shape=old.shape, like=old, before=old,
+                            direction=direction, type=ComparisonType.TOTALORDER)  # fmt: skip
+    name, keys = old.name, old.operands
+    computation.replace_all_uses(old, new)
+    computation.remove(old)
+    computation.rename(new, name)
+    _remove_unused(computation, keys, (found["x"], found["y"]))
 
 
 def _remove_unused(computation: Computation, values: Sequence[Instruction], kept: Sequence[Instruction]) -> None:
@@ -48,12 +45,6 @@ def _remove_unused(computation: Computation, values: Sequence[Instruction], kept
             operands = value.operands
             computation.remove(value)
             _remove_unused(computation, operands, kept)
-
-
-def _comparisons(computation: Computation) -> list[tuple[Instruction, Bindings]]:
-    """Returns the comparisons of bits, each with its floats x and y."""
-    found = ((i, match(i, _COMPARISON)) for i in computation.having(lambda op: op.algebra is Algebra.ORDER))
-    return [(i, bindings) for i, bindings in found if bindings is not None]
 
 
 def _is_zero(i: Instruction) -> bool:

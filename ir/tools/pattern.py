@@ -18,6 +18,7 @@ from typing import Any
 from ..checked_call import checked
 from ..graph.computation import Computation
 from ..graph.instruction import Instruction
+from ..graph.module import Module, clone_module
 
 Bindings = Mapping[str, Instruction]
 _NOTHING: Bindings = {}
@@ -126,3 +127,14 @@ def find_all(computation: Computation, pattern: P) -> list[tuple[Instruction, Bi
     """
     found = ((i, match(i, pattern)) for i in computation)
     return [(i, bindings) for i, bindings in found if bindings is not None]
+
+
+def edited(module: Module, pattern: P, edit: Callable[[Computation, Instruction, Bindings], None]) -> Module:
+    """Returns a copy in which a function has changed every match of a pattern; the module itself if there is none."""
+    if not any(find_all(computation, pattern) for computation in module):
+        return module
+    copy = clone_module(module)
+    for computation in copy:
+        for instruction, bindings in find_all(computation, pattern):
+            edit(computation, instruction, bindings)
+    return copy

@@ -157,7 +157,7 @@ class Usual:
         return self.costs.value(choice).seconds
 
     def _divided(self, axis: int, kind: str, given: Choice | None, free: Collection[int] = ()) -> Choice | None:
-        """Returns the best choice that differs from a given one in one axis, if any are `free` for these classes."""
+        """Returns the best choice that differs from a given one in one axis, of the `free` classes if there are any."""
         whole = {"data": self.renewed, "zero": self.weights}.get(kind, frozenset[int]())
         divided = {"zero": self.renewed - self.weights, "sharded": self.renewed, "tensor": self.weights}.get(
             kind, frozenset[int]()

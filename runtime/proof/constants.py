@@ -181,9 +181,7 @@ def _computed(module: Module, computation: Computation, mistakes: frozenset[Inst
         with computation.at(before=i):
             made.append(computation.constant(np.stack(parts) if len(parts) > 1 else parts[0]))
             new = _row(computation, i, made[-1]) if len(parts) > 1 else made[-1]
-        root = computation.root
         computation.replace_all_uses(i, new)
-        computation.root = new if root is i else root
     return made
 
 

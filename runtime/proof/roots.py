@@ -31,9 +31,7 @@ def _expanded(computation: Computation, i: Instruction, form: _Form) -> bool:
     made = form(computation, i)
     if made is None:
         return False
-    root = computation.root
     computation.replace_all_uses(i, made)
-    computation.root = made if root is i else root
     return True
 
 
