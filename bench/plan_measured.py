@@ -37,7 +37,6 @@ from hloom.driver.forecast import forecast_in_order
 from hloom.ir.graph.module import Module, clone_module
 from hloom.ir.tools.printer import module_text
 from hloom.passes.base import PassContext
-from hloom.passes.planning.model import Choice
 from hloom.passes.planning.plan import Plan
 from hloom.passes.stages import divided_states, to_local, to_scheduled
 from hloom.report.measured import kendall
@@ -49,7 +48,7 @@ from support.layered_programs import Model
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "examples"))
-CANDIDATES, MOST = 5, 20  # that run, and that are judged
+CANDIDATES, MOST = 5, 20  # that run, and that are judged beside those that the search has judged
 SPREAD = 3.0  # of their forecasts, about
 MESHES = {2: "data=2", 4: "data=2,model=2"}
 
@@ -104,22 +103,22 @@ def scheduled(module: Module, machine: Machine, devices: int, split: int) -> Mod
 
 
 def candidates(found: Plan, machine: Machine) -> list[tuple[str, float, Module]]:
-    """Returns the name, the forecast and the program of a plan, and of other candidates: proposals, the usual
-    shardings, and the plan with the divisions of some classes changed at random. Their forecasts are as far apart as
-    there are candidates for.
+    """Returns the name, the forecast and the program of a plan, and of other candidates: what the search has judged,
+    the usual shardings, the plan with the divisions of one to 32 classes changed at random, and proposals. Their
+    forecasts are as far apart as there are candidates for: two that differ by less than the forecast's error have no
+    order to be told.
     """
-    devices, choices = found.mesh.size, list[tuple[str, Choice]]()
+    devices, rnd = found.mesh.size, random.Random(0)
     every = [c for c in found.candidates if c.judged.fits and "quick" not in c.name]
-    for name, choice, _ in [*found.on.presets(), *found.on.proposals]:
-        choices.append((name, choice))
-    given, rnd = next((c.choice for c in every if c.choice is not None), Choice()), random.Random(0)
-    for count in (1, 1, 2, 2, 3, 3, 4, 4):
-        some = rnd.sample(sorted(given), min(count, len(given)))
-        changes = {n: rnd.randrange(len(found.on.model.classes[n].rows)) for n in some}
-        choices.append((f"{count} changed", {**given, **changes}))
-    known = [c.choice for c in every]
+    choices = [(name, choice) for name, choice, _ in found.on.presets()]
+    if given := next((c.choice for c in every if c.choice), None):
+        for count in [n for n in (1, 2, 4, 8, 16, 32) if n <= len(given)] * 2:
+            changes = {n: rnd.randrange(len(found.on.model.classes[n].rows)) for n in rnd.sample(sorted(given), count)}
+            choices.append((f"{count} changed", {**given, **changes}))
+    choices += [(name, choice) for name, choice, _ in found.on.proposals]  # all near the best: the others come first
+    known, most = [c.choice for c in every], len(every) + MOST
     for name, choice in choices:
-        if choice not in known and len(every) < MOST:
+        if choice not in known and len(every) < most:
             known.append(choice)
             every.append(found.on.candidate(name, choice, found.context, 0))
     different: dict[str, tuple[str, float, Module]] = {}
