@@ -156,6 +156,18 @@ def test_a_file_is_like_no_unknown_machine(like: str, message: str, help: str) -
     assert f"help: {help}" in str(caught.value)
 
 
+@pytest.mark.parametrize(("line", "place", "message"), [
+    ('memory.size = { value = "80 gigabytes", source = "label" }', "2:8", "'80 gigabytes' is not a number of bytes"),
+    ('memory.sise = { value = "80 GB", source = "label" }', "2:8", "'sise' is unknown here"),
+    ('"memory" . "size" = 80', "2:12", "'size' has no value and source"),
+    ("memry.size = 80", "2:1", "'memry' is unknown here"),
+])  # fmt: skip
+def test_errors_of_keys_with_dots_have_places(line: str, place: str, message: str) -> None:
+    with pytest.raises(CompileError) as caught:
+        read_machine(f'like = "h100"\n{line}\n', "m.toml")
+    assert str(caught.value).startswith(f"m.toml:{place}: error: {message}\n")
+
+
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(CompileError, match=r"cannot read the machine file nowhere\.toml: No such file"):
         parse_machine("nowhere.toml")
