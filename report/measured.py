@@ -138,6 +138,8 @@ def load_trace(path: str) -> dict[str, Any]:
         if not _is_event(event):
             fail(f"{path} is not a trace of hloom run: traceEvents[{number}] is {json.dumps(event)[:80]}", help=_HELP)
     facts: Any = trace.get("otherData", {})
+    if isinstance(facts, dict) and "machine" in facts:
+        fail(f"{path} is a forecast, which hloom schedule --trace wrote, and not the trace of a run", help=_HELP)
     for name in _TIMES:
         seconds = cast(dict[str, Any], facts).get(name) if isinstance(facts, dict) else ""
         if seconds is not None and not _is_time(seconds):

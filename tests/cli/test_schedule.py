@@ -193,6 +193,13 @@ def test_what_is_no_trace(text: str | None, message: str, folder: Path) -> None:
     assert (done.code, message in done.err, "hloom run FILE --trace" in done.err) == (65, True, True)
 
 
+@pytest.mark.parametrize("command", [("schedule", "p.hlo"), ("report", "p.hlo", "-o", "r.html")])
+def test_a_forecast_is_no_measurement(command: tuple[str, ...], folder: Path) -> None:
+    assert hloom("schedule", "p.hlo", *MACHINE, "--trace", "f.json", cwd=folder).code == 0
+    done = hloom(*command, *MACHINE, "--measured", "f.json", cwd=folder)
+    assert (done.code, "f.json is a forecast, which hloom schedule --trace wrote" in done.err) == (65, True)
+
+
 def test_the_trace_of_a_real_run_is_read(folder: Path) -> None:
     done = hloom("run", "p.hlo", "--backend", "reference", "--trace", "r.json", cwd=folder)
     assert done.code == 0, done.err
