@@ -137,6 +137,8 @@ def launch(
         remove_leftovers(since=started)
         if stopped_by:
             return 128 + stopped_by
+        if code < 0:
+            print(f"hloom: error: {mpiexec} was ended by {signal.Signals(-code).name}", file=sys.stderr)
         verdicts = _verdicts(folder)
         if survives and verdicts:
             code = 0

@@ -180,6 +180,14 @@ def test_missing_launcher() -> None:
     assert "HLOOM_MPIEXEC=/nowhere/mpiexec cannot be run" in errors
 
 
+def test_a_launcher_that_is_killed_is_named(tmp_path: Path) -> None:
+    launcher = tmp_path / "mpiexec"
+    launcher.write_text("#!/bin/sh\nkill -KILL $$\n")
+    launcher.chmod(0o755)
+    code, errors = outcome("programs", 2, HLOOM_MPIEXEC=str(launcher))
+    assert (code, errors) == (75, f"hloom: error: {launcher} was ended by SIGKILL\n")
+
+
 def test_ranks_fill_the_hosts_evenly(tmp_path: Path) -> None:
     if not have_mpi():
         pytest.skip("there is no mpiexec")
