@@ -30,6 +30,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ...ir.diagnostics import fail
 from .cores import core_count
 from .failed import EXIT_RANK_FAILED
 from .hosts import HOST_FILE
@@ -132,8 +133,12 @@ def launch(
         elif HOST_FILE not in environment and not any(map(shutil.which, _REMOTE_SHELLS)):
             environment.setdefault("OMPI_MCA_plm", "isolated")  # Open MPI 4 starts nothing without one, even here
         started = time.time()
-        with _running(meanwhile, Path(folder)):
-            code, stopped_by = _run(command, environment, orderly)
+        try:
+            with _running(meanwhile, Path(folder)):
+                code, stopped_by = _run(command, environment, orderly)
+        except OSError as error:
+            print(f"hloom: error: {mpiexec} cannot be run: {error.strerror}", file=sys.stderr)
+            return EXIT_MPI_MISSING
         remove_leftovers(since=started)
         if stopped_by:
             return 128 + stopped_by
@@ -279,13 +284,15 @@ def _outcome(code: int, verdicts: dict[int, int]) -> int:
 
 def world(expected: int | None = None) -> Any:
     """Returns the communicator of all ranks. Raises MpiMissing if MPI cannot be used or does not have the expected
-    size.
+    size, CompileError if another launcher has started another number.
 
     Without `expected` the size that the launcher announced is expected; without Hloom's launcher, any size.
     """
     comm = load_mpi().COMM_WORLD
     announced = os.environ.get(EXPECTED_RANKS)
     wanted = expected if expected is not None else int(announced) if announced else comm.size
+    if comm.size != wanted and announced is None and comm.size > 1:
+        fail(f"{wanted} ranks are asked for, and the launcher has started {comm.size}", help="leave out --ranks")
     if comm.size != wanted:
         library = load_mpi().Get_library_version().splitlines()[0].strip(" \0")
         raise MpiMissing(
@@ -321,7 +328,7 @@ def finish_rank(main: Callable[[], int]) -> int:
     sys.stderr.flush()
     if here:
         _leave_note(folder, "rank", code)
-        if not code and _has_lost_ranks():
+        if not code and _lost:
             os._exit(0)  # the end of MPI would wait for the lost ranks
     all_failed = here and bool(code) and _all_left_verdicts(folder)
     if code and not all_failed and "mpi4py.MPI" in sys.modules and load_mpi().COMM_WORLD.size > 1:
@@ -356,10 +363,6 @@ def survivors(comm: Any, others: Sequence[Any] = ()) -> Any:
 
 
 _lost = False  # whether this rank has gone on without others
-
-
-def _has_lost_ranks() -> bool:
-    return _lost
 
 
 def process_state(rank: int) -> str:

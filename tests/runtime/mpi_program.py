@@ -26,7 +26,7 @@ from hloom.runtime.ranks import failed as rank_failed
 from hloom.runtime.ranks import monitor, watch
 from hloom.runtime.ranks.blocks import devices_of
 from hloom.runtime.ranks.failed import RankFailed, on_all_ranks
-from hloom.runtime.ranks.launch import finish_rank, world
+from hloom.runtime.ranks.launch import EXPECTED_RANKS, finish_rank, world
 from hloom.runtime.ranks.library import MpiMissing
 from hloom.runtime.simulator import run_devices, simulate
 from support import field_kernels
@@ -156,7 +156,7 @@ def orders() -> int:
 
 
 def programs() -> int:
-    started = threads() or mismatch()
+    started = threads() or mismatch() or other_number()
     return started or buckets() or collectives() or loops() or sharded() or one_device() or asynchronous() \
         or slices() or kernels()  # fmt: skip
 
@@ -211,6 +211,19 @@ def mismatch() -> int:
         world(world().size + 1)
     except MpiMissing as error:
         return int(error.exit_code != 69 or "do not belong to the same MPI" not in str(error))
+    return 1
+
+
+def other_number() -> int:
+    """Another launcher has started other ranks than `--ranks` says."""
+    size, announced = world().size, os.environ.pop(EXPECTED_RANKS)
+    try:
+        world(size + 2)
+    except (CompileError, MpiMissing) as error:
+        wanted = f"{size + 2} ranks are asked for, and the launcher has started {size}"
+        return int(size > 1 and wanted not in str(error))
+    finally:
+        os.environ[EXPECTED_RANKS] = announced
     return 1
 
 

@@ -180,6 +180,14 @@ def test_missing_launcher() -> None:
     assert "HLOOM_MPIEXEC=/nowhere/mpiexec cannot be run" in errors
 
 
+def test_a_launcher_that_does_not_run(tmp_path: Path) -> None:
+    launcher = tmp_path / "mpiexec"
+    launcher.write_text("#!/nowhere/sh\n")
+    launcher.chmod(0o755)
+    code, errors = outcome("programs", 2, HLOOM_MPIEXEC=str(launcher))
+    assert (code, errors) == (69, f"hloom: error: {launcher} cannot be run: No such file or directory\n")
+
+
 def test_a_launcher_that_is_killed_is_named(tmp_path: Path) -> None:
     launcher = tmp_path / "mpiexec"
     launcher.write_text("#!/bin/sh\nkill -KILL $$\n")
