@@ -172,5 +172,6 @@ def machine_of(found: Measured, name: str) -> MachineFile:
         links, found.memory.value, by_bits[-1][1], by_bits, found.launch.value, share, fits=tuple(fits),
         fused=found.fused, native_speed=found.native,
     )  # fmt: skip
-    sources |= {f"native.{name}": found.native_source for name in (*NATIVE, "second_cache")}
+    if machine.native.is_known:
+        sources |= {f"native.{name}": found.native_source for name in (*NATIVE, "second_cache")}
     return MachineFile(name, machine, sources)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 
 from ..cost.machine_file import MachineFile
@@ -17,5 +18,8 @@ def presets_table() -> str:
 
 
 def machine_record(file: MachineFile) -> dict[str, object]:
-    """Returns a machine as JSON, with the sources of its numbers."""
-    return {"name": file.name, "machine": asdict(file.machine), "sources": dict(file.sources)}
+    """Returns a machine as JSON, with the sources of its numbers; memory without a limit is null."""
+    fields = asdict(file.machine)
+    if not math.isfinite(file.machine.memory_size):
+        fields["memory_size"] = None
+    return {"name": file.name, "machine": fields, "sources": dict(file.sources)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def test_a_preset_is_printed_as_a_file(name: str, tmp_path: Path) -> None:
     assert read_machine(again.out).machine == PRESETS[name]
     found = json.loads(hloom("machine", name, "--json", cwd=tmp_path).out)
     assert found["name"] == name
+    assert (found["machine"]["memory_size"] is None) == math.isinf(PRESETS[name].memory_size)
     assert found["sources"]["memory.bandwidth"]
 
 
@@ -97,6 +99,7 @@ def test_a_calibration_finds_the_machine(backend: str, fused: bool) -> None:
         assert one.array == pytest.approx(other.array, abs=1e-12)
     assert machine.links.levels[0][1].bandwidth == pytest.approx(1e9)
     assert "fit to 5 sizes, 4096 to 33554432 bytes, errors up to 0%" in found.sources["collectives.0"]
+    assert all(found.sources.values())
 
 
 def test_collectives_between_products_may_take_longer() -> None:
