@@ -4,6 +4,7 @@
 - A bitcast, which reads bytes in the order of layouts, becomes transposes into and out of that order, with a reshape
   and a bitcast-convert between them. One of parts of bytes, or of a tiled layout, stays.
 - An all-to-all of one operand per device becomes one of a single array that stacks them.
+- The upper half of a product (mulhi) becomes sums of products of half words.
 - Groups over axes of a mesh become lists of devices: jaxlib writes that form and does not read it.
 
 Programs that XLA has compiled have all of these.
@@ -27,8 +28,10 @@ from ...ir.ops.bitcast import Bitcast, major_to_minor
 from ...ir.ops.collective_groups import groups_of
 from ...ir.ops.collectives import AllToAll, AllToAllAttributes
 from ...ir.ops.conversion import Copy
+from ...ir.ops.elementwise import MULTIPLY_HIGH
 from ...ir.ops.shaping import ReshapeAttributes
 from ...ir.sharding.replica_groups import ExplicitGroups, MeshGroups, enumerate_groups
+from ...ir.types.element_type import Kind
 from ...ir.types.shape import Shape, array
 
 
@@ -62,6 +65,28 @@ def _replace(computation: Computation, old: Instruction) -> None:
 
 def _reshape(computation: Computation, copy: Instruction) -> Instruction:
     return _reshaped(computation, copy.operands[0], copy.shape, copy)
+
+
+def _upper_half(computation: Computation, old: Instruction) -> Instruction:
+    """Returns the upper half of a product, by long multiplication of half words (Hacker's Delight, Warren, 8-2)."""
+    element = old.shape.element
+    half = element.bits // 2
+    shift = "shift-right-arithmetic" if element.kind is Kind.SIGNED else "shift-right-logical"
+
+    def build(opcode: str, *operands: Instruction) -> Instruction:
+        return computation.build(opcode, *operands, like=old)
+
+    def filled(value: int) -> Instruction:
+        scalar = computation.constant(value, element.name)
+        return computation.build("broadcast", scalar, shape=old.shape.without_layout(), dimensions=(), like=old)
+
+    width, mask = filled(half), filled((1 << half) - 1)
+    (x_low, x_high), (y_low, y_high) = ((build("and", v, mask), build(shift, v, width)) for v in old.operands)
+    carry = build("shift-right-logical", build("multiply", x_low, y_low), width)
+    middle = build("add", build("multiply", x_high, y_low), carry)
+    other = build("add", build("multiply", x_low, y_high), build("and", middle, mask))
+    upper = build("add", build("multiply", x_high, y_high), build(shift, middle, width))
+    return build("add", upper, build(shift, other, width))
 
 
 # -- collectives
@@ -148,5 +173,6 @@ class _Rewrite:
 _REWRITES: Mapping[type[AnyOp], _Rewrite] = {
     Copy: _Rewrite(lambda i: i.shape.is_array, _reshape),
     Bitcast: _Rewrite(_is_of_whole_bytes, _reinterpreted),
+    type(MULTIPLY_HIGH): _Rewrite(lambda i: True, _upper_half),
     AllToAll: _Rewrite(lambda i: i.shape.is_tuple, _stacked),
 }

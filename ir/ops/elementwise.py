@@ -260,4 +260,5 @@ _binary("shift-right-arithmetic", "x shifted right by y bits, filled with the to
         _all(ByWidth(n.shift_right_arithmetic), S, U), ranges=r.SHIFT)  # fmt: skip
 _binary("shift-right-logical", "x shifted right by y bits, filled with zeros.",
         _all(ByWidth(n.shift_right_logical), S, U), ranges=r.SHIFT)  # fmt: skip
-_binary("mulhi", "The upper half of the product of two integers.", _all(ByWidth(n.multiply_high), S, U), ranges=r.BITS)
+MULTIPLY_HIGH = _binary("mulhi", "The upper half of the product of two integers.", _all(ByWidth(n.multiply_high), S, U),
+                        ranges=r.BITS)  # fmt: skip

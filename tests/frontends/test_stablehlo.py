@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -221,6 +222,26 @@ def test_bitcasts_become_ops_that_stablehlo_has(body: str) -> None:
     numbers = np.arange(x.shape.num_elements).reshape(x.shape.dims)
     inputs = [numbers.astype("u1" if "u8" in str(x.shape) else "f4")]
     assert_same_numbers(module, hloom.parse(module.to_stablehlo()), inputs)
+
+
+@pytest.mark.parametrize("element", ["s4", "u4", "s8", "u8", "s16", "s32", "u32", "s64", "u64"])
+def test_upper_halves_of_products_become_ops_that_stablehlo_has(element: str) -> None:
+    module = hloom.parse(f"""HloModule m
+ENTRY e {{
+  x = {element}[300] parameter(0)
+  y = {element}[300] parameter(1)
+  ROOT r = {element}[300] mulhi(x, y)
+}}
+""")
+    kind = module.entry.root.shape.element
+    low, high = kind.least, kind.greatest
+    draw = random.Random(0)
+    x, y = ([*extremes, *(draw.randint(low, high) for _ in range(294))] for extremes in (
+        [low, low, high, high, 0, 1], [low, high, high, 1, low, low],
+    ))  # fmt: skip
+    again = hloom.parse(module.to_stablehlo())
+    found = hloom.evaluate(again, [np.array(v, kind.numpy) for v in (x, y)])[0]
+    assert [int(v) for v in found] == [(a * b) >> kind.bits for a, b in zip(x, y, strict=True)]
 
 
 @pytest.mark.parametrize("groups", ["{{0,2},{1,3}}", "mesh['a'=2,'b'=2] {'a'}"])
