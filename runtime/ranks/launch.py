@@ -120,9 +120,6 @@ def launch(
         print(f"hloom: error: {error}", file=sys.stderr)
         return EXIT_MPI_MISSING
     remove_leftovers()
-    survives = survives and _tolerates_faults(mpiexec)
-    options = [*(_TOLERANT if survives else ()), "-n", str(ranks)]
-    command = [mpiexec, *options, sys.executable, "-m", "mpi4py", *program, *argv]
     with tempfile.TemporaryDirectory(prefix="hloom-", ignore_cleanup_errors=True) as folder:
         environment = _environment(ranks, folder)
         if left:
@@ -134,11 +131,18 @@ def launch(
             environment.setdefault("OMPI_MCA_plm", "isolated")  # Open MPI 4 starts nothing without one, even here
         started = time.time()
         try:
-            with _running(meanwhile, Path(folder)):
-                code, stopped_by = _run(command, environment, orderly)
+            survives = survives and _tolerates_faults(mpiexec)
+            options = [*(_TOLERANT if survives else ()), "-n", str(ranks)]
+            # A session of its own: mpiexec gets a Ctrl-C once, from here, and the rest can be killed as a group.
+            child = subprocess.Popen(
+                [mpiexec, *options, sys.executable, "-m", "mpi4py", *program, *argv], env=environment,
+                stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_end_with_parent(),
+            )  # fmt: skip
         except OSError as error:
             print(f"hloom: error: {mpiexec} cannot be run: {error.strerror}", file=sys.stderr)
             return EXIT_MPI_MISSING
+        with _running(meanwhile, Path(folder)):
+            code, stopped_by = _follow(child, Path(folder), orderly)
         remove_leftovers(since=started)
         if stopped_by:
             return 128 + stopped_by
@@ -194,12 +198,8 @@ def _environment(ranks: int, folder: str) -> dict[str, str]:
     return environment
 
 
-def _run(command: list[str], environment: dict[str, str], orderly: Sequence[int]) -> tuple[int, int]:
-    """Returns the exit code of the command, and the signal that this process received and passed on (0: none)."""
-    # A session of its own: mpiexec gets a Ctrl-C once, from this process, and the rest can be killed as a group.
-    child = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=_end_with_parent()
-    )
+def _follow(child: subprocess.Popen[bytes], folder: Path, orderly: Sequence[int]) -> tuple[int, int]:
+    """Returns the exit code of a job, and the signal that this process received and passed on (0: none)."""
     received: list[int] = []
     ending: list[int] = []  # those of them that end the job at once
 
@@ -214,7 +214,6 @@ def _run(command: list[str], environment: dict[str, str], orderly: Sequence[int]
 
     handled = {signal.SIGINT, signal.SIGTERM, *orderly}
     before = {number: signal.signal(number, forward) for number in handled}
-    folder = Path(environment[_VERDICTS])
     try:
         _wait_for_job(child, folder, ending)
     finally:

@@ -180,12 +180,16 @@ def test_missing_launcher() -> None:
     assert "HLOOM_MPIEXEC=/nowhere/mpiexec cannot be run" in errors
 
 
-def test_a_launcher_that_does_not_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("survives", [False, True])
+def test_a_launcher_that_does_not_run(
+    survives: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     launcher = tmp_path / "mpiexec"
     launcher.write_text("#!/nowhere/sh\n")
     launcher.chmod(0o755)
-    code, errors = outcome("programs", 2, HLOOM_MPIEXEC=str(launcher))
-    assert (code, errors) == (69, f"hloom: error: {launcher} cannot be run: No such file or directory\n")
+    monkeypatch.setenv("HLOOM_MPIEXEC", str(launcher))
+    assert launch.launch([], 2, survives=survives) == 69
+    assert capfd.readouterr().err == f"hloom: error: {launcher} cannot be run: No such file or directory\n"
 
 
 def test_a_launcher_that_is_killed_is_named(tmp_path: Path) -> None:
