@@ -214,7 +214,8 @@ class MeshPlan:
         """Returns the usual shardings: all weights whole, all divided by all axes together, and combinations of axes
         unless the model says that they take much longer than the proposals.
         """
-        every = [(name, choice, self.costs.value(choice)) for name, choice in self.usual.found]
+        usual = self.usual.found + self.usual.with_whole_sums
+        every = [(name, choice, self.costs.value(choice)) for name, choice in usual]
         every.sort(key=lambda named: named[2].price(self.limit))
         most = _LONGER * min((value.price(self.limit) for _, _, value in self.proposals), default=math.inf)
         return [one for one in every if one[0] in ALWAYS or one[2].price(self.limit) <= most]

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...ir.diagnostics import fail
-from ..resharding.table import Division
+from ..resharding.table import PARTIAL, WHOLE, Division
 from .choice_costs import SHARE, ChoiceCosts
 from .classes import Reads
 from .descent import descend
@@ -66,10 +66,18 @@ def _nothing(_: Any) -> None: ...
 
 
 class Still(NamedTuple):
-    """Classes of values that are not moved along an axis."""
+    """Classes of values that are not moved along an axis. With `sums`, partial sums of others are not scattered along
+    it: they become whole.
+    """
 
     axis: int
     classes: frozenset[int]
+    sums: bool = False
+
+    def forbids(self, source: Division, target: Division, classes: tuple[int, int]) -> bool:
+        """Whether a value does not come from one division to another one, between the classes that make and read it."""
+        a, b = source[self.axis], target[self.axis]
+        return a != b and (not self.classes.isdisjoint(classes) or (self.sums and a == PARTIAL and b != WHOLE))
 
 
 Allowed = Mapping[int, npt.NDArray[np.int64]]  # the rows that each class may take
@@ -204,8 +212,8 @@ def _add_reads(
         pairs: list[list[int]] = np.argwhere(np.isfinite(prices)).tolist()
         for a, b in pairs:
             price, occupied = float(prices[a, b]), float(busies[a, b])
-            if still is not None and sources[a][still.axis] != targets[b][still.axis] and \
-                    not still.classes.isdisjoint((reads.stand.cluster, reader.stand.cluster)):
+            ends = reads.stand.cluster, reader.stand.cluster
+            if still is not None and still.forbids(sources[a], targets[b], ends):
                 continue
             spent = (0.0, 0.0, price, occupied) if reader.hides else (0.0, price, 0.0, occupied)
             if len(reads.readers) == 1 or not price:

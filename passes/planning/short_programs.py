@@ -34,8 +34,9 @@ from .listed import LISTED, ListedForecast, ListedProgram, gathers_of
 from .more_layers import add_layers, is_even, numbered
 
 _MORE = 2  # layers that are added to a short program
-_LEAST = 12  # equal layers from which on a program is judged by a short one
+_LEAST = 8  # equal layers from which on a program is judged by a short one
 _FULL = 0.9  # share of the limit from which on the whole is judged
+_BEYOND = 1.5  # times the limit, from which on it is not: no list schedule of it fits
 _LEFT = ((1, 0), (2, 1), (3, 2))  # equal layers that stay on each side of the gap
 _PROPAGATE = Propagate(fold=False)  # alone: the program is prepared, and has annotations of one mesh
 _SHORTEN = SCHEDULE[:-1]  # what does not depend on the schedule
@@ -157,13 +158,15 @@ class ShortPrograms:
 def _judged(
     layer: RepeatableLayer, few: ListedProgram, more: ListedProgram, context: PassContext, limit: float
 ) -> Judged | None:
-    """Returns the forecast of the whole by the fastest rule with which it fits; None if it may not fit."""
+    """Returns the forecast of the whole by the fastest rule with which it fits; None if it may not fit, unless it is
+    far from fitting.
+    """
     given = round(layer.in_whole(few.given, more.given))
     for rule in sorted(LISTED, key=more.seconds):
         found = layer.whole(few.forecast(rule, context), more.forecast(rule, context), given)
-        if given > limit:
-            text = f"the parameters alone take {sized(given)} on a device"
-            return Judged(math.inf, 0.0, max(found.peak, given), text, given=given)
+        least, what = (given, "the parameters alone take") if given > limit else (found.peak, "a list schedule takes")
+        if given > limit or found.peak > _BEYOND * limit:
+            return Judged(math.inf, 0.0, max(found.peak, given), f"{what} {sized(least)} on a device", given=given)
         if found.peak <= _FULL * limit:
             return found
     return None

@@ -3,7 +3,9 @@
 Small integer programs divide by one axis of the mesh after the other, the best way with all weights whole (`data`),
 with weights whole and the optimizer's other state divided (`zero`), with all of them divided (`sharded`), and with
 those of products divided and none moved along the axis (`tensor`): products then divide as their weights do. The
-sequence between products, heads and experts are divided as costs least.
+sequence between products, heads and experts are divided as costs least; and once more with partial sums of products
+made whole at once (`WHOLE_SUMS`), as in Megatron-LM: an all-reduce in pieces may hide where the two collectives around
+a divided sequence do not, which the model does not know.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from .model import Choice
 from .program import Allowed, Still, solve
 
 ALWAYS = ("all data parallel", "all sharded")  # the names of those that are candidates whatever they take
+WHOLE_SUMS = ", whole sums"  # ends the names of those in which no value between products is divided by a tensor axis
 USUAL_STATE = "state as usual"  # the name of a proposal that divides the state as the best of the others does
 _SECONDS = 5.0  # of an integer program on one axis
 _GAIN = 1e-3  # share of the time from which on another division of the state is taken
@@ -36,6 +39,7 @@ class Usual:
 
     costs: ChoiceCosts
     found: list[tuple[str, Choice]] = field(default_factory=list[tuple[str, Choice]])
+    with_whole_sums: list[tuple[str, Choice]] = field(default_factory=list[tuple[str, Choice]])
 
     @cached_property
     def renewed(self) -> frozenset[int]:
@@ -100,7 +104,9 @@ class Usual:
             found = fewer
 
     def search(self, seconds: float) -> None:
-        """Finds the shardings in about this many seconds: `found` has their names and choices."""
+        """Finds the shardings in about this many seconds: `found`, and then `with_whole_sums`, have their names and
+        choices.
+        """
         deadline, count = time.monotonic() + seconds, len(self.costs.model.divisions.sizes)
         for name, divides in zip(ALWAYS, (False, True)) if self.renewed else ():
             choice = self._alike(divides)
@@ -109,12 +115,13 @@ class Usual:
         every = [("tensor",) * count]
         for kind in _FIRST if count > 1 else ():
             every += [tuple("tensor" if a == axis else kind for a in range(count)) for axis in reversed(range(count))]
-        for kinds in every if self.weights else ():
-            if time.monotonic() > deadline:
-                return
-            choice = self._by_axes(kinds)
-            if choice is not None:
-                self.found.append((" x ".join(kinds), choice))
+        for sums, found in ((False, self.found), (True, self.with_whole_sums)) if self.weights else ():
+            for kinds in every:
+                if time.monotonic() > deadline:
+                    return
+                choice = self._by_axes(kinds, sums)
+                if choice is not None:
+                    found.append((" x ".join(kinds) + WHOLE_SUMS * sums, choice))
 
     def _alike(self, divides: bool) -> Choice | None:
         """Returns the best choice in which all axes divide alike, and all of the state or nothing of it."""
@@ -126,29 +133,29 @@ class Usual:
             allowed[number] = np.array(rows or range(len(of_class.rows)), np.int64)
         return solve(self.costs, allowed, seconds=_SECONDS, relaxes=True).choice
 
-    def _by_axes(self, kinds: tuple[str, ...]) -> Choice | None:
-        """Returns the choice that divides by one axis after the other, tensor parallelism last, or first where that is
-        clearly better. Then other axes divide the state again if that costs less: the best dimension depends on the
-        one for tensor parallelism.
+    def _by_axes(self, kinds: tuple[str, ...], sums: bool) -> Choice | None:
+        """Returns the choice that divides by one axis after the other, tensor parallelism, perhaps with whole `sums`,
+        last, or first where that is clearly better. Then other axes divide the state again if that costs less: the best
+        dimension depends on the one for tensor parallelism.
         """
         last = sorted(range(len(kinds)), key=lambda a: kinds[a] == "tensor")
-        choice = self._in_turn(last, kinds)
+        choice = self._in_turn(last, kinds, sums)
         if choice is None or len(set(kinds)) == 1:
             return choice
-        first = self._in_turn([*last[-1:], *last[:-1]], kinds)
+        first = self._in_turn([*last[-1:], *last[:-1]], kinds, sums)
         if first is not None and self._seconds(first) < (1 - _BETTER) * self._seconds(choice):
             choice = first
         for axis in (a for a in last if kinds[a] == "sharded"):
-            again = self._divided(axis, kinds[axis], choice, self.renewed | self.moving)
+            again = self._divided(axis, kinds[axis], choice, free=self.renewed | self.moving)
             if again is not None and self._seconds(again) < (1 - _GAIN) * self._seconds(choice):
                 choice = again
         return choice
 
-    def _in_turn(self, axes: Iterable[int], kinds: Sequence[str]) -> Choice | None:
+    def _in_turn(self, axes: Iterable[int], kinds: Sequence[str], sums: bool) -> Choice | None:
         """Returns the choice that divides by these axes in turn; None if one divides nothing."""
         choice: Choice | None = None
         for axis in axes:
-            choice = self._divided(axis, kinds[axis], choice)
+            choice = self._divided(axis, kinds[axis], choice, sums)
             if choice is None:
                 return None
         return choice
@@ -156,13 +163,17 @@ class Usual:
     def _seconds(self, choice: Choice) -> float:
         return self.costs.value(choice).seconds
 
-    def _divided(self, axis: int, kind: str, given: Choice | None, free: Collection[int] = ()) -> Choice | None:
-        """Returns the best choice that differs from a given one in one axis, of the `free` classes if there are any."""
+    def _divided(
+        self, axis: int, kind: str, given: Choice | None, sums: bool = False, free: Collection[int] = ()
+    ) -> Choice | None:
+        """Returns the best choice that differs from a given one in one axis, of the `free` classes if there are any.
+        With whole `sums` tensor parallelism scatters none.
+        """
         whole = {"data": self.renewed, "zero": self.weights}.get(kind, frozenset[int]())
         divided = {"zero": self.renewed - self.weights, "sharded": self.renewed, "tensor": self.weights}.get(
             kind, frozenset[int]()
         )
-        still = Still(axis, self.renewed | self.moving) if kind == "tensor" else None
+        still = Still(axis, self.renewed | self.moving, sums) if kind == "tensor" else None
         rows = self._rows(axis, given, whole, divided)
         if free and given is not None:
             rows = {n: allowed if n in free else np.array([given[n]]) for n, allowed in rows.items()}
