@@ -245,7 +245,7 @@ def test_an_order_that_stays_is_held_to_the_memory_given(folder: Path) -> None:
 )
 def test_an_option_that_does_nothing_says_so_first(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
     """Though other remarks cost more, and few are shown."""
-    done = hloom("schedule", EXAMPLES / "transformer_train.hlo", *options, cwd=tmp_path)
+    done = hloom("schedule", EXAMPLES / "mlp_train.hlo", *options, cwd=tmp_path)
     assert (done.code, said in done.err.splitlines()[0]) == (0, True)
     assert "more remarks" in done.err
 
