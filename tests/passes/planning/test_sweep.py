@@ -22,6 +22,8 @@ from hloom.report.sweep import sweep_text
 from hloom.runtime.inputs.inputs import inputs_for_module
 from support.scans import LOOPS
 
+from .test_plan import LAYER
+
 SLOW = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e8, points=1e9)  # dividing pays for small programs, too
 STEP = """HloModule step
 ENTRY e {
@@ -63,8 +65,8 @@ def test_points_are_sorted_and_the_best_computes_the_same() -> None:
 
 @pytest.mark.usefixtures("_needs_the_solver")
 def test_a_sweep_is_close_to_plans() -> None:
-    module = hloom.parse(STEP)
-    found = hloom.sweep(module, [SLOW], meshes="8;4x2", best=2)
+    module = hloom.parse(LAYER)
+    found = hloom.sweep(module, [SLOW], meshes="8;2x2", best=2)
     for point in found.points:
         planned = hloom.plan(module, SLOW, mesh=dict(point.mesh.axes), seconds=30)
         assert planned.seconds <= point.seconds * (1 + 1e-9)
