@@ -24,7 +24,7 @@ ENTRY e {
   c = f32[64,128] dot(a, b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
   ROOT r = (f32[32,64], f32[64,128]) tuple(y, c)
 }"""
-    found = hloom.plan(hloom.parse(text), SLOW, mesh="2x2", seconds=2)
+    found = hloom.plan(hloom.parse(text), SLOW, mesh="2x2", seconds=1)
     strategy = found.strategy()
 
     def judged(settings: dict[str, str]) -> Judged:
@@ -43,7 +43,7 @@ ENTRY e {
 
 def test_one_annotation_that_changes_nothing_is_left_out() -> None:
     """Whole is how propagation has all values without annotations."""
-    found = hloom.plan(hloom.parse(STEP), FAST, devices=4, seconds=2, keep=["*=-,-"])
+    found = hloom.plan(hloom.parse(STEP), FAST, devices=4, seconds=0.1, keep=["*=-,-"])
     strategy = found.strategy()
     assert strategy.reproduces
     assert not strategy.shardings

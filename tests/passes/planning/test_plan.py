@@ -71,7 +71,7 @@ def _needs_the_solver() -> None:
 
 def test_candidates_compute_the_same_and_the_best_comes_first() -> None:
     module = hloom.parse(STEP)
-    found = hloom.plan(module, SLOW, mesh="2x2", seconds=20)
+    found = hloom.plan(module, SLOW, mesh="2x2", seconds=1)
     inputs = inputs_for_module(module)
     wanted = hloom.evaluate(module, inputs)
     for candidate in found.candidates[:3]:
@@ -100,7 +100,7 @@ def test_of_all_meshes_the_plan_is_about_as_good_as_that_of_the_best_one() -> No
 
 def test_a_plan_is_no_worse_than_the_annotations_of_the_program() -> None:
     module = hloom.load("examples/mlp_named.hlo")
-    found = hloom.plan(module, "tpu-v4", seconds=10)
+    found = hloom.plan(module, "tpu-v4", seconds=1)
     own = next(c for c in found.candidates if c.name == "as annotated")
     assert found.seconds <= own.judged.seconds == hloom.forecast(module, "tpu-v4").seconds
 
@@ -128,7 +128,7 @@ def test_what_no_sharding_can_divide_is_said() -> None:
 def test_the_annotations_of_a_program_are_a_candidate_where_they_are_kept() -> None:
     module = hloom.parse(LAYER)
     apply_strategy(module, {"x": "a,", "w": ",a"}, mesh={"a": 4})
-    kept, given = (hloom.plan(module, SLOW, keep=[said], seconds=1) for said in ("*", "x=,a"))
+    kept, given = (hloom.plan(module, SLOW, keep=[said], seconds=0.1) for said in ("*", "x=,a"))
     assert "as annotated" in [c.name for c in kept.candidates]
     assert "as annotated" not in [c.name for c in given.candidates]
 
@@ -145,7 +145,7 @@ def test_no_bound_is_said_of_a_plan_that_the_model_refuses() -> None:
 
 
 def test_what_must_stay_stays() -> None:
-    found = hloom.plan(hloom.parse(LAYER), SLOW, mesh="data=2,model=2", keep=("x=,model", "w=-,-"), seconds=1)
+    found = hloom.plan(hloom.parse(LAYER), SLOW, mesh="data=2,model=2", keep=("x=,model", "w=-,-"), seconds=0.1)
     x, w = found.module.entry.parameters
     assert str(x.sharding) == "{mesh['data'=2,'model'=2], [{}, {'model'}]}"
     assert w.sharding is not None
@@ -179,7 +179,7 @@ def test_memory_is_kept_or_the_least_is_told() -> None:
 def test_other_hardware_changes_the_time_as_the_limits_say() -> None:
     large = hloom.parse(re.sub(r"\d+(?=[,\]])", _times_eight, STEP))
     fast = Cluster(links=parse_links("1ns/1000GB"), memory_bytes=1e11, points=1e10)
-    computing = hloom.plan(large, fast, mesh="8", seconds=1)
+    computing = hloom.plan(large, fast, mesh="8", seconds=0.1)
     changes = {one.change: one for one in computing.what_if(10)}
     assert computing.limits == "computation"
     assert changes["axis data of 16"].ratio == pytest.approx(0.5, abs=0.03)
@@ -187,7 +187,7 @@ def test_other_hardware_changes_the_time_as_the_limits_say() -> None:
     assert changes["links twice as fast"].ratio == pytest.approx(1.0, abs=0.02)
     assert sum(b.bytes for b in computing.best.judged.buffers) == computing.peak
     slow = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e13, points=3e10)
-    sending = hloom.plan(large, slow, mesh="8", memory=2 * computing.peak, seconds=1)
+    sending = hloom.plan(large, slow, mesh="8", memory=2 * computing.peak, seconds=0.1)
     changes = {one.change: one for one in sending.what_if(10)}
     assert sending.limits != "computation"
     assert changes["links twice as fast"].ratio < 0.9
@@ -197,10 +197,10 @@ def test_other_hardware_changes_the_time_as_the_limits_say() -> None:
 def test_more_devices_are_asked_of_a_machine_that_has_them() -> None:
     """A torus has another shape then: in that of eight devices, a collective of sixteen took twice as long."""
     large = hloom.parse(re.sub(r"\d+(?=[,\]])", _times_eight, re.sub(r"\d+(?=[,\]])", _times_eight, STEP)))
-    changes = {one.change: one for one in hloom.plan(large, "tpu-v4", mesh="8", seconds=1).what_if(10)}
+    changes = {one.change: one for one in hloom.plan(large, "tpu-v4", mesh="8", seconds=0.1).what_if(10)}
     assert changes["axis data of 16"].ratio < 0.95
     assert changes["one more axis of 2"].ratio < 0.95
-    shaped = hloom.plan(large, "tpu-v4:2x2x2", mesh="8", seconds=1)
+    shaped = hloom.plan(large, "tpu-v4:2x2x2", mesh="8", seconds=0.1)
     assert {one.change for one in shaped.what_if(10)} == {"twice the memory", "half the memory", "links twice as fast"}
 
 

@@ -56,7 +56,7 @@ def test_values_of_one_size_move_as_their_own_tiles_do() -> None:
 
 def test_uneven_tiles_are_faster_than_whole_values() -> None:
     module = hloom.parse(TWELVE)
-    found, even = (hloom.plan(module, SLOW, mesh="8", seconds=10, even=even) for even in (False, True))
+    found, even = (hloom.plan(module, SLOW, mesh="8", seconds=1, even=even) for even in (False, True))
     assert found.seconds < even.seconds
     ends = [*even.module.entry.parameters, even.module.entry.root]
     assert all(map(_is_even, ends))
@@ -94,5 +94,5 @@ def test_by_hand_some_devices_may_have_no_part_of_the_batch() -> None:
 
 
 def test_a_sharding_that_is_kept_may_be_uneven() -> None:
-    found = hloom.plan(hloom.parse(TWELVE), SLOW, mesh="8", seconds=2, keep=["x=data,"])
+    found = hloom.plan(hloom.parse(TWELVE), SLOW, mesh="8", seconds=0.1, keep=["x=data,"])
     assert not _is_even(found.module.entry.parameters[0])
