@@ -11,21 +11,21 @@ from pathlib import Path
 import hloom
 import numpy as np
 import pytest
-from support.command_line import EXAMPLES, ROOT
+from support.command_line import EXAMPLES, ROOT, environment
 
 EMBED = EXAMPLES / "embed.py"
 
 
-def _output(path: Path) -> str:
-    """What the example prints; it registers an op, so it has a process of its own."""
-    done = subprocess.run([sys.executable, EMBED, path], capture_output=True, text=True, check=True,
-                          env={"PYTHONPATH": str(ROOT / ".import")})  # fmt: skip
-    return done.stdout
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """What the example prints, and the program that it writes; it registers an op, so it has a process of its own."""
+    out = tmp_path_factory.mktemp("embed") / "layer.hlo"
+    done = subprocess.run([sys.executable, EMBED, out], capture_output=True, text=True, check=True, env=environment())
+    return done.stdout, out
 
 
-def test_example(tmp_path: Path) -> None:
-    out = tmp_path / "layer.hlo"
-    printed = _output(out)
+def test_example(ran: tuple[str, Path]) -> None:
+    printed, out = ran
     assert "needs dimension 1 of operand 0 (f32[64,128]) whole" in printed
     assert "operand of row-norm row-norm: 8192 bytes, least 8192" in printed
     (difference,) = re.findall(r"largest difference (\S+)", printed)
@@ -35,15 +35,13 @@ def test_example(tmp_path: Path) -> None:
     assert not {"row-norm", "logistic"} & opcodes
 
 
-def test_its_output_runs_on_xla(tmp_path: Path) -> None:
+def test_its_output_runs_on_xla(ran: tuple[str, Path]) -> None:
     pytest.importorskip("jax")
     from support.xla_runner import run_manual
 
-    out = tmp_path / "layer.hlo"
-    _output(out)
     rng = np.random.default_rng(0)
     x, w = (rng.normal(size=dims).astype(np.float32) for dims in ((64, 32), (32, 128)))
-    (found,) = run_manual(out.read_text(), [x, w], 4, [(64, 128)])
+    (found,) = run_manual(ran[1].read_text(), [x, w], 4, [(64, 128)])
     y = 1 / (1 + np.exp(-(x.astype(float) @ w)))
     np.testing.assert_allclose(found, -y / np.sqrt((y * y).mean(1, keepdims=True)), rtol=2e-5, atol=1e-6)
 
