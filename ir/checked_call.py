@@ -82,6 +82,8 @@ def _fits(value: object, kind: Kind) -> bool:
         return value == kind
     if kind is Sequence:  # arrays are sequences too
         return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+    if kind in type(value).__mro__:  # which a protocol tells only after a look at each of its members
+        return True
     return isinstance(value, (kind, _AS_GOOD.get(kind, kind)))
 
 
