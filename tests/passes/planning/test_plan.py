@@ -135,7 +135,7 @@ def test_the_annotations_of_a_program_are_a_candidate_where_they_are_kept() -> N
 
 def test_no_bound_is_said_of_a_plan_that_the_model_refuses() -> None:
     """Its schedule fits where the model does not: the bound is on plans that fit by the model, and may be longer."""
-    found = hloom.plan(hloom.parse(LAYER), SLOW, devices=4, seconds=1)
+    found = hloom.plan(hloom.parse(LAYER), SLOW, devices=4, seconds=0.1)
     assert "by the model no plan takes less than " in plan_text(found, "slow")
     found.on.limit = 1.0
     assert "more than it may, and none that fits takes less than " in plan_text(found, "slow")
@@ -236,7 +236,7 @@ class _Noting:
 
 
 def test_plans_for_less_memory_try_rewrites_in_their_time_alone() -> None:
-    found = hloom.plan(hloom.parse(STEP), FAST, mesh="8", seconds=1)
+    found = hloom.plan(hloom.parse(STEP), FAST, mesh="8", seconds=0.1)
     on: Any = _Noting(found.on)
     begun = time.monotonic()
     frontier(on, found.best, found.context, seconds=1e6)
@@ -318,7 +318,7 @@ def test_the_size_of_the_program_grows_neither_with_layers_nor_with_devices() ->
 
 def test_device_lists_are_annotations_too() -> None:
     text = LAYER.replace("x = f32[32,16] parameter(0)", "x = f32[32,16] parameter(0), sharding={devices=[4,1]<=[4]}")
-    found = hloom.plan(hloom.parse(text), SLOW, seconds=1)
+    found = hloom.plan(hloom.parse(text), SLOW, seconds=0.1)
     assert found.mesh.size == 4
     assert "as annotated" in {c.name for c in found.candidates}
 
