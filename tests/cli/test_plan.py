@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.command_line import NAMED, hloom
 
-QUICK = ("--machine", "cpu-cluster", "--time", "2s")
+QUICK = ("--machine", "cpu-cluster", "--time", "1s")
 PRODUCT = """HloModule product
 ENTRY e {
   x = f32[64,32] parameter(0), sharding={devices=[4,1]<=[4]}

@@ -56,7 +56,7 @@ def test_values_of_one_size_move_as_their_own_tiles_do() -> None:
 
 def test_uneven_tiles_are_faster_than_whole_values() -> None:
     module = hloom.parse(TWELVE)
-    found, even = (hloom.plan(module, SLOW, mesh="8", seconds=1, even=even) for even in (False, True))
+    found, even = (hloom.plan(module, SLOW, mesh="8", seconds=0.5, even=even) for even in (False, True))
     assert found.seconds < even.seconds
     ends = [*even.module.entry.parameters, even.module.entry.root]
     assert all(map(_is_even, ends))
