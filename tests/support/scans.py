@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import hloom
@@ -100,6 +101,16 @@ def random_scan(seed: int) -> Module:
 
 def random_layers(seed: int, devices: int = 1) -> Module:
     """Returns the gradients of random layers before partitioning; the rows of their input are divided."""
+    whole = hloom.parse(_lowered(seed))
+    if devices > 1:
+        whole.num_partitions = devices
+        whole.entry.parameters[1].sharding = hloom.parse_sharding(f"{{devices=[{devices},1]<=[{devices}]}}")
+    return whole
+
+
+@cache
+def _lowered(seed: int) -> str:
+    """What JAX writes for random layers, for all tests of the seed."""
     jax = pytest.importorskip("jax")
     jnp, rng = jax.numpy, np.random.default_rng(seed)
     steps = [(int(rng.integers(5)), int(rng.integers(4))) for _ in range(int(rng.integers(4, 12)))]
@@ -118,9 +129,4 @@ def random_layers(seed: int, devices: int = 1) -> Module:
         return (x**2).sum() + sums.sum()
 
     arrays = [rng.normal(size=shape).astype(np.float32) / 8 for shape in ((layers, 8, 8), (8, 8))]
-    text = jax.jit(jax.value_and_grad(loss, (0, 1))).lower(*arrays).compiler_ir("hlo").as_hlo_text()
-    whole = hloom.parse(text)
-    if devices > 1:
-        whole.num_partitions = devices
-        whole.entry.parameters[1].sharding = hloom.parse_sharding(f"{{devices=[{devices},1]<=[{devices}]}}")
-    return whole
+    return jax.jit(jax.value_and_grad(loss, (0, 1))).lower(*arrays).compiler_ir("hlo").as_hlo_text()
