@@ -7,12 +7,12 @@ import signal
 from collections.abc import Generator, Sequence
 from types import FrameType
 
-ORDERLY = (signal.SIGTERM, signal.SIGUSR1)
-"""The signals that end a run in order: those of batch systems before a time limit."""
+ORDERLY = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+"""The signals that end a run in order: that of the keyboard, and those of batch systems before a time limit."""
 
 
 class StopRequest:
-    """Whether a signal has asked to stop, and which; a second SIGTERM ends the process as ever."""
+    """Whether a signal has asked to stop, and which; a second SIGINT or SIGTERM ends the process as ever."""
 
     def __init__(self) -> None:
         self.signal = 0
@@ -31,3 +31,5 @@ class StopRequest:
         self.signal = number
         if number == signal.SIGTERM:
             signal.signal(number, signal.SIG_DFL)
+        elif number == signal.SIGINT:
+            signal.signal(number, signal.default_int_handler)

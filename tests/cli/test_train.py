@@ -56,6 +56,8 @@ def test_wrong_arguments(arguments: tuple[str, ...], code: int, message: str, tm
     ("more", "sent"),
     [
         ((), signal.SIGTERM),
+        ((), signal.SIGINT),
+        pytest.param(("--ranks", "2"), signal.SIGINT, marks=pytest.mark.slow),
         pytest.param(("--ranks", "2"), signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param(("--ranks", "2", "--on-failure", "fold"), signal.SIGUSR1, marks=pytest.mark.slow),
     ],
