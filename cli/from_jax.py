@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from ..frontends.jax.user_file import from_file
+from ..ir.user_files import write_text
 from ..report.progress import working
 from ..report.terminal import say, show_program
 from .exit_codes import EXIT_OK
@@ -21,6 +21,6 @@ def from_jax_command(args: argparse.Namespace) -> int:
     if args.out is None:
         show_program(module.to_text())
         return EXIT_OK
-    Path(args.out).write_text(module.to_text(), encoding="utf-8")
+    write_text(args.out, module.to_text())
     say(f"{args.out}: {module.name}, {len(module.entry.parameters)} parameters, {sum(map(len, module))} instructions")
     return EXIT_OK

@@ -1,4 +1,6 @@
-"""Reads files that users name: at most so much of them, and only those whose reading ends. Writes them, too."""
+"""Reads files that users name: at most so much of them, and only those whose reading ends. Writes them, too: wholly or
+not at all.
+"""
 
 from __future__ import annotations
 
@@ -107,12 +109,33 @@ def writable(path: str) -> str:
 
 
 def write_text(path: str | Path, text: str, what: str = "") -> None:
-    """Writes a file that a user has named; a message may call it `what`. Raises OutputError."""
+    """Writes a file that a user has named; a message may call it `what`. Raises OutputError, and then leaves a file
+    that was there before as it was.
+    """
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        _write_wholly(Path(path), text)
     except OSError as error:
         place = f"{what} cannot be written to {path}" if what else f"{path} cannot be written"
         raise OutputError([Diagnostic(Severity.ERROR, f"{place}: {error.strerror or error}")]) from error
+
+
+def _write_wholly(path: Path, text: str) -> None:
+    """Writes a file, which on a full disk stays as it was: another one takes its place. Pipes and devices are written
+    to, also those that stand for a file, and so are files in folders where no other one can be made.
+    """
+    target = path.resolve()
+    is_other = str(path).startswith(("/dev/", "/proc/")) or (target.exists() and not target.is_file())
+    if is_other or not os.access(target.parent, os.W_OK):
+        path.write_text(text, encoding="utf-8")
+        return
+    part = target.with_name(f".{target.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        if target.exists():
+            part.chmod(stat.S_IMODE(target.stat().st_mode))
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def read_toml(source: SourceFile, help: str | None = None) -> dict[str, Any]:

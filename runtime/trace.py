@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from ..ir.diagnostics import Diagnostic, Severity
 from ..ir.graph.instruction import Instruction
-from ..ir.user_files import OutputError
+from ..ir.user_files import OutputError, writable, write_text
 from .plan.interpreter import Frame, Step, StepPlan
 from .plan.steps import StartStep, WaitStep
 
@@ -108,17 +108,13 @@ def save_trace(
     records = _records(processes)
     records += _counters(records, live or {})
     record = {"traceEvents": records, "displayTimeUnit": "ms", "otherData": facts}
-    try:
-        path.write_text(json.dumps(record) + "\n")
-    except OSError as error:
-        _refuse(path, error)
+    write_text(path, json.dumps(record) + "\n", "the trace")
 
 
 def check_trace(path: Path) -> None:
     """Finds out before a run whether its trace can be written. Raises OutputError."""
     try:
-        with path.open("a"):
-            pass
+        writable(str(path))
     except OSError as error:
         _refuse(path, error)
 

@@ -1,8 +1,9 @@
-"""Files that users name: reading them ends, and says why not."""
+"""Files that users name: reading them ends, and says why not; they are written wholly or not at all."""
 
 from __future__ import annotations
 
 import os
+import resource
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from hloom.frontends import load
 from hloom.ir.diagnostics import CompileError, SourceFile
-from hloom.ir.user_files import read_bytes, read_toml
+from hloom.ir.user_files import OutputError, read_bytes, read_toml, write_text
 from support.command_line import hloom as command_line
 
 
@@ -101,3 +102,27 @@ def test_deep_settings_are_an_error(tmp_path: Path, option: str) -> None:
     assert done.code == 65
     assert "deep.toml:1:105: error: this is not TOML: nested deeper than 100 levels" in done.err
     assert "\n  help: " in done.err
+
+
+def test_a_file_that_does_not_fit_leaves_the_one_before(tmp_path: Path) -> None:
+    path, (before, most) = tmp_path / "plan.hlo", resource.getrlimit(resource.RLIMIT_FSIZE)
+    path.write_text("the plan of yesterday")
+    path.chmod(0o640)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, most))
+    try:
+        with pytest.raises(OutputError, match=r"plan\.hlo cannot be written: File too large"):
+            write_text(path, "x" * 1001)
+        assert path.read_text() == "the plan of yesterday"
+        write_text(path, "x" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    assert (len(path.read_text()), path.stat().st_mode & 0o777) == (1000, 0o640)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_one_and_a_device_is_written_to(tmp_path: Path) -> None:
+    path, link = tmp_path / "plan.hlo", tmp_path / "latest.hlo"
+    link.symlink_to(path)
+    write_text(link, "new")
+    write_text("/dev/null", "gone")
+    assert (link.is_symlink(), path.read_text(), Path("/dev/null").is_file()) == (True, "new", False)
