@@ -6,6 +6,7 @@ import math
 import re
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -24,13 +25,14 @@ from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.judge import Effort, judge
 from hloom.passes.planning.meshes import all_meshes
-from hloom.passes.planning.model import Model
+from hloom.passes.planning.model import Choice, Model
 from hloom.passes.planning.on_mesh import MeshPlan, PlanCandidate
 from hloom.passes.planning.pareto import frontier
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.program import solve
 from hloom.passes.planning.time_left import WITHOUT_END, TimeLeft
 from hloom.passes.planning.usual import ALWAYS, USUAL_STATE, Usual
+from hloom.passes.resharding.table import PARTIAL, WHOLE
 from hloom.passes.schedule.does_not_fit import DoesNotFit
 from hloom.report.plan import PlanReport, plan_text
 from hloom.runtime.inputs.inputs import inputs_for_module
@@ -282,6 +284,26 @@ def test_tensor_parallelism_moves_no_state_along_its_axis() -> None:
             shown.append((source[1], target[1]))
     assert shown
     assert all(source == target >= 0 for source, target in shown)
+
+
+def test_with_whole_sums_no_sum_of_products_is_scattered_along_the_axis_of_tensor_parallelism() -> None:
+    module = hloom.parse(Layered(layers=3, batch=32, width=16, hidden=64, loop=False).text())
+    context, mesh = PassContext(machine=FAST), hloom.Mesh.of(data=2, model=2)
+    on = MeshPlan(Classes(Clusters(prepared(module), context.forms), FAST), context, mesh, math.inf)
+    on.usual.search(20.0)
+
+    def sums(choice: Choice) -> Counter[int]:
+        """How sums that are partial along the axis are read: as they are, whole, or in tiles."""
+        given = {number: on.model.classes[number].division(row) for number, row in choice.items()}
+        ends = [(reads.stand, reader.stand) for reads in on.model.of.reads for reader in reads.readers]
+        read = ((a.division(given[a.cluster])[1], b.division(given[b.cluster])[1]) for a, b in ends)
+        return Counter(min(target, 0) for source, target in read if source == PARTIAL)
+
+    name, choice = on.usual.with_whole_sums[1]
+    assert name == "sharded x tensor, whole sums"
+    assert sums(choice)[WHOLE] > 0 == sums(choice)[0]
+    assert sums(dict(on.usual.found)["sharded x tensor"])[0] > 0
+    assert name in {preset for preset, *_ in on.presets()}
 
 
 def test_a_proposal_divides_the_state_as_the_best_usual_sharding_does() -> None:

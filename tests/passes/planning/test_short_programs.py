@@ -116,6 +116,18 @@ def test_what_may_not_fit_is_not_told_and_parameters_that_do_not_are(on: MeshPla
     assert "the parameters alone take" in found.error
 
 
+def test_what_is_far_from_fitting_is_told_though_its_parameters_fit(on: MeshPlan) -> None:
+    choice = choices(on)[0]
+    whole, fits = quick(on, choice), short(on, choice)
+    assert fits is not None
+    limit = fits.peak / 1.6
+    assert whole.given < limit
+    found = short(on, choice, limit)
+    assert found is not None
+    assert (found.fits, found.peak, found.given) == (False, fits.peak, whole.given)
+    assert "a list schedule takes" in found.error
+
+
 def test_chance_in_hiding_does_not_count_once_per_layer(on: MeshPlan) -> None:
     layer = short_of(on).layers[0]
     few, more = ListedForecast(10.0, 9.0, {}, 100), ListedForecast(18.0, 18.0, {}, 120)
