@@ -76,8 +76,8 @@ def equal_layers(module: Module, least: int = 6) -> Layers:
 
 def without_layers(module: Module, layers: Layers, gap: range) -> ShortProgram | None:
     """Returns a copy of a program without the layers of a gap that has layers on both sides. None if it cannot be cut:
-    another op reads values of the gap, the header or an annotation tells more of the results than is understood here,
-    or a parameter of the gap and a result outside of it share memory.
+    another op reads values of the gap, or the header or an annotation tells more of the results than is understood
+    here.
     """
     entry, found = module.entry, shell_of(module)
     cut = {i for n in gap for i in layers[n]}
@@ -91,13 +91,21 @@ def without_layers(module: Module, layers: Layers, gap: range) -> ShortProgram |
     target.execution_thread = entry.execution_thread
     numbers = [n for n, p in enumerate(entry.parameters) if p not in cut]
     renumbered = {entry.parameters[n]: number for number, n in enumerate(numbers)}
-    for i in entry:
-        if i in cut or i is entry.root:
+    waiting = [i for i in reversed(list(entry)) if i not in cut and i is not entry.root]
+    begun = set[Instruction]()
+    while waiting:
+        i = waiting.pop()
+        if i in copies:
             continue
-        operands = [copies.get(instead.get((i, o), o)) for o in i.operands]
-        if i.control_predecessors or None in operands:
+        operands = [instead.get((i, o), o) for o in i.operands]
+        missing = [o for o in operands if o not in copies]
+        if i.control_predecessors or not cut.isdisjoint(missing) or (missing and i in begun):
             return None
-        copies[i] = clone_instruction(target, i, [o for o in operands if o is not None], called.__getitem__)
+        begun.add(i)
+        if missing:  # what is joined may come later in the whole program
+            waiting += [i, *reversed(missing)]
+            continue
+        copies[i] = clone_instruction(target, i, [copies[o] for o in operands], called.__getitem__)
         if i in renumbered:
             copies[i].attributes = replace(i.attributes_as(ParameterAttributes), number=renumbered[i])
     results = [n for n, o in enumerate(entry.root.operands) if o not in cut]
@@ -165,7 +173,8 @@ def _paired(
 
 def _shortened_header(old: Module, new: Module, parameters: Sequence[int], results: Sequence[int]) -> bool:
     """Writes the header of the parameters and results that stay, given their numbers before; False where it tells of
-    parts of arrays, or of memory that a result inside of the gap shares with a parameter outside.
+    parts of arrays. A result that shares memory with a parameter of the gap, such as the weight of the next layer, has
+    memory of its own then.
     """
     root = old.entry.root
     is_simple = root.annotation is None and old.flat_layout is None and old.global_layout is None
@@ -177,9 +186,7 @@ def _shortened_header(old: Module, new: Module, parameters: Sequence[int], resul
         if not alias.result.strip().isdigit() or alias.part.strip():
             return False
         result = int(alias.result)
-        if (result in made) is not (alias.operand in given):
-            return False
-        if result in made:
+        if result in made and alias.operand in given:
             shared.append(f"{{{made[result]}}}: ({given[alias.operand]}, {{}}, may-alias)")
     offered = donors(old.buffer_donor)
     if any(part.strip() for _, part in offered):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 ROWS, WIDTH = 64, 32
 _DOT = "dot({}, {}), lhs_contracting_dims={{{}}}, rhs_contracting_dims={{{}}}"
 
@@ -24,3 +26,13 @@ def deep_step(layers: int, lines: str = "", results: str = "", header: str = "")
     kinds = ", ".join([w] * layers + [w] * results.count(","))
     body = "\n".join([*text, *([lines] if lines else []), f"  ROOT r = ({kinds}) tuple({made}{results})"])
     return f"HloModule step, input_output_alias={{ {shared} }}{header}\nENTRY e {{\n{body}\n}}\n"
+
+
+def renewed_before(layers: int) -> str:
+    """Returns a step whose layers renew the weight of the next one, as HLO text, but for the last one."""
+    text = deep_step(layers)
+    for n in range(layers - 1):
+        new = f"  e{n} = f32[{WIDTH},{WIDTH}] negate(w{n + 1})\n  n{n} = f32[{WIDTH},{WIDTH}] subtract(k{n}, e{n})"
+        text = text.replace(f"  n{n} = f32[{WIDTH},{WIDTH}] subtract(w{n}, k{n})", new)
+    shared = ", ".join(f"{{{n}}}: ({n + 3}, {{}}, may-alias)" for n in range(layers - 1))
+    return re.sub(r"input_output_alias={.*}", f"input_output_alias={{ {shared} }}", text, count=1)

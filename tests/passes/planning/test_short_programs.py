@@ -31,7 +31,7 @@ from hloom.passes.planning.short_programs import ShortPrograms
 from hloom.passes.planning.time_left import TimeLeft
 from hloom.passes.planning.written import Inside
 from hloom.runtime.inputs.inputs import inputs_for_module
-from support.deep_step import ROWS, WIDTH, deep_step
+from support.deep_step import ROWS, WIDTH, deep_step, renewed_before
 
 SLOW = Cluster(links=parse_links("1ns/1GB"), memory_bytes=1e8, points=1e9)
 LAYERS, DEVICES = 16, 4
@@ -101,6 +101,18 @@ def test_where_a_short_program_tells_a_random_choice_it_tells_what_the_whole_doe
         assert found.computing == pytest.approx(whole.computing, rel=1e-6)
         assert found.given == whole.given
         assert found.seconds == pytest.approx(whole.seconds, rel=0.012)
+
+
+def test_layers_that_renew_the_weight_of_the_next_one_are_told() -> None:
+    context = PassContext(machine=SLOW.of_devices(DEVICES))
+    clusters = Clusters(prepared(hloom.parse(renewed_before(LAYERS))), context.forms)
+    on = MeshPlan(Classes(clusters, context.machine), context, Mesh.of(all=DEVICES), LIMIT)
+    for choice in choices(on)[::2]:
+        found, whole = short(on, choice), quick(on, choice)
+        assert found is not None
+        assert found.seconds == pytest.approx(whole.seconds, rel=0.012)
+        assert found.computing == pytest.approx(whole.computing, rel=1e-6)
+        assert found.given == whole.given
 
 
 def test_what_may_not_fit_is_not_told_and_parameters_that_do_not_are(on: MeshPlan) -> None:
