@@ -144,14 +144,14 @@ def _strip(nest: Nest, step: Strip, waits: bool) -> KernelWork:
     for node in lanes:
         if node.data in turned.loads and not node.operands:
             found["turned"] += rows * strips * LANES * _width(node)
+            found["crowded"] += rows / LANES * nest.columns * _crowded(nest, node)
             inside["move"] += _width(node)
             continue
         name, times = _operation(node, nest.columns)
         if name in ("uniform", *_ALONE):
             found[name] += times * rows
             if name in _ALONE:
-                excess = HOST.excess(nest.columns, node.data.column * node.lane.bits // 8)
-                found["crowded"] += times * rows * min(excess / _READ_AHEAD, 1)
+                found["crowded"] += times * rows * _crowded(nest, node)
         else:
             inside[name] += times
     for fold in step.folds:
@@ -201,6 +201,14 @@ def _operation(node: Node, columns: int) -> tuple[str, float]:
 def _alone(lane: Lane) -> str:
     """Returns the kind of an element that is moved alone: processors gather words, narrower ones go one by one."""
     return "scattered" if lane.bits >= 8 * _WORD else "narrow"
+
+
+def _crowded(nest: Nest, node: Node) -> float:
+    """Returns the share of the cache lines of a strided load, one for each column, that the first cache no longer
+    holds when the next rows need them. Squares are turned line by line, but lines that came ahead of them are lost.
+    """
+    excess = HOST.excess(nest.columns, node.data.column * node.lane.bits // 8)
+    return min(excess / _READ_AHEAD, 1)
 
 
 def _lost(lines: int, stride: int, loops: Sequence[int]) -> float:

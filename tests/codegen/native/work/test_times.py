@@ -222,14 +222,25 @@ ENTRY e { x = f32[64,96] parameter(0)
     assert taken[module.entry.root.opcode] > 0.0
 
 
-def test_turned_elements_count_by_strips_and_are_not_crowded() -> None:
-    text = """ENTRY e { x = TYPE[40,1024] parameter(0)
- t = TYPE[1024,40] transpose(x), dimensions={1,0}
- ROOT r = TYPE[1024,40] negate(t) }"""
+_TURNED = """ENTRY e { x = TYPE[ROWS,WIDTH] parameter(0)
+ t = TYPE[WIDTH,ROWS] transpose(x), dimensions={1,0}
+ ROOT r = TYPE[WIDTH,ROWS] negate(t) }"""
+
+
+def test_turned_elements_count_by_strips() -> None:
+    text = _TURNED.replace("ROWS", "40").replace("WIDTH", "1040")
     word, half = (_counts(text.replace("TYPE", element)) for element in ("f32", "s16"))
-    assert word["turned"] == 2 * half["turned"] == 48 * 1024
+    assert word["turned"] == 2 * half["turned"] == 48 * 1040
     assert "crowded" not in word
     assert "scattered" not in word
+
+
+def test_lines_of_turned_squares_are_crowded_where_they_share_a_place() -> None:
+    """Each line of 16 elements counts once: of 64 that are 4 KB apart all are lost, of 64 that are 2 KB apart some."""
+    text = _TURNED.replace("ROWS", "64").replace("TYPE", "f32")
+    near, far = (_counts(text.replace("WIDTH", width)) for width in ("512", "1024"))
+    assert far["crowded"] == 64 * 1024 / 16
+    assert 0 < near["crowded"] < 64 * 512 / 16
 
 
 def test_elements_of_half_a_word_that_move_alone_count_apart() -> None:
