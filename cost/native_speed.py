@@ -42,11 +42,12 @@ class NativeSpeed:
     turned: float = 0.0  # an element of 32 bits of squares that are turned in registers
     scattered: float = 0.0  # an element that is moved alone
     narrow: float = 0.0  # one of fewer than 32 bits
-    crowded: float = 0.0  # one of more than the first cache holds, for they have the same place there
+    crowded: float = 0.0  # a line, one of more than the first cache holds, for they have the same place there
     combined: float = 0.0  # an update of what the row before has just written
     tile: float = 0.0  # a product of matrices by tiles
     tile_multiply: float = 0.0  # a multiply-add, the columns filled up to 16
     tile_element: float = 0.0  # of the left matrix and of the result
+    tile_crowded: float = 0.0  # a line that tiles read or write again and that the first cache has no place for
     panel: float = 0.0  # an element of the right matrix
     panel_turned: float = 0.0  # an element of the right matrix if that lies by columns
     blas: float = 0.0  # a product of matrices by BLAS
@@ -121,5 +122,7 @@ NATIVE = tuple(field.name for field in fields(NativeSpeed) if field.name not in 
 FORMER = ("loop_code", "loop_array", "loop_entry", "loop_state")
 """Kinds that older calibrations measured: the code of a loop was made for each run."""
 WAITING = ("close", "near", "far")
-COMPUTING = frozenset(NATIVE[: NATIVE.index("close")]).difference(("turned", "scattered", "narrow", "crowded"))
+COMPUTING = frozenset(NATIVE[: NATIVE.index("close")]).difference(
+    ("turned", "scattered", "narrow", "crowded", "tile_crowded")
+)
 """What kernels do while bytes come. Elements that are moved alone or turned are not read ahead."""

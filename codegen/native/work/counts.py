@@ -295,7 +295,7 @@ def _multiply(stage: Multiply) -> Mapping[str, float]:
         crowded = 2 * rows * lines * _lost(rows, stage.row.out, [term.out for term in stage.loops])  # read and written
         crowded += inner * lines * _lost(inner, stage.inner.right, [term.right for term in stage.loops])
         found = {"tile": 1, "tile_multiply": _tile_sums(rows, lines) * LANES * inner, panel: inner * columns,
-                 "tile_element": rows * (inner + columns), "crowded": crowded}  # fmt: skip
+                 "tile_element": rows * (inner + columns), "tile_crowded": crowded}  # fmt: skip
         if stage.rows is not None:
             found["panel_turned"] = found.get("panel_turned", 0) + rows * inner
         return found

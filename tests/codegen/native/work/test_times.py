@@ -263,8 +263,8 @@ def test_lines_that_a_convolution_adds_to_are_crowded_if_they_share_a_place() ->
  k = f32[3,3,16,16] parameter(1)
  ROOT r = f32[1,64,WIDTH,16] convolution(x, k), window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f }"""
     aligned, padded = (_counts(text.replace("WIDTH", str(width))) for width in (64, 65))
-    assert aligned["crowded"] > 64 * 64
-    assert "crowded" not in padded
+    assert aligned["tile_crowded"] > 64 * 64
+    assert "tile_crowded" not in padded
 
 
 def test_windows_that_numpy_computes_count_their_positions() -> None:
