@@ -91,13 +91,13 @@ def without_layers(module: Module, layers: Layers, gap: range) -> ShortProgram |
     target.execution_thread = entry.execution_thread
     numbers = [n for n, p in enumerate(entry.parameters) if p not in cut]
     renumbered = {entry.parameters[n]: number for number, n in enumerate(numbers)}
-    waiting = [i for i in reversed(list(entry)) if i not in cut and i is not entry.root]
-    begun = set[Instruction]()
+    staying = [i for i in entry if i not in cut and i is not entry.root]
+    waiting, begun = list[Instruction](reversed(staying)), set[Instruction]()
     while waiting:
         i = waiting.pop()
         if i in copies:
             continue
-        operands = [instead.get((i, o), o) for o in i.operands]
+        operands: list[Instruction] = [instead.get((i, o), o) for o in i.operands]
         missing = [o for o in operands if o not in copies]
         if i.control_predecessors or not cut.isdisjoint(missing) or (missing and i in begun):
             return None
