@@ -120,18 +120,20 @@ def write_text(path: str | Path, text: str, what: str = "") -> None:
 
 
 def _write_wholly(path: Path, text: str) -> None:
-    """Writes a file, which on a full disk stays as it was: another one takes its place. Pipes and devices are written
-    to, also those that stand for a file, and so are files in folders where no other one can be made.
+    """Writes a file, which on a full disk stays as it was: another one takes its place. Pipes, devices and files that
+    may not be written are opened themselves, also those that stand for a file; so are those in folders where no other
+    one can be made.
     """
     target = path.resolve()
-    is_other = str(path).startswith(("/dev/", "/proc/")) or (target.exists() and not target.is_file())
-    if is_other or not os.access(target.parent, os.W_OK):
+    is_there, stands_for_it = target.exists(), str(path).startswith(("/dev/", "/proc/"))
+    may_replace = os.access(target.parent, os.W_OK) and not stands_for_it
+    if not may_replace or (is_there and not (target.is_file() and os.access(target, os.W_OK))):
         path.write_text(text, encoding="utf-8")
         return
-    part = target.with_name(f".{target.name}.part")
+    part = target.with_name(f".{os.urandom(8).hex()}.part")  # others may write the same file
     try:
         part.write_text(text, encoding="utf-8")
-        if target.exists():
+        if is_there:
             part.chmod(stat.S_IMODE(target.stat().st_mode))
         part.replace(target)
     finally:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from ..ir.diagnostics import Diagnostic, Severity
 from ..ir.graph.instruction import Instruction
@@ -116,12 +116,8 @@ def check_trace(path: Path) -> None:
     try:
         writable(str(path))
     except OSError as error:
-        _refuse(path, error)
-
-
-def _refuse(path: Path, error: OSError) -> NoReturn:
-    message = f"the trace cannot be written to {path}: {error.strerror or error}"
-    raise OutputError([Diagnostic(Severity.ERROR, message)]) from error
+        message = f"the trace cannot be written to {path}: {error.strerror or error}"
+        raise OutputError([Diagnostic(Severity.ERROR, message)]) from error
 
 
 def _records(processes: Sequence[ProcessTrace]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from typing import Any, TextIO, cast
 
 from ...ir.diagnostics import fail
 from ...ir.shown import visible
+from ...ir.user_files import write_text
 
 RECENT = 4
 """The number of steps that a rank remembers for the file of another one, more than it has snapshots."""
@@ -87,9 +88,7 @@ class MetricsFile:
         if self.path.is_file() or not self.path.exists():  # a device or a pipe has no lines, and must stay what it is
             found = {record.step: _line(record) for record in self.recent} | self._found()
             kept = [line for step, line in sorted(found.items()) if step < self.first]
-            part = self.path.with_name(f".{self.path.name}.part")
-            part.write_text("".join(f"{line}\n" for line in kept))
-            part.replace(self.path)
+            write_text(self.path, "".join(f"{line}\n" for line in kept))
         self._file = self.path.open("a")
 
     def _found(self) -> dict[int, str]:

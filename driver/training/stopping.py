@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import FrameType
+from typing import Any
 
 ORDERLY = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 """The signals that end a run in order: that of the keyboard, and those of batch systems before a time limit."""
+
+_ENDING: Mapping[int, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+"""What a second signal of a kind does."""
 
 
 class StopRequest:
@@ -29,7 +33,5 @@ class StopRequest:
 
     def _ask(self, number: int, _: FrameType | None) -> None:
         self.signal = number
-        if number == signal.SIGTERM:
-            signal.signal(number, signal.SIG_DFL)
-        elif number == signal.SIGINT:
-            signal.signal(number, signal.default_int_handler)
+        if number in _ENDING:
+            signal.signal(number, _ENDING[number])

@@ -113,6 +113,7 @@ def test_layers_that_renew_the_weight_of_the_next_one_are_told() -> None:
         assert found.seconds == pytest.approx(whole.seconds, rel=0.012)
         assert found.computing == pytest.approx(whole.computing, rel=1e-6)
         assert found.given == whole.given
+        assert found.peak == pytest.approx(whole.peak, rel=0.03)
 
 
 def test_what_may_not_fit_is_not_told_and_parameters_that_do_not_are(on: MeshPlan) -> None:
