@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from ..resharding.table import WHOLE, Division
-from .choice_costs import OVER, SHARE, ChoiceCosts
+from .choice_costs import OVER, SHARE, ChoiceCosts, PlanValue
 from .model import Choice, Model, PlanClass
 from .read_costs import ReadCosts
 from .times import Floats, Rows
@@ -28,6 +28,7 @@ Axis = tuple[int, ...]
 
 _TIE = 1e-6  # share by which a choice counts more if it takes all the memory that the first one takes
 _SAME = 1e-9  # relative difference of prices that counts as none
+_HARDLY = 1e-3  # of the memory, that small weights may take to be whole
 _MOST = 1 << 14  # combinations that are tried
 _HOPE = 1.001  # times the price, up to which a choice is improved after several changes
 _GAIN = 1e-5  # share of the price, below which several changes do not pay: the model does not tell so little
@@ -117,6 +118,23 @@ def alternatives(costs: ChoiceCosts, choice: Choice, numbers: Iterable[int]) -> 
     """Yields for each of these classes the price of a choice with each of its rows, whatever memory it takes."""
     descent = _Descent(costs, choice, math.inf)
     yield from map(descent.prices, numbers)
+
+
+def whole_where_equal(costs: ChoiceCosts, choice: Choice, classes: Iterable[int]) -> Choice:
+    """Returns a choice with those of some classes whole that then cost no more time, and hardly more memory.
+
+    A weight whose optimizer state is divided is gathered once: before its readers, or after it is renewed, which costs
+    the same by the model. Then the small ones of all layers are one collective, where each layer had its own.
+    """
+    whole = (WHOLE,) * len(costs.model.divisions.sizes)
+    rows = {n: of.row_of[whole] for n in classes if whole in (of := costs.model.classes[n]).row_of}
+    now, *others = costs.values([choice, *({**choice, n: row} for n, row in rows.items())])
+
+    def is_equal(value: PlanValue) -> bool:
+        return value.objective <= now.objective * (1 + _SAME) and value.memory <= now.memory * (1 + _HARDLY)
+
+    found = {**choice, **{n: row for (n, row), value in zip(rows.items(), others) if is_equal(value)}}
+    return found if is_equal(costs.value(found)) else choice
 
 
 class _Descent:

@@ -17,7 +17,7 @@ from ..propagation.values import Leaf
 from ..resharding.table import WHOLE, Division, ReshardTable
 from .choice_costs import ChoiceCosts, PlanValue
 from .classes import Classes
-from .descent import alternatives, axes_of, descend
+from .descent import alternatives, axes_of, descend, whole_where_equal
 from .judge import Effort, Judged, judge
 from .model import Choice, Model
 from .moves import QuickTable
@@ -109,7 +109,15 @@ class MeshPlan:
         own = self._of_usual_state(begun + seconds * _STATE)
         found = search(self.costs, self.limit, seconds + begun - time.monotonic(), known)
         self.bound = found.bound
-        self.proposals = [(p.stage, p.choice, p.value) for p in found.proposals] + own
+        named = [(p.stage, p.choice) for p in found.proposals] + [(name, choice) for name, choice, _ in own]
+        self.proposals = [self._equal(*one) for one in named]
+        for usual in (self.usual.found, self.usual.with_whole_sums):
+            usual[:] = [self._equal(name, choice)[:2] for name, choice in usual]
+
+    def _equal(self, name: str, choice: Choice) -> Named:
+        """Returns a proposal with as much of the small state whole as costs no time."""
+        found = whole_where_equal(self.costs, choice, self.usual.renewed)
+        return name, found, self.costs.value(found)
 
     def _of_usual_state(self, deadline: float) -> list[Named]:
         """Returns the best choice in which weights, and other state that the step renews, are divided as in the best
