@@ -19,9 +19,12 @@ from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
 from ...ir.graph.module import Module
 from ..base import PassContext
+from ..schedule.fastest import Fastest
 from ..schedule.listing import RULES, ListRule, ListScheduler
 from ..schedule.orders import set_orders
 from ..schedule.roles import roles_of
+from ..stages import to_scheduled
+from .time_left import TimeLeft
 
 LISTED = RULES[1:4]  # rules that were the fastest of some program; parts of a batch are not told apart here
 
@@ -78,6 +81,17 @@ class ListedProgram:
         found = timeline(run, context.machine, clock)
         peak = peak_memory(self.module, OutsideOfAttention.on(context.machine))
         return ListedForecast(found.seconds, found.compute, _engines(found), peak)
+
+
+def scheduled_forecast(module: Module, context: PassContext, limit: int, left: TimeLeft) -> ListedForecast:
+    """Returns the forecast of a LOCAL program, which is changed, with all rewrites for which there is time. Raises
+    CompileError if it does not fit into `limit` bytes (0: those of the machine).
+    """
+    to_scheduled(module, context, limit, fastest=Fastest(until=left.until))
+    run, clock = context.run_as(module)
+    found = timeline(run, context.machine, clock)
+    peak = peak_memory(module, OutsideOfAttention.on(context.machine))
+    return ListedForecast(found.seconds, found.compute, _engines(found), peak)
 
 
 def gathers_of(module: Module, clock: Clock) -> dict[Computation, Collection[Instruction]]:

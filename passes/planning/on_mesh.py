@@ -197,6 +197,15 @@ class MeshPlan:
 
         return short.judge(lambda program: self.annotated(choice, inside, program), context, self.limit, stands)
 
+    def rewritten(
+        self, choice: Choice, context: PassContext, limit: int, short: ShortPrograms, left: TimeLeft
+    ) -> Judged | None:
+        """Returns the forecast of a choice with all rewrites by short programs; None if they do not tell it."""
+        def stands(layer: RepeatableLayer) -> bool:
+            return self.stands(layer, choice)
+
+        return short.rewritten(lambda program: self.annotated(choice, short=program), context, limit, left, stands)
+
     def stands(self, layer: RepeatableLayer, choice: Choice) -> bool:
         """Whether a layer of a short program is divided as those that it stands for."""
         if layer not in self._pairs:

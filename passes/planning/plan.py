@@ -44,7 +44,8 @@ from .prepared import prepared
 from .program import solver
 from .short_programs import ShortPrograms
 from .time_left import TimeLeft
-from .trials import PlanTrials, Proposed
+from .trials import PlanTrials
+from .turns import Proposed
 from .what_if import WhatIf, what_if
 
 _SOLVING = 0.5  # share of the time for the solver

@@ -14,7 +14,7 @@ Where the whole may not fit into memory, or has no equal layers that can be cut 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...cost.seconds import Clock
@@ -30,8 +30,11 @@ from ..pipelines import PARTITION, exchange_in_types
 from ..propagation.propagate import Propagate
 from ..scheduling import SCHEDULE
 from .judge import Judged
-from .listed import LISTED, ListedForecast, ListedProgram, gathers_of
+from .listed import LISTED, ListedForecast, ListedProgram, gathers_of, scheduled_forecast
 from .more_layers import add_layers, is_even, numbered
+from .time_left import TimeLeft
+
+Likes = Mapping[Instruction, Instruction]
 
 _MORE = 2  # layers that are added to a short program
 _LEAST = 8  # equal layers from which on a program is judged by a short one
@@ -85,25 +88,46 @@ class RepeatableLayer:
             return None
         return module
 
-    def listed(self, module: Module, context: PassContext) -> tuple[ListedProgram, ListedProgram] | None:
-        """Returns the short program with annotations, which is changed, and the one with more layers; None if these do
-        not follow from it.
+    def divided(self, module: Module, context: PassContext) -> tuple[Module, Module, Likes] | None:
+        """Returns the short program with annotations, which is changed, as that of each device, and the one with more
+        layers, with what each of its instructions is a copy of; None if these do not follow from it.
         """
         local = self.local(module, context)
         if local is None or any(i.op.is_collective for c in local if c is not local.entry for i in c):
             return None  # loops may communicate for other trips
-        clock = Clock.of(local, context.machine)
-        gathers = gathers_of(local, clock)
         copies = dict[Instruction, Instruction]()
         longer = clone_module(local, copies)
         added = add_layers(longer, self.seam, _MORE)
         if added is None:
             return None
         clones = {copy: i for i, copy in copies.items()}
-        likes = clones | {copy: clones[like] for copy, like in added.items()}
+        return local, longer, clones | {copy: clones[like] for copy, like in added.items()}
+
+    def listed(self, module: Module, context: PassContext) -> tuple[ListedProgram, ListedProgram] | None:
+        """Returns both programs of `divided` in their list schedules; None if it returns none."""
+        if (both := self.divided(module, context)) is None:
+            return None
+        local, longer, likes = both
+        clock = Clock.of(local, context.machine)
+        gathers = gathers_of(local, clock)
         early = {i for found in gathers.values() for i in found}
         found = {longer.entry: [i for i in longer.entry if likes.get(i) in early]}  # no other has collectives
         return ListedProgram(local, clock, gathers), ListedProgram(longer, clock.of_likes(likes), found)
+
+    def scheduled(self, module: Module, context: PassContext, limit: int, left: TimeLeft) -> Judged | None:
+        """Returns the forecast of the whole from both programs of `divided` with all rewrites, within as many bytes
+        each (0: those of the machine) and in the time that is `left`; None if it does not follow, or may not fit.
+        """
+        if (both := self.divided(module, context)) is None:
+            return None
+        silent = Diagnostics(remarks=False)
+        own = replace(context, num_devices=module.num_partitions, diagnostics=silent, records=[], reshardings=[])
+        try:
+            few, more = (scheduled_forecast(program, own, limit, left) for program in both[:2])
+        except CompileError:
+            return None
+        found = self.whole(few, more, 0)
+        return found if found.peak <= _FULL * (limit or context.machine.capacity) else None
 
     def whole(self, few: ListedForecast, more: ListedForecast, given: int) -> Judged:
         """Returns the forecast of the whole, with so many bytes of parameters, from those of the short program and of
@@ -141,6 +165,14 @@ class ShortPrograms:
         gaps = (range(n, len(layers) - after) for n, after in _LEFT) if len(layers) >= _LEAST else ()
         found = [one for gap in gaps if (one := RepeatableLayer.of(module, layers, gap)) is not None]
         return ShortPrograms(_size(module) / _size(found[0].program.module), found) if found else None
+
+    def rewritten(
+        self, annotated: Callable[[ShortProgram], Module], context: PassContext, limit: int, left: TimeLeft,
+        stands: Callable[[RepeatableLayer], bool],
+    ) -> Judged | None:
+        """Returns the forecast of the whole with all rewrites by a short program as it is `annotated`, like `judge`."""
+        layer = next(filter(stands, self.layers), None)
+        return None if layer is None else layer.scheduled(annotated(layer.program), context, limit, left)
 
     def judge(
         self, annotated: Callable[[ShortProgram], Module], context: PassContext, limit: float,

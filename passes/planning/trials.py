@@ -25,15 +25,13 @@ from .model import Choice
 from .on_mesh import QUICK_SCHEDULE, MeshPlan, Named, PlanCandidate
 from .short_programs import ShortPrograms
 from .time_left import WHOLLY, TimeLeft
-from .usual import ALWAYS, USUAL_STATE
+from .turns import EARLY, Proposed, first_turns, kinds_of
+from .usual import ALWAYS, USUAL_STATE, WHOLE_SUMS
 from .written import Inside
 
-_ALIKE = 0.05  # difference of all parts of the model's time, relative, below which proposals are of one kind
-_FURTHER = 0.05  # share that each proposal before it of its kind adds to the price of one
-_FAR = 1.5  # times the least price, beyond which usual shardings are not screened early
-_SCREENED = 24  # proposals at most
 _SCREENING = 0.4  # share of the time left
 _CLOSER = 0.3  # share of what is left then, for quick schedules of the best
+_REWRITING = 0.4  # likewise, for rewrites of short programs
 _FEW = 2  # proposals that are screened first, and that get a forecast if there is time
 _NEAR = 0.02  # of the best forecast, below which usual shardings are judged, and others with few annotations
 _TIED = 0.005  # of the best screening, below which others of its kind are judged before other kinds
@@ -48,10 +46,8 @@ _GAIN = 1e-3  # share of the time from which on a forecast is better
 _MOMENT = 1.0  # seconds of a quick forecast, from which on none is made of a proposal without hope
 _CLOSELY = 2.0  # times a screening: a quick schedule takes longer
 _LABELS = {Inside.EVERY: "", Inside.FEW: ", few inside", Inside.FREE: ", inside free"}
-_EARLY = (*ALWAYS, USUAL_STATE)  # proposals that are screened early
 _NONE = (True, math.inf, 1 << 62)  # the rank of no forecast
 
-Proposed = tuple[MeshPlan, Named]
 Smaller = Callable[[float], Iterator[Proposed]]
 """Yields proposals for ever less memory, of a program that takes so many times the bytes that the model tells."""
 
@@ -65,23 +61,6 @@ class PlanTrial:
     screened: Judged
     is_short: bool  # the forecast follows from programs with fewer layers
     is_judged: bool = False  # with all rewrites
-
-
-def kinds_of(proposed: Sequence[Proposed]) -> list[list[Proposed]]:
-    """Groups proposals that compute, wait and hide about as long on the same mesh."""
-    kinds: list[list[Proposed]] = []
-    for one in proposed:
-        kind = next((known for known in kinds if _are_alike(known[0], one)), None)
-        if kind is None:
-            kinds.append([one])
-        else:
-            kind.append(one)
-    return kinds
-
-
-def _are_alike(one: Proposed, other: Proposed) -> bool:
-    mine, theirs = one[1][2].parts, other[1][2].parts
-    return one[0] is other[0] and sum(abs(a - b) for a, b in zip(mine, theirs)) <= _ALIKE * sum(mine)
 
 
 @brief
@@ -115,6 +94,7 @@ class PlanTrials:
             known = [trial.named[1] for kind in kinds for trial in kind]
             kinds = _ranked([*kinds, *self._shrunk(smaller(max(beyond, 1.0)), known)])
         self._look_closer(kinds)
+        self._rewrite_short(kinds)
         kinds = _ranked(kinds)
         judged = self._judge_firsts(kinds)
         for _, kind in judged[:_FREE]:
@@ -190,7 +170,7 @@ class PlanTrials:
         """
         near = (1 + _NEAR) * kinds[0][0].screened.seconds if kinds else 0.0
         done = [(candidate.choice, candidate.inside) for candidate in self.made]
-        for trial in (trial for kind in kinds for trial in kind if trial.named[0] in _EARLY):
+        for trial in (trial for kind in kinds for trial in kind if trial.named[0] in EARLY):
             inside = Inside.FEW if trial.named[0] == USUAL_STATE else Inside.EVERY
             is_near = trial.screened.fits and trial.screened.seconds <= near
             if is_near and (trial.named[1], inside) not in done and self._may_win(trial):
@@ -219,8 +199,8 @@ class PlanTrials:
     def _screened(self, kinds: Sequence[Sequence[Proposed]]) -> list[list[PlanTrial]]:
         """Returns the kinds and their proposals, the best by a list schedule first: of each kind one, then others."""
         part, found = self.left.share(_SCREENING), list[list[PlanTrial]](([]) for _ in kinds)
-        for count, (number, one) in enumerate(_first(turns_of(kinds))):
-            usual = one[1][0] in _EARLY
+        for count, (number, one) in enumerate(first_turns(kinds)):
+            usual = one[1][0] in EARLY
             if count >= _FEW and not usual and not self.left.is_patient:
                 continue
             if count and not (self.left.allows_first() if count < _FEW else (self.left if usual else part).allows()):
@@ -247,6 +227,19 @@ class PlanTrials:
             part = part.after(spent := time.monotonic() - begun)
             self.left = self.left.after(spent)
             self._note(judged)
+
+    def _rewrite_short(self, kinds: Sequence[Sequence[PlanTrial]]) -> None:
+        """Gives short programs of the best proposal, and then of those with whole sums, whose all-reduces hide in
+        pieces, all rewrites in a part of the time.
+        """
+        until = self.left.share(_REWRITING).deadline
+        tried = [trial for kind in kinds for trial in kind if trial.is_short and trial.screened.fits]
+        whole = sorted((trial for trial in tried[1:] if trial.named[0].endswith(WHOLE_SUMS)), key=_expected)
+        for trial in [*tried[:1], *whole] if self.short is not None and self.left.longest >= _MOMENT else ():
+            if time.monotonic() < until:
+                on, choice = trial.on, trial.named[1]
+                judged = on.rewritten(choice, self.context, self.limit, self.short, TimeLeft(until))
+                trial.screened = min(trial.screened, judged or trial.screened, key=lambda judged: judged.rank)
 
     def _shrunk(self, smaller: Iterable[Proposed], known: list[Choice]) -> Iterator[list[PlanTrial]]:
         """Yields trials of proposals for ever less memory, but for `known` ones, until one fits.
@@ -312,49 +305,6 @@ class PlanTrials:
         """Notes the time until a forecast that is better than all before."""
         if judged.seconds < self._best * (1 - _GAIN):
             self._best, self.left = judged.seconds, self.left.better()
-
-
-def turns_of(kinds: Sequence[Sequence[Proposed]]) -> list[tuple[int, Proposed]]:
-    """Returns the proposals with the number of their kind, in the order to screen them: the best one, those that are
-    best under an assumption on overlap, the usual ones unless they are far behind, and the others by their price,
-    further ones of a kind later.
-    """
-    prices, found = _relative([one for kind in kinds for one in kind]), list[_Turn]()
-    for number, kind in enumerate(kinds):
-        own = sorted((sum(under := next(prices)) / len(under), n, under) for n in range(len(kind)))
-        found += [_Turn(mean * (1 + _FURTHER * k), number, kind[n], under) for k, (mean, n, under) in enumerate(own)]
-    found.sort(key=lambda one: one.price)
-    best = {one.under: one for one in reversed(found[1:]) if min(one.under) <= 1.0}
-    usual = [one for one in found[1:] if one.of[1][0] in _EARLY and one.price <= _FAR * found[0].price]
-    first = [*found[:1], *reversed(best.values()), *usual]
-    return [(one.number, one.of) for one in dict.fromkeys([*first, *found])]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Turn:
-    """A proposal with the number of its kind, its prices `under` the assumptions, and the mean of these."""
-
-    price: float
-    number: int
-    of: Proposed
-    under: tuple[float, ...]
-
-
-def _relative(proposed: Sequence[Proposed]) -> Iterator[tuple[float, ...]]:
-    """Yields the prices of each proposal under all assumptions on overlap, each relative to the least under it: nobody
-    knows before a schedule how much hides.
-    """
-    prices: dict[int, Iterator[tuple[float, ...]]] = {}
-    for on in {id(on): on for on, _ in proposed}.values():
-        prices[id(on)] = iter(on.prices([named[1] for own, named in proposed if own is on]))
-    every = [next(prices[id(on)]) for on, _ in proposed]
-    least = [min(column) or 1.0 for column in zip(*every)]
-    yield from (tuple(price / best for price, best in zip(own, least)) for own in every)
-
-
-def _first(turns: Sequence[tuple[int, Proposed]]) -> list[tuple[int, Proposed]]:
-    """Returns the turns that take place at most: the first ones, and all of usual shardings."""
-    return [*turns[:_SCREENED], *(one for one in turns[_SCREENED:] if one[1][1][0] in _EARLY)]
 
 
 def _first_two(kinds: Sequence[list[PlanTrial]]) -> list[list[PlanTrial]]:

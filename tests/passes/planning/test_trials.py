@@ -22,7 +22,8 @@ from hloom.passes.planning.model import Choice
 from hloom.passes.planning.on_mesh import MeshPlan, PlanCandidate
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.time_left import TimeLeft
-from hloom.passes.planning.trials import PlanTrial, PlanTrials, Proposed, others_of, turns_of
+from hloom.passes.planning.trials import PlanTrial, PlanTrials, others_of
+from hloom.passes.planning.turns import Proposed, turns_of
 from hloom.passes.planning.usual import USUAL_STATE
 from hloom.passes.planning.written import Inside
 
