@@ -17,6 +17,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
+from ..ir.divisors import divisors
 from ..ir.graph.module import Module
 from ..ir.graph.op_places import is_collective
 from ..ir.ops.collectives import pairs_of
@@ -245,17 +246,12 @@ def _divided(
         return
     possible = [
         TorusPart(axis, part) for axis, left in enumerate(sizes) if axis not in taken
-        for part in _divisors(math.gcd(size, left)) if part > 1
+        for part in divisors(math.gcd(size, left)) if part > 1
     ]  # fmt: skip
     for part in sorted(possible, key=lambda part: (-part.size, part.axis)):
         left = [s // part.size if axis == part.axis else s for axis, s in enumerate(sizes)]
         for others, rest in _divided(size // part.size, left, (*taken, part.axis)):
             yield (part, *others), rest
-
-
-def _divisors(number: int) -> list[int]:
-    low = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
-    return list({*low, *(number // n for n in low)})
 
 
 def _is_by_rows(parts: Parts) -> bool:

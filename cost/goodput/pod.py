@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ...ir.divisors import divisors
+
 MACHINE_DAYS = 1 / 0.0008
 """Mean days between failures of a machine: 0.08 % of machines fail per day ("Resiliency at Scale: Managing Google's
 TPUv4 Machine Learning Supercomputer", NSDI 2024)."""
@@ -55,7 +57,7 @@ class Pod:
 
     def block(self, cubes: int) -> tuple[int, int, int] | None:
         """Returns the extent of the aligned blocks of this many cubes that fill the pod, the most compact ones."""
-        x, y, z = ([n for n in range(1, extent + 1) if extent % n == 0] for extent in self.side)
+        x, y, z = map(divisors, self.side)
         fitting = [(a, b, c) for a in x for b in y for c in z if a * b * c == cubes]
         return min(fitting, key=lambda block: (sum(block), block), default=None)
 

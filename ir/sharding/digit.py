@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from ..divisors import divisors
+
 
 class Digit(NamedTuple):
     """`(device // stride) % size`, with size at least 2."""
@@ -156,7 +158,7 @@ def primes(digits: Iterable[Digit]) -> Iterator[Digit]:
     for digit in digits:
         size = digit.size
         while size > 1:
-            prime = next(n for n in range(2, size + 1) if size % n == 0)
+            prime = divisors(size)[1]
             size //= prime
             yield Digit(prime, digit.stride * size)
 

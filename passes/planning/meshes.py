@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ...ir.diagnostics import fail
+from ...ir.divisors import divisors
 from ...ir.graph.module import Module
 from ...ir.sharding.mesh import Mesh, parse_sizes
 from ...ir.tools.spmd import parts
@@ -37,8 +38,7 @@ def meshes_of(said: str | Mapping[str, int] | None, devices: int | None, module:
 
 def all_meshes(count: int) -> list[Mesh]:
     """Returns all meshes of one or two axes of this many devices, in both orders of the sizes."""
-    sizes = [n for n in range(1, count) if count % n == 0]
-    return [_mesh([count // n, n] if n > 1 else [count]) for n in sizes or [1]]
+    return [_mesh([count // n, n] if n > 1 else [count]) for n in divisors(count)[:-1] or [1]]
 
 
 def annotated_mesh(module: Module) -> Mesh | None:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...cost.formulas import received
+from ...ir.divisors import divisors
 from ...ir.factors.factor_digits import dim_digits, factor_digits
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from ...ir.sharding.digit import Digit, Digits, common_prefix, disjoint, is_prefix, merge, product
@@ -173,12 +174,8 @@ def _free_part(digit: Digit, used: Sequence[Digit]) -> Digit | None:
     """Returns the largest major part of a digit that overlaps nothing in `used`."""
     if disjoint((digit,), used):
         return digit
-    for size in range(digit.size // 2, 1, -1):
-        if digit.size % size == 0:
-            part = Digit(size, digit.stride * (digit.size // size))
-            if disjoint((part,), used):
-                return part
-    return None
+    parts = (Digit(size, digit.stride * (digit.size // size)) for size in divisors(digit.size)[-2:0:-1])
+    return next((part for part in parts if disjoint((part,), used)), None)
 
 
 def _apart(state: LeafState, wanted: list[Offer], aggressive: bool) -> list[Offer]:

@@ -16,6 +16,7 @@ from itertools import accumulate, pairwise
 
 from ...cost.work import is_contraction
 from ...ir.brief import brief
+from ...ir.divisors import divisors
 from ...ir.graph.attributes import Attributes
 from ...ir.graph.computation import Computation
 from ...ir.graph.instruction import Instruction
@@ -191,7 +192,7 @@ def _trimmed(cuts: dict[Instruction, Cut], start: Instruction) -> CutRegion | No
     if start not in kept or not any(is_contraction(i) for i in kept) or not any(i.op.is_collective for i in kept):
         return None
     rows = math.gcd(*(row_count(i, cut) for i, cut in kept.items()))
-    units = max(n for n in range(1, min(rows, _FINEST) + 1) if rows % n == 0)
+    units = max(n for n in divisors(rows) if n <= _FINEST)
     members = dict(reversed(kept.items()))
     root = start.parent.root if start.parent is not None else None
     exits = [i for i in members if i is root or any(u not in members for u in i.users)]

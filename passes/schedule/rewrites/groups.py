@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ....ir.diagnostics import fail
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.module import Module
 from ....ir.ops.collective_groups import channel_of
@@ -23,9 +24,12 @@ from ....ir.tools.process_grid import ProcessGrid
 
 def device_groups(instruction: Instruction, module: Module) -> Groups:
     """Returns the groups of a collective as device numbers, in the order of each group. Devices that no list names are
-    in no group.
+    in no group. Raises CompileError for more devices than can be listed.
     """
-    return ProcessGrid.of(module).members(instruction)[0]
+    try:
+        return ProcessGrid.of(module).members(instruction)[0]
+    except ValueError as error:
+        fail(f"{instruction.opcode} {instruction.name}: {error}", instruction.location)
 
 
 def positions(groups: Groups, devices: int) -> np.ndarray[tuple[int], np.dtype[np.int64]] | None:

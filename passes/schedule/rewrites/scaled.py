@@ -19,6 +19,7 @@ from ml_dtypes import finfo, iinfo
 
 from ....cost.collectives import kind_of
 from ....cost.formulas import Kind
+from ....ir.divisors import divisors
 from ....ir.factors.sharding_rule import Monoid
 from ....ir.graph.computation import Computation
 from ....ir.graph.instruction import Instruction
@@ -60,10 +61,9 @@ def block_size(elements: int) -> int:
     """Returns how many of so many adjacent elements share a scale: the largest divisor up to 256, else the least one
     above; 0 if they are too few.
     """
-    divisors = [n for n in range(min(elements, _MOST), _LEAST - 1, -1) if elements % n == 0]
-    if divisors or elements < _LEAST:
-        return divisors[0] if divisors else 0
-    return next(n for n in range(_MOST + 1, elements + 1) if elements % n == 0)
+    found = divisors(elements) if elements else ()
+    fitting = [n for n in found if _LEAST <= n <= _MOST]
+    return max(fitting) if fitting else next((n for n in found if n > _MOST), 0)
 
 
 @dataclass(frozen=True, slots=True)
