@@ -27,7 +27,7 @@ def evaluate_command(args: argparse.Namespace) -> int:
     """Evaluates the program and writes or summarises its results."""
     keep_freed_memory()
     module = read_program(args)
-    reference_grid(module)  # rejects per-device programs before making inputs for them
+    reference_grid(module)  # rejects programs before making inputs for them
     require_values(live_in(module.entry), "to run the program")  # which fusing may put into another order
     diagnostics = Diagnostics()
     remark_callbacks(module, diagnostics)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..ir.checked_call import checked
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
+from ..ir.tools.expanded import check_expanded
 from ..ir.tools.process_grid import ProcessGrid
 from ..ir.tools.spmd import has_regions, is_per_device, region_devices
 from ..ir.types.literal import Array
@@ -53,8 +54,9 @@ def evaluate(module: Module, inputs: Sequence[Array], kernels: KernelProvider = 
 def reference_grid(module: Module) -> ProcessGrid:
     """Returns the devices that evaluate an unpartitioned program: one, or all devices of its manual regions.
 
-    Raises CompileError for a per-device program, and for more devices than one process can run.
+    Raises CompileError for a per-device program, for more devices than one process can run, and for calls without end.
     """
+    check_expanded(module)
     if has_regions(module):
         grid = ProcessGrid(module.replica_count, region_devices(module))
         check_device_count(grid.size)

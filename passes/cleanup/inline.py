@@ -24,10 +24,10 @@ from ...ir.graph.interfaces import Applies
 from ...ir.graph.module import Module, shell_of
 from ...ir.graph.op import Role
 from ...ir.ops.async_ops import starts_computation
+from ...ir.tools.expanded import MOST_INSTRUCTIONS, check_expanded, expanded
 from ..base import Pass, PassContext
 from .equal_computations import equal_callees
 
-MOST_INSTRUCTIONS = 5_000_000
 MOST_LEVELS = 100
 MOST_GROWTH = 4
 _INLINED = (Role.CALL, Role.FUSION)
@@ -46,12 +46,10 @@ class CallInliner(Pass):
         return True
 
     def run(self, module: Module, context: PassContext) -> bool:
-        size, levels = _expanded(module)
+        _, levels = expanded(module)
         if levels > MOST_LEVELS:
             fail(f"calls nest {levels} levels deep, at most {MOST_LEVELS} are possible", module.entry.location)
-        if size > MOST_INSTRUCTIONS:
-            fail(f"after inlining the program has {size:,} instructions, at most {MOST_INSTRUCTIONS:,} "
-                 "are possible", module.entry.location)
+        check_expanded(module)
         if _is_flat(module):
             return False
         new = shell_of(module)
@@ -62,7 +60,7 @@ class CallInliner(Pass):
 
 def grows_little(module: Module) -> bool:
     """Whether a program is at most `MOST_GROWTH` times as long after inlining, and can be inlined at all."""
-    size, levels = _expanded(module)
+    size, levels = expanded(module)
     most = min(MOST_INSTRUCTIONS, MOST_GROWTH * sum(len(computation) for computation in module))
     return levels <= MOST_LEVELS and size <= most
 
@@ -79,17 +77,6 @@ def _is_flat(module: Module) -> bool:
             if instruction.op.is_control:
                 alone.update(instruction.called())
     return all(c is module.entry or callers[c] for c in module) and all(callers[c] == 1 for c in alone)
-
-
-def _expanded(module: Module) -> tuple[int, int]:
-    """Returns an upper bound on the size of the entry after inlining, and how deep calls nest in it."""
-    sizes: dict[Computation, int] = {}
-    levels: dict[Computation, int] = {}
-    for computation in module.callees_first():
-        called = list(computation.called())
-        sizes[computation] = len(computation) + sum(sizes.get(c, 0) for c in called)
-        levels[computation] = 1 + max((levels.get(c, 0) for c in called), default=0)
-    return sizes[module.entry], levels[module.entry]
 
 
 class _Inliner:

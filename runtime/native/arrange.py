@@ -203,8 +203,15 @@ def _held(plan: StepPlan) -> dict[Step, tuple[int, ...]]:
     return {step: started.get(step.reads[0], ()) for step in plan.steps if isinstance(step, WaitStep)}
 
 
-def arranged(plan: StepPlan, lowerings: Lowerings, apart: bool = False) -> StepPlan:
-    """Replaces the native steps of a plan by tables, with steps `apart` each by its own."""
+def arranged(
+    plan: StepPlan, lowerings: Lowerings, apart: bool = False, known: dict[int, StepPlan] | None = None
+) -> StepPlan:
+    """Replaces the native steps of a plan by tables, with steps `apart` each by its own. `known` are those that are
+    arranged already, by the identities of the plans: one that is called twice is arranged once.
+    """
+    known = {} if known is None else known
+    if id(plan) in known:
+        return known[id(plan)]
     work = _Arranged(plan, lowerings, apart)
     work.arrange()
     lives = work.lives()
@@ -213,13 +220,15 @@ def arranged(plan: StepPlan, lowerings: Lowerings, apart: bool = False) -> StepP
     wanted = {b for step in work.parts if isinstance(step, Step) for b in step.reads}.union(plan.results)
     if apart:
         wanted.update(work.places)
-    steps = list(_steps(work, in_arena, wanted, memory))
-    result = replace(plan, steps=steps)
+    steps = list(_steps(work, in_arena, wanted, memory, known))
+    result = known[id(plan)] = replace(plan, steps=steps)
     find_last_uses(result)
     return result
 
 
-def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: Arena) -> Iterator[Step]:
+def _steps(
+    work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: Arena, known: dict[int, StepPlan]
+) -> Iterator[Step]:
     def placed(place: ArrayPlace) -> ArrayPlace:
         if place.root not in in_arena:
             return place
@@ -228,7 +237,7 @@ def _steps(work: _Arranged, in_arena: dict[int, int], wanted: set[int], memory: 
 
     for part in work.parts:
         if isinstance(part, Step):
-            step = part.with_plans([arranged(p, work.lowerings, work.apart) for p in part.plans()])
+            step = part.with_plans([arranged(p, work.lowerings, work.apart, known) for p in part.plans()])
             if isinstance(step, WhileStep) and not work.apart:
                 step = native_loop(step)
             yield GuardedStep(step, memory)

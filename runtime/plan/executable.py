@@ -14,6 +14,7 @@ from ...ir.graph.instruction import Instruction
 from ...ir.graph.interfaces import movement
 from ...ir.graph.module import Module
 from ...ir.graph.op import Value
+from ...ir.tools.expanded import check_expanded
 from ...ir.tools.library_calls import without_library_calls
 from ...ir.tools.process_grid import ProcessGrid
 from ...ir.tools.unknown_values import require_values
@@ -29,11 +30,12 @@ from .limits import memory, too_large
 class Executable:
     """A module compiled for a process grid, which can be run any number of times.
 
-    Raises CompileError for errors known before the run: values that are too large, ops that cannot be evaluated,
-    collectives and manual regions that do not fit the grid.
+    Raises CompileError for errors known before the run: calls without end, values that are too large, ops that
+    cannot be evaluated, collectives and manual regions that do not fit the grid.
     """
 
     def __init__(self, module: Module, grid: ProcessGrid, kernels: KernelProvider = NUMPY) -> None:
+        check_expanded(module)
         _check_sizes(module)
         require_values(live_in(module.entry), "to run the program")
         self.module = module

@@ -26,7 +26,9 @@ def test_blocks_with_scales_are_the_largest_divisors_of_a_few_hundred() -> None:
 
 
 def test_a_plan_for_very_many_devices_takes_no_longer_than_asked() -> None:
-    """Parts of an axis were searched among all numbers up to its size, which took minutes, and groups that cannot be listed ended it."""
+    """Parts of an axis were searched among all numbers up to its size, for minutes, and groups that cannot be listed
+    were an internal error.
+    """
     pytest.importorskip("highspy")
     plan = hloom.plan(hloom.load(EXAMPLES / "mlp_train.hlo"), "tpu-v4", devices=10**9, seconds=5)
     assert 0 < plan.seconds < 1e-6

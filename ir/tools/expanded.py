@@ -1,0 +1,31 @@
+"""Counts the instructions that a program has after inlining.
+
+Computations that call others twice double with each level, so that a short program may stand for one without end.
+"""
+
+from __future__ import annotations
+
+from ..diagnostics import fail
+from ..graph.computation import Computation
+from ..graph.module import Module
+
+MOST_INSTRUCTIONS = 5_000_000
+
+
+def expanded(module: Module) -> tuple[int, int]:
+    """Returns an upper bound on the size of the entry after inlining, and how deep calls nest in it."""
+    sizes: dict[Computation, int] = {}
+    levels: dict[Computation, int] = {}
+    for computation in module.callees_first():
+        called = list(computation.called())
+        sizes[computation] = len(computation) + sum(sizes.get(c, 0) for c in called)
+        levels[computation] = 1 + max((levels.get(c, 0) for c in called), default=0)
+    return sizes[module.entry], levels[module.entry]
+
+
+def check_expanded(module: Module) -> None:
+    """Raises CompileError for a program that has too many instructions after inlining to be compiled or run."""
+    size, _ = expanded(module)
+    if size > MOST_INSTRUCTIONS:
+        fail(f"after inlining the program has {size:,} instructions, at most {MOST_INSTRUCTIONS:,} are possible",
+             module.entry.location)
