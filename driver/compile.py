@@ -17,7 +17,7 @@ from ..cost.host import HOST
 from ..cost.machine import DEFAULT, Machine
 from ..cost.presets import as_machine
 from ..cost.timeline import timeline
-from ..ir.checked_call import checked
+from ..ir.checked_call import Duration, NotNegative, Positive, checked
 from ..ir.deadlock.find import find_waits
 from ..ir.diagnostics import CompileError, Diagnostics, fail, without_errors
 from ..ir.gc_pause import paused_collector
@@ -64,10 +64,10 @@ class Options:
 
 @checked
 def compile(
-    module: Module, num_devices: int | None = None, *, backend: Literal["auto", "native", "reference"] = "auto",
-    machine: Machine | str | None = None, ranks: int | None = None, schedule: bool | None = None, memory: int = 0,
-    flat_parameters: bool = False, runs: float = math.inf, rules: Rules | None = None, forms: LocalForms | None = None,
-    split_batch: int = 0,
+    module: Module, num_devices: Positive | None = None, *, backend: Literal["auto", "native", "reference"] = "auto",
+    machine: Machine | str | None = None, ranks: Positive | None = None, schedule: bool | None = None,
+    memory: NotNegative = 0, flat_parameters: bool = False, runs: Duration = math.inf, rules: Rules | None = None,
+    forms: LocalForms | None = None, split_batch: int = 0,
 ) -> Program:
     """Returns a module compiled to run, as `hloom run` compiles it; the module is left as it is.
 

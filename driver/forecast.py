@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..cost.machine import DEFAULT, Machine
 from ..cost.presets import as_machine
-from ..ir.checked_call import checked
+from ..ir.checked_call import NotNegative, checked
 from ..ir.diagnostics import fail
 from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module, clone_module
@@ -20,7 +20,8 @@ from .native_clock import native_clock, program_work
 
 @checked
 def forecast(
-    module: Module, machine: Machine | str = DEFAULT, *, memory: int = 0, batch_of: str = "", split_batch: int = 0
+    module: Module, machine: Machine | str = DEFAULT, *, memory: NotNegative = 0, batch_of: str = "",
+    split_batch: int = 0,
 ) -> StepForecast:
     """Returns the forecast of a program on a machine, as `hloom forecast` prints it. It is partitioned, and scheduled
     within `memory` bytes of a device (0: those of the machine), unless it already is; the module given stays as it is.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..cost.machine import DEFAULT, Machine
 from ..cost.presets import as_machine
-from ..ir.checked_call import checked
+from ..ir.checked_call import NotNegative, checked
 from ..ir.graph.module import Module
 from ..passes.base import PassContext
 from ..report.data.plan import reported
@@ -17,7 +17,7 @@ from .native_clock import native_clock
 
 
 @checked
-def page(module: Module, machine: Machine | str = DEFAULT, *, schedule: bool = False, memory: int = 0) -> Page:
+def page(module: Module, machine: Machine | str = DEFAULT, *, schedule: bool = False, memory: NotNegative = 0) -> Page:
     """Returns the page that `hloom report` writes about a program. It is partitioned, and scheduled within `memory`
     bytes of a device (0: those of the machine) if `schedule`; the module given stays as it is. Raises CompileError.
     """

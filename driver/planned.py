@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..cost.machine import Machine
-from ..ir.checked_call import checked
+from ..ir.checked_call import Duration, NotNegative, Positive, checked
 from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..passes.planning.meshes import ALL
@@ -16,8 +16,9 @@ from .native_clock import native_clock
 
 @checked
 def plan(
-    module: Module, machine: Machine | str, *, mesh: Mapping[str, int] | str | None = None, devices: int | None = None,
-    memory: int = 0, keep: Sequence[str] = (), seconds: float = 60.0, even: bool = False,
+    module: Module, machine: Machine | str, *, mesh: Mapping[str, int] | str | None = None,
+    devices: Positive | None = None, memory: NotNegative = 0, keep: Sequence[str] = (), seconds: Duration = 60.0,
+    even: bool = False,
 ) -> Plan:
     """Returns the sharding of a GLOBAL module that takes the least time on a machine; the module is left as it is. On a
     machine that runs programs by native code, forecasts have the times of that.
@@ -38,7 +39,8 @@ def plan(
 @checked
 def sweep(
     module: Module, machines: Sequence[Machine | str], *, devices: Sequence[int] = (), meshes: str = "all",
-    memory: int = 0, keep: Sequence[str] = (), best: int = 5, seconds: float = 60.0, even: bool = False,
+    memory: NotNegative = 0, keep: Sequence[str] = (), best: NotNegative = 5, seconds: Duration = 60.0,
+    even: bool = False,
 ) -> Sweep:
     """Compares meshes and machines for a GLOBAL module, which is left as it is. On machines that run programs by native
     code, forecasts have the times of that.

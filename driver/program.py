@@ -12,6 +12,7 @@ from ..cost.machine import DEFAULT, Machine
 from ..cost.memory import LiveMemory, live_memory
 from ..cost.timeline import Timeline, timeline
 from ..ir.brief import brief
+from ..ir.checked_call import Duration, checked
 from ..ir.diagnostics import CompileError, Diagnostic, Diagnostics
 from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module
@@ -19,6 +20,7 @@ from ..ir.tools.process_grid import ProcessGrid
 from ..ir.types.literal import Array
 from ..runtime.evaluator import UnpartitionedProgram
 from ..runtime.plan.executable import Executable
+from ..runtime.ranks.failed import Communicator
 from ..runtime.simulator import SimulatedProgram
 from .backend import NATIVE, Backend, has_native_code
 from .native_clock import native_clock
@@ -122,8 +124,10 @@ class Program:
         prepared = backend.prepared(self.local)
         return MpiProgram(prepared, comm, timeout, within, backend.kernels(), collectives)
 
+    @checked
     def run(
-        self, inputs: Sequence[Array], comm: Any, timeout: float | None = None, collectives: str | None = None
+        self, inputs: Sequence[Array], comm: Communicator, timeout: Duration | None = None,
+        collectives: str | None = None,
     ) -> list[Array] | None:
         """Runs the program once on all ranks of `comm`. Takes global arrays on each of them, and returns global arrays
         on rank 0, None on the others. Raises the errors of `on_ranks`.

@@ -1,7 +1,7 @@
 """Functions that check the types of their arguments: a wrong one is a TypeError that says what to give.
 
 The annotations say what fits. Those that name classes, sequences, mappings and literal texts are checked, all others
-(arrays, functions) are left to the function.
+(arrays, functions) are left to the function. A number below the least that its annotation allows is a ValueError.
 """
 
 from __future__ import annotations
@@ -10,13 +10,26 @@ import inspect
 import numbers
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 Target = TypeVar("Target", bound=Callable[..., Any])
 Kind = type | str  # a class, or a text as it is
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """The least value of a number, as part of an annotation; what is no number is below it."""
+
+    least: float
+
+
+Positive = Annotated[int, AtLeast(1)]
+NotNegative = Annotated[int, AtLeast(0)]
+Duration = Annotated[float, AtLeast(0)]  # in seconds
 
 _LONGEST = 60
 _AS_GOOD: dict[type, type] = {int: numbers.Integral, float: numbers.Real, Path: os.PathLike}
@@ -31,12 +44,15 @@ _HELP = {
     "Computation": "module.entry is one",
     "Instruction": "module.entry.root is one",
     "Strategy": "hloom.load_strategy reads a file",
+    "Communicator": "mpi4py.MPI.COMM_WORLD is one",
     "KernelProvider": "hloom.runtime.NumpyKernels() is one",
 }
 
 
 def checked(target: Target) -> Target:
-    """Makes a function, or the constructor of a class, raise TypeError for arguments that its annotations exclude."""
+    """Makes a function, or the constructor of a class, raise TypeError for arguments that its annotations exclude, and
+    ValueError for numbers that are too small.
+    """
     given: Any = target
     if isinstance(target, type):
         given.__init__ = _checked(given.__init__, given.__name__)
@@ -62,16 +78,21 @@ def _checked(function: Callable[..., Any], name: str) -> Any:
     positional = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
     others = next((p.name for p in parameters.values() if p.kind is p.VAR_KEYWORD), "")
     known: dict[str, tuple[Kind, ...]] = {}
+    least: dict[str, float] = {}
 
     @wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
         if not known:
-            known.update(_kinds(function, parameters))
+            hints = _hints(function, parameters)
+            known.update(_kinds(hints))
+            least.update(_least(hints))
         for word, value in (*zip(positional, arguments), *named.items()):
             kinds = known.get(word if word in parameters else others)
             if kinds and not any(_fits(value, kind) for kind in kinds):
                 help = "; ".join(_HELP[_word(kind)] for kind in kinds if _word(kind) in _HELP)
                 raise wrong_type(f"{name}: {word}", value, kinds, help)
+            if word in least and value is not None and not value >= least[word]:
+                raise ValueError(f"{name}: {word} must be at least {least[word]}, found {value!r}")
         return function(*arguments, **named)
 
     return call
@@ -87,28 +108,44 @@ def _fits(value: object, kind: Kind) -> bool:
     return isinstance(value, (kind, _AS_GOOD.get(kind, kind)))
 
 
-def _kinds(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, tuple[Kind, ...]]:
-    """Returns the classes and texts that each parameter takes, of those that can be checked."""
+def _hints(function: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, tuple[Any, ...]]:
+    """Returns the alternatives of each annotation, without those that are a name for type checkers only."""
     names: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
-    found: dict[str, tuple[Kind, ...]] = {}
+    found: dict[str, tuple[Any, ...]] = {}
     for name, parameter in parameters.items():
         hint = parameter.annotation
         try:
             hint = eval(hint, names) if isinstance(hint, str) else hint
-        except NameError:  # a name for type checkers only
+        except NameError:
             continue
-        if get_origin(hint) is Literal:
-            found[name] = get_args(hint)
+        found[name] = get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else (hint,)
+    return found
+
+
+def _kinds(hints: Mapping[str, Sequence[Any]]) -> dict[str, tuple[Kind, ...]]:
+    """Returns the classes and texts that each parameter takes, of those that can be checked."""
+    found: dict[str, tuple[Kind, ...]] = {}
+    for name, members in hints.items():
+        if get_origin(members[0]) is Literal and len(members) == 1:
+            found[name] = get_args(members[0])
             continue
-        members = get_args(hint) if isinstance(hint, UnionType) or get_origin(hint) is Union else (hint,)
         classes = [_class(member) for member in members]
         if all(classes):
             found[name] = tuple(kind for kind in classes if kind is not None)
     return found
 
 
+def _least(hints: Mapping[str, Sequence[Any]]) -> dict[str, float]:
+    """Returns the least number that each parameter takes, of those that have one."""
+    return {
+        name: bound.least for name, members in hints.items() for member in members
+        for bound in getattr(member, "__metadata__", ()) if isinstance(bound, AtLeast)
+    }  # fmt: skip
+
+
 def _class(hint: Any) -> type | None:
     """Returns the class of an annotation, if one can ask for its instances. Anything is true or false."""
+    hint = hint.__origin__ if get_origin(hint) is Annotated else hint
     kind: Any = get_origin(hint) or hint
     if kind in (bool, Any, inspect.Parameter.empty) or not isinstance(kind, type) or issubclass(kind, type | Callable):
         return None

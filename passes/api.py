@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..cost.machine import DEFAULT, Machine
 from ..cost.presets import as_machine
-from ..ir.checked_call import checked
+from ..ir.checked_call import Positive, checked
 from ..ir.gc_pause import paused_collector
 from ..ir.graph.module import Module, clone_module, lent
 from ..ir.tools.verifier import check
@@ -24,7 +24,7 @@ def verify(module: Module) -> None:
 
 
 @checked
-def propagate(module: Module, num_devices: int | None = None, rules: Rules | None = None) -> Module:
+def propagate(module: Module, num_devices: Positive | None = None, rules: Rules | None = None) -> Module:
     """Returns a copy of a GLOBAL module in which every value has a sharding (stage SHARDED).
 
     `num_devices` is only needed for programs that name no mesh. `rules` gives built-in ops other sharding rules, by
@@ -38,8 +38,9 @@ def propagate(module: Module, num_devices: int | None = None, rules: Rules | Non
 
 @checked
 def partition(
-    module: Module, num_devices: int | None = None, *, rules: Rules | None = None, machine: Machine | str = DEFAULT,
-    forms: LocalForms | None = None, passes: str | Sequence[Pass] | None = None, verify: Verify = "foreign",
+    module: Module, num_devices: Positive | None = None, *, rules: Rules | None = None,
+    machine: Machine | str = DEFAULT, forms: LocalForms | None = None, passes: str | Sequence[Pass] | None = None,
+    verify: Verify = "foreign",
 ) -> Partitioned:
     """Returns the program of each device (stage LOCAL) for a GLOBAL or SHARDED module; propagates first if necessary.
 

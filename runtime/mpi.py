@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..ir.checked_call import checked
+from ..ir.checked_call import Duration, checked
 from ..ir.deadlock.find import find_waits
 from ..ir.diagnostics import fail, without_errors
 from ..ir.graph.module import Module
@@ -33,6 +33,7 @@ from .plan.kernels import NUMPY, KernelProvider
 from .plan.repeated import repeated
 from .ranks.blocks import devices_of, ranks_of
 from .ranks.clock import clock_offset
+from .ranks.failed import Communicator
 from .ranks.library import load_mpi
 from .ranks.mode import chosen_mode
 from .ranks.watch import RankWatch
@@ -174,8 +175,8 @@ class MpiProgram:
 def run(
     local_module: Module,
     inputs: Sequence[Any],
-    comm: Comm,
-    timeout: float | None = None,
+    comm: Communicator,
+    timeout: Duration | None = None,
     kernels: KernelProvider = NUMPY,
     collectives: str | None = None,
 ) -> list[Any]:

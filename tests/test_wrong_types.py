@@ -10,7 +10,7 @@ import hloom
 import hloom.jax
 import hloom.runtime
 import pytest
-from support.command_line import NAMED
+from support.command_line import EXAMPLES, NAMED
 
 # Functions without arguments, and those that check what is no type.
 OTHERS = {"local_forms", "register", "jit", "filter_jit", "nnx_jit", "from_jax", "pipeline"}
@@ -57,6 +57,11 @@ api: Any = hloom  # what type checkers refuse
         (lambda: api.assert_collectives(MODULE, all_gather="no"), "all_gather must be int or range, found str 'no'"),
         (lambda: api.Module(3), "Module: name must be str, found int 3"),
         (lambda: api.P(3), "P: opcode must be str or Iterable, found int 3"),
+        (lambda: api.Mesh((("x", "2"),)), "Mesh: axes must be a tuple of names and sizes, found"),
+        (lambda: api.Mesh("x"), "Mesh: axes must be a tuple of names and sizes, found 'x'"),
+        (lambda: api.Sharding.over(api.Mesh.of(x=2), 3), "axes of a dimension must be str, Sequence or None"),
+        (lambda: api.train(TRAINED, 1, comm=3), "comm must be Communicator or None, found int 3; mpi4py"),
+        (lambda: api.compile(MODULE).run([], None), "run: comm must be Communicator, found NoneType None; mpi4py"),
         (lambda: api.local_forms().override(3, None), "override: name must be str, found int 3"),
     ],
 )  # fmt: skip
@@ -75,3 +80,37 @@ def test_machines_are_taken_as_text(machine: str, monkeypatch: pytest.MonkeyPatc
     assert hloom.timeline(local, machine) == hloom.timeline(local, parsed)
     with pytest.raises(hloom.CompileError, match="'tpu-v0' is neither a machine nor a rate"):
         hloom.partition(MODULE, machine="tpu-v0")
+
+
+TRAINED = hloom.load(EXAMPLES / "mlp_train.hlo")
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: api.train(TRAINED, -1), "train: steps must be at least 0, found -1"),
+        (lambda: api.train(TRAINED, 1, state=-1), "train: state must be at least 1, found -1"),
+        (lambda: api.train(TRAINED, 1, keep=0), "train: keep must be at least 1, found 0"),
+        (lambda: api.train(TRAINED, 1, seed=-1), "train: seed must be at least 0, found -1"),
+        (lambda: api.train(TRAINED, 1, timeout=-1), "train: timeout must be at least 0, found -1"),
+        (lambda: api.partition(MODULE, 0), "partition: num_devices must be at least 1, found 0"),
+        (lambda: api.propagate(MODULE, -8), "propagate: num_devices must be at least 1, found -8"),
+        (lambda: api.compile(MODULE, ranks=0), "compile: ranks must be at least 1, found 0"),
+        (lambda: api.compile(MODULE, memory=-1), "compile: memory must be at least 0, found -1"),
+        (lambda: api.forecast(MODULE, memory=-1), "forecast: memory must be at least 0, found -1"),
+        (lambda: api.page(MODULE, memory=-1), "page: memory must be at least 0, found -1"),
+        (lambda: api.plan(MODULE, "h100", devices=0), "plan: devices must be at least 1, found 0"),
+        (lambda: api.plan(MODULE, "h100", seconds=float("nan")), "plan: seconds must be at least 0, found nan"),
+        (lambda: api.sweep(MODULE, ["h100"], best=-1), "sweep: best must be at least 0, found -1"),
+        (lambda: api.prove(MODULE, MODULE, seed=-1), "prove: seed must be at least 0, found -1"),
+        (lambda: api.relate(MODULE, MODULE, -1), "relate: seed must be at least 0, found -1"),
+    ],
+)  # fmt: skip
+def test_numbers_that_are_too_small(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_the_cadence_of_checkpoints_is_checked_without_a_folder_too() -> None:
+    with pytest.raises(hloom.CompileError, match="every='often' is neither auto"):
+        hloom.train(TRAINED, 1, every="often")

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ...ir.brief import brief
-from ...ir.checked_call import checked
+from ...ir.checked_call import Duration, NotNegative, Positive, checked
 from ...ir.graph.module import Module
 from ...ir.types.literal import Array
 from ...runtime.global_arrays import join_outputs
 from ...runtime.inputs.inputs import InputSource
+from ...runtime.ranks.failed import Communicator
 from ..compile import compile
 from ..program import Program
 from .loop import CheckpointPlan, Trainer, state_count
@@ -41,10 +42,11 @@ class Trained:
 
 @checked
 def train(
-    program: Module | Program, steps: int, inputs: str | Callable[[int], Any] = "random", state: int | None = None,
-    initial: str | Sequence[Any] = "random", checkpoint: str | os.PathLike[str] | None = None, every: str = "auto",
-    keep: int = 2, metrics: str | os.PathLike[str] | None = None, seed: int = 0, comm: Any = None,
-    timeout: float | None = None,
+    program: Module | Program, steps: NotNegative, inputs: str | Callable[[int], Any] = "random",
+    state: Positive | None = None, initial: str | Sequence[Any] = "random",
+    checkpoint: str | os.PathLike[str] | None = None, every: str = "auto", keep: Positive = 2,
+    metrics: str | os.PathLike[str] | None = None, seed: NotNegative = 0, comm: Communicator | None = None,
+    timeout: Duration | None = None,
 ) -> Trained:  # fmt: skip
     """Runs a step program until `steps` steps are done. Its first `state` parameters are the state, which it returns
     first; by default as many as it returns with equal types and dimensions.

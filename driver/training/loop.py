@@ -98,7 +98,8 @@ class CheckpointPlan:
         """Returns the plan of a folder on so many hosts, None without one. Raises CompileError if `every` is neither
         auto, nor a number of steps or of seconds.
         """
-        return None if directory is None else CheckpointPlan(Path(directory), Cadence.parse(every, hosts), keep)
+        cadence = Cadence.parse(every, hosts)
+        return None if directory is None else CheckpointPlan(Path(directory), cadence, keep)
 
 
 def state_layout(local: Module, asked: int | None = None) -> StateLayout:

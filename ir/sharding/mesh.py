@@ -9,6 +9,7 @@ number where the order permits (every order except irregular explicit lists). Ot
 from __future__ import annotations
 
 import math
+import numbers
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +25,8 @@ from .digit import Digit, Digits, cut, iota_digits, merge, recognise, refine, sp
 NOT_IN_NAMES = re.compile(r"['\"\\{}]")  # characters that names of axes cannot have
 LARGEST_MESH = 2**31 - 1
 """Device numbers are 32 bits wide in XLA."""
+
+_HELP = "hloom.Mesh.of(x=2, y=4) makes one"
 
 LARGEST_LIST = 2**20
 """The largest number of devices that is ever enumerated. Shardings that would list more are rejected."""
@@ -65,6 +68,8 @@ class AxisRef:
 class Mesh(KeptHash):
     """A mesh. `axes` are (name, size) pairs, major first. `named` is False for meshes derived from HLO device lists.
 
+    Raises CompileError for axes without names or sizes, and for two of one name.
+
     `symbol` is the mesh's name in Shardy (`@mesh`). `by_places` makes digits count places rather than devices, unless
     the order is 0, 1, 2, ..: a part of an axis may be a digit of places but not of device numbers (see `with_parts`).
     """
@@ -75,15 +80,26 @@ class Mesh(KeptHash):
     symbol: str = "mesh"
     by_places: bool = False
 
+    def __post_init__(self) -> None:
+        """Raises TypeError for axes that are no pairs of a name and a size, CompileError for those that no mesh has."""
+        if not isinstance(self.axes, tuple) or not all(map(_is_axis, self.axes)):  # pyright: ignore
+            raise TypeError(f"Mesh: axes must be a tuple of names and sizes, found {self.axes!r}; {_HELP}")
+        for name, size in self.axes:
+            if not name or NOT_IN_NAMES.search(name):
+                fail(f"'{name}' is no name of an axis")
+            if size < 1:
+                fail(f"axis '{name}' needs a size of at least 1")
+        if len(dict(self.axes)) < len(self.axes):
+            fail(f"a mesh has no two axes of one name: {', '.join(name for name, _ in self.axes)}")
+        if self.size > LARGEST_MESH:
+            fail(f"a mesh has at most {LARGEST_MESH} devices, their numbers have 32 bits")
+        if self.order is not None and not _is_order(self.order, self.size):
+            fail(f"{self} does not have each of its {self.size} devices once")
+
     @staticmethod
     @checked
     def of(**sizes: int) -> Mesh:
         """The mesh of these axes, major first, over devices 0, 1, 2, ..: `Mesh.of(x=2, y=4)`. Raises CompileError."""
-        for name, size in sizes.items():
-            if size < 1:
-                fail(f"axis '{name}' needs a size of at least 1")
-        if math.prod(sizes.values()) > LARGEST_MESH:
-            fail(f"a mesh has at most {LARGEST_MESH} devices, their numbers have 32 bits")
         return Mesh(tuple(sizes.items()))
 
     @property
@@ -153,6 +169,22 @@ class Mesh(KeptHash):
             return f"mesh[{axes}]"
         ids = str(self.order) if isinstance(self.order, IotaOrder) else f"({','.join(map(str, self.order))})"
         return f"mesh[{axes}], device_ids={ids}"
+
+
+def _is_axis(axis: object) -> bool:
+    """Whether this is a pair of a text and a whole number."""
+    match axis:
+        case (str(), numbers.Integral()):
+            return True
+        case _:
+            return False
+
+
+def _is_order(order: IotaOrder | tuple[int, ...], size: int) -> bool:
+    """Whether an order has so many devices, each once."""
+    if isinstance(order, IotaOrder):
+        return math.prod(order.dims) == size and sorted(order.perm) == list(range(len(order.dims)))
+    return len(order) == len(set(order)) == size
 
 
 @lru_cache(maxsize=4096)

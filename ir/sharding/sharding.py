@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
+from types import NoneType
 
-from ..checked_call import checked
+from ..checked_call import checked, wrong_type
 from ..diagnostics import fail
 from ..in_notebooks import InNotebooks
 from ..kept_hash import KeptHash, keep_hash
@@ -90,6 +91,9 @@ class Sharding(KeptHash, InNotebooks):
 
         Raises CompileError for axes that the mesh does not have, or that are used twice.
         """
+        for axes in dims:
+            if not isinstance(axes, str | Sequence | None):  # pyright: ignore
+                raise wrong_type("over: axes of a dimension", axes, (str, Sequence, NoneType))
         named = [[] if axes is None else [axes] if isinstance(axes, str) else list(axes) for axes in dims]
         used = [name for names in named for name in names]
         known = dict(mesh.axes)

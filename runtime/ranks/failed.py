@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from ...ir.diagnostics import CompileError, fail
 
@@ -25,6 +25,16 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-4, 0.02  # seconds
 _LONGEST_BROADCAST = 1 << 30  # in bytes; MPI counts with 32 bits
 
 Comm = Any  # mpi4py.MPI.Intracomm
+
+
+@runtime_checkable
+class Communicator(Protocol):
+    """A communicator of mpi4py, as functions take it from users."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
 T = TypeVar("T")
 
 

@@ -13,7 +13,7 @@ from functools import partial
 
 import numpy as np
 
-from ....ir.checked_call import checked
+from ....ir.checked_call import NotNegative, checked
 from ....ir.diagnostics import CompileError
 from ....ir.graph.module import Module
 from ....ir.graph.op import NotEvaluable
@@ -145,7 +145,7 @@ def _same(want: Array, have: Array | None) -> bool:
 
 @checked
 def prove(
-    original: Module, local: Module, trials: int | None = None, seed: int = 0, all_inputs: bool = False,
+    original: Module, local: Module, trials: int | None = None, seed: NotNegative = 0, all_inputs: bool = False,
     timeout: float = TIMEOUT, tell: Tell | None = None,
 ) -> Verdict:  # fmt: skip
     """Whether a program per device, simulated on all devices, computes what the original does, and if not, since which

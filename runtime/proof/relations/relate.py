@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from ....ir.brief import brief
-from ....ir.checked_call import checked
+from ....ir.checked_call import NotNegative, checked
 from ....ir.diagnostics import CompileError
 from ....ir.graph.instruction import Instruction
 from ....ir.graph.interfaces import DeviceNumber, Draws
@@ -160,7 +160,7 @@ def as_ops(module: Module) -> Module:
 
 
 @checked
-def relate(original: Module, local: Module, seed: int = 0) -> Relations:
+def relate(original: Module, local: Module, seed: NotNegative = 0) -> Relations:
     """Relates the values of a program per device to those of the program that it was made from.
 
     `relate(..).rows()` says for each value which part of which value of the original a device holds.

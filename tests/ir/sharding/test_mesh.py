@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hloom.ir.diagnostics import CompileError
 from hloom.ir.sharding.digit import Digit
 from hloom.ir.sharding.mesh import AxisRef, IotaOrder, Mesh
 
@@ -60,3 +61,22 @@ def test_text() -> None:
     assert str(TURNED) == "mesh['data'=2,'model'=4], device_ids=([4,2]T(1,0))"
     assert str(ODD) == "mesh['x'=2,'y'=2], device_ids=(3,1,2,0)"
     assert str(AxisRef("model", 2, 2)) == "'model':(2)2"
+
+
+@pytest.mark.parametrize(
+    ("axes", "order", "message"),
+    [
+        ((("x", 0),), None, "axis 'x' needs a size of at least 1"),
+        ((("", 2),), None, "'' is no name of an axis"),
+        ((("x'", 2),), None, "is no name of an axis"),
+        ((("x", 2), ("x", 4)), None, "a mesh has no two axes of one name: x, x"),
+        ((("x", 2**31),), None, "a mesh has at most 2147483647 devices"),
+        ((("x", 2),), (0, 0), "does not have each of its 2 devices once"),
+        ((("x", 2),), (0, 1, 2), "does not have each of its 2 devices once"),
+        ((("x", 2),), IotaOrder((3,), (0,)), "does not have each of its 2 devices once"),
+        ((("x", 2),), IotaOrder((2, 1), (0, 0)), "does not have each of its 2 devices once"),
+    ],
+)
+def test_what_is_no_mesh(axes: tuple[tuple[str, int], ...], order: IotaOrder | None, message: str) -> None:
+    with pytest.raises(CompileError, match=message):
+        Mesh(axes, order)
