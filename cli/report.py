@@ -31,7 +31,7 @@ def report_command(args: argparse.Namespace) -> int:
     plans = [plan for path in strategies
              for plan in _plans(argparse.Namespace(**vars(args) | {"strategy": path}), path)]  # fmt: skip
     if trace is not None:
-        plans[0] = replace(plans[0], measured=compare(plans[0].forecast.schedule, trace))
+        plans[0] = replace(plans[0], measured=compare(plans[0].forecast.schedule, plans[0].local.name, trace))
     with working("describing the program"):
         data = report_data(Path(args.file).name, plans)
     if args.json:

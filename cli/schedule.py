@@ -45,7 +45,7 @@ def schedule(args: argparse.Namespace) -> int:
         write_text(args.trace, json.dumps(schedule_trace(found, module.name)) + "\n", "the trace")
     shown = ScheduleReport(module, found, before)
     if measured is not None:
-        compared = compare(found, measured)
+        compared = compare(found, module.name, measured)
         return answer(args, lambda: shown.record() | {"measured": agreement_record(compared)},
                       lambda: agreement_text(compared))  # fmt: skip
     if args.critical:

@@ -85,14 +85,19 @@ class Agreement:
     spans: tuple[TraceSpan, ...]
 
 
-def compare(found: Schedule, trace: Mapping[str, Any]) -> Agreement:
-    """Compares a forecast with the trace of a run of the same program."""
+def compare(found: Schedule, program: str, trace: Mapping[str, Any]) -> Agreement:
+    """Compares the forecast of the program of this name with the trace of a run of it. Raises CompileError if the trace
+    names another one, whose collectives may have the same names.
+    """
+    facts: Any = trace.get("otherData")
+    facts = cast(dict[str, Any], facts) if isinstance(facts, dict) else {}
+    if facts.get("program", program) != program:
+        fail(f"the trace is of the program {facts['program']}, not of {program}", help=_HELP)
     spans = _spans(trace)
     rows = tuple(Comparison(c.name, c.kind, c.bytes, _forecast(c), spans[c.name])
                  for c in found.collectives if c.name in spans)  # fmt: skip
     names = {c.name for c in found.collectives}
-    facts: Any = trace.get("otherData")
-    measured, busy = (cast(dict[str, Any], facts).get(name) if isinstance(facts, dict) else None for name in _TIMES)
+    measured, busy = (facts.get(name) for name in _TIMES)
     return Agreement(
         rows, tuple(sorted(names - set(spans))), tuple(sorted(set(spans) - names)),
         statistics.fmean(abs(r.error) for r in rows) if rows else None,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hloom.report.measured import kendall
-from support.command_line import EXAMPLES, ROOT, hloom
+from support.command_line import EXAMPLES, NAMED, ROOT, hloom
 from support.trace_schema import check_schema
 
 SCAN = ROOT / "examples" / "transformer_scan_train.hlo"
@@ -175,6 +175,16 @@ def test_a_run_of_another_program(folder: Path) -> None:
     assert (found["measured"]["missing"], found["measured"]["unknown"]) == (["other"], ["g"])
     text = hloom("schedule", "p.hlo", *MACHINE, "--measured", "r.json", cwd=folder).out
     assert text.splitlines()[-2:] == ["in the forecast alone: other", "in the trace alone: g"]
+
+
+@pytest.mark.parametrize("command", [("schedule",), ("report", "-o", "r.html")])
+def test_a_trace_that_names_another_program(command: Sequence[str], folder: Path) -> None:
+    """Its collectives may have the names of those of the forecast, so that the figures would look right."""
+    assert hloom("run", NAMED, "--trace", "r.json", cwd=folder).code == 0
+    done = hloom(*command, "p.hlo", *MACHINE, "--measured", "r.json", cwd=folder)
+    assert (done.code, done.out) == (65, "")
+    assert "error: the trace is of the program mlp, not of m\n" in done.err
+    assert hloom(*command, NAMED, "--measured", "r.json", cwd=folder).code == 0
 
 
 @pytest.mark.parametrize(("text", "message"), [

@@ -211,7 +211,7 @@ def test_measured_collectives_lead_to_themselves(browser: Browser, tmp_path: Pat
     name = plan.forecast.schedule.collectives[1].name
     event = {"ph": "X", "name": name, "tid": "communication", "pid": 0, "ts": 0, "dur": 2500, "args": {"waited_us": 5}}
     trace = {"traceEvents": [event], "otherData": {"seconds": 0.01}}
-    plan = replace(plan, measured=compare(plan.forecast.schedule, trace))
+    plan = replace(plan, measured=compare(plan.forecast.schedule, module.name, trace))
     path = tmp_path / "measured.html"
     path.write_text(page(report_data("m", [plan])), encoding="utf-8")
     browser.open(path)

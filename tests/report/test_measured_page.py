@@ -70,6 +70,11 @@ def test_the_page_shows_them(trace: Path, tmp_path: Path) -> None:
 
 def test_what_does_not_fit(trace: Path, tmp_path: Path) -> None:
     done = command("report", NAMED, "--measured", trace, "-o", "r.html", cwd=tmp_path)
+    assert (done.code, "the trace is of the program jit_train_step, not of mlp" in done.err) == (65, True)
+    found = json.loads(trace.read_text())
+    found["otherData"]["program"] = "mlp"
+    (tmp_path / "renamed.json").write_text(json.dumps(found))
+    done = command("report", NAMED, "--measured", "renamed.json", "-o", "r.html", cwd=tmp_path)
     assert done.code == 0, done.err
     page = (tmp_path / "r.html").read_text()
     assert "In the forecast alone: all-reduce, all-reduce.1." in page or "In the trace alone: " in page
