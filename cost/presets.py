@@ -70,13 +70,15 @@ class _Presets(Mapping[str, Cluster]):
 
 
 PRESETS = _Presets()
+_named: dict[Machine, str] = {}  # the names of the machine files that were read, by what these hold
 
 
 def machine_name(machine: Machine) -> str:
-    """Returns the name of a preset, `the default machine`, or `the given machine`."""
+    """Returns the name of a preset or of a machine file, `the default machine`, or `the given machine`."""
     if machine == DEFAULT:
         return "the default machine"
-    return next((name for name, preset in PRESETS.items() if preset == machine), "the given machine")
+    found = next((name for name, preset in PRESETS.items() if preset == machine), None)
+    return found or _named.get(machine, "the given machine")
 
 
 def machine_summary(machine: Cluster) -> tuple[str, str, str]:
@@ -132,7 +134,9 @@ def parse_machine(text: str = "", links: str = "", mesh: Mesh | None = None) -> 
     first, *rest = [part.strip() for part in text.split(";")]
     first, _, shape = first.partition(":") if _SHAPED.search(first) else (first, "", "")
     if first.endswith(SUFFIX):
-        machine = load_machine(first).machine
+        file = load_machine(first)
+        machine = file.machine
+        _named.setdefault(machine, file.name)
     else:
         machine = PRESETS.get(first) if first else DEFAULT
     if machine is None:

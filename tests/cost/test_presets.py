@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hloom.cost.machine import DEFAULT, SECOND, Cluster
-from hloom.cost.presets import PRESETS, parse_machine
+from hloom.cost.presets import PRESETS, machine_name, parse_machine
 from hloom.ir.diagnostics import CompileError
 from hloom.ir.sharding.digit import Digit
 from hloom.ir.types.element_type import ELEMENT_TYPES
@@ -93,3 +95,11 @@ def test_a_preset_with_a_shape() -> None:
 def test_other_texts_are_refused(text: str, message: str) -> None:
     with pytest.raises(CompileError, match=message):
         parse_machine(text)
+
+
+def test_a_machine_file_has_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "ours.toml"
+    path.write_text('name = "our pod"\nlike = "h100"\n[memory]\nsize = { value = "81 GB", source = "us" }\n')
+    assert machine_name(parse_machine(str(path))) == "our pod"
+    assert machine_name(parse_machine(f"{path};memory=1TB")) == "the given machine"
+    assert machine_name(PRESETS["h100"]) == "h100"
