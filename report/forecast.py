@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
@@ -247,7 +248,8 @@ def forecast_text(found: StepForecast) -> str:
         each = found.rate / found.devices
         lines.append(f"rate: {found.rate:,.4g} {found.unit} per second, {each:,.4g} per device")
     if found.torus:
-        lines.append(f"links: a torus of {'x'.join(map(str, found.torus))} devices")
+        part = f"the first {found.devices}, row by row, of " if found.devices < math.prod(found.torus) else ""
+        lines.append(f"links: {part}a torus of {'x'.join(map(str, found.torus))} devices")
     if found.layout is not None:
         by_rows = found.layout.by_rows
         other = "" if by_rows is None else f", {timed(by_rows)} row by row"

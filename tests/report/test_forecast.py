@@ -102,6 +102,11 @@ def test_a_torus_has_the_shape_of_its_devices() -> None:
     assert hloom.forecast(hloom.parse(STEP), "tpu-v5e:1x4").torus == (1, 4)
 
 
+def test_a_part_of_a_torus_is_said_to_be_one() -> None:
+    text = str(hloom.forecast(hloom.parse(STEP), "tpu-v5e:4x4"))
+    assert "links: the first 4, row by row, of a torus of 4x4 devices" in text
+
+
 def test_attention_is_said_to_be_a_kernel() -> None:
     text = """HloModule m
 ENTRY e { q = bf16[8,512,64] parameter(0), sharding={mesh['d'=4], [{'d'}, {}, {}]}
