@@ -16,7 +16,7 @@ from ..driver.backend import Backend
 from ..ir.diagnostics import fail
 from ..ir.user_files import write_text
 from ..report.machines import machine_record, presets_table
-from ..report.progress import working
+from ..report.progress import telling
 from ..report.terminal import say, show_program
 from .exit_codes import EXIT_OK
 from .messages import answer, print_json
@@ -62,7 +62,7 @@ def _calibrate(args: argparse.Namespace) -> int:
         return launch(args.argv, args.ranks)
     comm = world(args.ranks) if inside_launcher() else None
     path = Path(args.out) if args.out is not None else None
-    found = measured(comm, Backend.fastest(args.backend), working)
+    found = measured(comm, Backend.fastest(args.backend), telling)
     file = machine_of(found, path.stem if path is not None else "this-machine")
     if comm is not None and comm.rank != 0:
         return EXIT_OK

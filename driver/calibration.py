@@ -56,8 +56,9 @@ _ONE_ARRAY: Kind = "all-to-all"  # others combine as many as one likes
 
 def measured(comm: Comm | None, backend: Backend, during: During = unseen, timer: Timer | None = None) -> Measured:
     """Measures this machine as a backend uses it, with the collectives of all ranks if there are several. All ranks
-    must call it. `during` surrounds each part of the work.
+    must call it. `during` surrounds each part of the work of the first.
     """
+    during = during if comm is None or comm.rank == 0 else unseen
     timed = _Timer(timer or Timer(comm, backend.kernels), backend)
     ranks = 1 if comm is None else comm.size
     where = f"hloom machine calibrate on {ranks} rank{'s' * (ranks != 1)}, backend {backend.acting}"

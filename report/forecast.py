@@ -13,8 +13,8 @@ again, and with them.
 from __future__ import annotations
 
 import difflib
-from collections import Counter
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple

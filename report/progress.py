@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from ..ir.disk_cache import folder, read_kept, write_kept
 from ..ir.shown import visible
+from .terminal import tell
 
 _ERASE = "\r\x1b[K"
 _SUFFIX = ".seconds"
@@ -46,6 +47,17 @@ def working(
         ticker.join()
     if name and time.monotonic() - start > delay:
         keep(name, sys.argv[1:], time.monotonic() - start)
+
+
+@contextmanager
+def telling(what: str) -> Generator[None]:
+    """Shows `working`, and where standard error is no terminal a line as the block begins: work of minutes is not
+    silent there either.
+    """
+    if not sys.stderr.isatty():
+        tell(f"hloom: {what}")
+    with working(what):
+        yield
 
 
 @contextmanager

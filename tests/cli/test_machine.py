@@ -54,7 +54,7 @@ def test_what_is_no_machine(tmp_path: Path) -> None:
 
 class _Comm:
     def __init__(self, size: int) -> None:
-        self.size = size
+        self.size, self.rank = size, 0
 
 
 class _Clock:
@@ -124,7 +124,7 @@ def test_collectives_between_products_may_take_longer() -> None:
 def test_this_machine_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "_LONGEST", 0.01)
     done = hloom("machine", "calibrate", "--backend", "reference", "-o", "here.toml", cwd=tmp_path)
-    assert (done.code, done.out) == (0, "wrote here.toml\n")
+    assert (done.code, done.out, done.err) == (0, "wrote here.toml\n", "hloom: measuring ops\n")
     found = load_machine(str(tmp_path / "here.toml"))
     assert found.name == "here"
     assert 1e8 < found.machine.memory_bytes < 1e13
@@ -138,6 +138,7 @@ def test_this_machine_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_this_machine_on_ranks(tmp_path: Path) -> None:
     done = process("machine", "calibrate", "--ranks", "2", "--json", cwd=tmp_path)
     assert done.code == 0, done.err
+    assert done.err.count("hloom: measuring ops\n") == 1  # by one of the ranks
     found = json.loads(done.out)
     assert {f["kind"] for f in found["machine"]["fits"]} == set(KINDS)
     assert all(1e-7 < f["latency"] < 1 and 1e5 < f["bandwidth"] < 1e13 for f in found["machine"]["fits"])
