@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -178,10 +177,10 @@ def machine(parser: Parser) -> None:
 
 def backend(parser: Parser) -> None:
     """Adds the option that names a backend."""
-    from ..driver.backend import AUTO, BACKENDS
+    from ..driver.backend import BACKENDS, default_backend
 
     parser.add_argument("--backend", metavar="|".join(BACKENDS), type=backend_name,
-                        default=os.environ.get("HLOOM_BACKEND") or AUTO,
+                        default=default_backend(),
                         help="who computes: fused native code, numpy op by op (reference), or auto: native code where "
                              "it is there and saves more time than compiling takes, else the reference (default: "
                              "HLOOM_BACKEND, else auto)")

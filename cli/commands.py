@@ -269,8 +269,9 @@ COMMANDS = {
          a.count("--ranks", "calibrate on N MPI ranks, with their collectives"),
          a.backend,
          argument("-o", "--out", metavar="FILE.toml", type=a.output, help="write what calibrate finds to this file"),
-         a.Rule(lambda args: args.name != "calibrate" and (args.ranks is not None or args.out is not None),
-                "--ranks and --out are for hloom machine calibrate"),
+         a.Rule(lambda args: args.name != "calibrate" and
+                (args.ranks, args.out, args.backend) != (None, None, a.late("driver.backend:default_backend")()),
+                "--ranks, --backend and --out are for hloom machine calibrate"),
          JSON),
         ("hloom machine", "hloom machine h100 > ours.toml", "hloom machine calibrate --ranks 4 -o ours.toml"),
     ),

@@ -7,6 +7,7 @@ machine code; where llvmlite or a fused multiply-add is missing, it acts as `ref
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -121,6 +122,11 @@ class Backend:
 
 
 BY_REFERENCE = Backend()
+
+
+def default_backend() -> str:
+    """Returns the name of the backend that commands take where none is given."""
+    return os.environ.get("HLOOM_BACKEND") or AUTO
 
 
 def has_native_code() -> bool:

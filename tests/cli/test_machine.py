@@ -50,6 +50,9 @@ def test_what_is_no_machine(tmp_path: Path) -> None:
     assert (done.code, done.err.splitlines()[0]) == (65, "bad.toml:2:1: error: 'sise' is unknown here")
     done = hloom("machine", "h100", "--ranks", "2", cwd=tmp_path)
     assert (done.code, "are for hloom machine calibrate" in done.err) == (2, True)
+    for name in ("h100", "bad.toml"):
+        done = hloom("machine", name, "--backend", "reference", cwd=tmp_path)
+        assert (done.code, "--backend and --out are for hloom machine calibrate" in done.err) == (2, True)
 
 
 class _Comm:
