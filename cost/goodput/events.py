@@ -10,10 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...ir.diagnostics import fail
 from ...ir.types.literal import Array
 from .pod import Mix, Pod, placed
 
 _HOURS = 24.0
+_MOST = 1 << 30  # entries of the table of cubes at each event
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +64,15 @@ class PodEvents:
 
 
 def simulate_pod(pod: Pod, host: float, repair_hours: float, days: float, seed: int = 0) -> PodEvents:
-    """Simulates a pod whose hosts are up for the share `host` of time, and take `repair_hours` to repair on average."""
+    """Simulates a pod whose hosts are up for the share `host` of time, and take `repair_hours` to repair on average.
+    Raises CompileError for more events than can be held.
+    """
     draw, hours = np.random.default_rng(seed), days * _HOURS
     up_hours = repair_hours * host / (1 - host)
+    expected = 2 * hours / (up_hours + repair_hours) * pod.cubes * pod.hosts
+    if expected * pod.cubes > _MOST:
+        fail(f"about {expected:,.0f} failures and repairs in {days:,.0f} days are too many to simulate: "
+             f"at most {_MOST // pod.cubes:,} are possible for {pod.cubes:,} cubes", help="simulate fewer days")
     times: list[Array] = []
     changes: list[Array] = []
     cubes: list[Array] = []

@@ -12,6 +12,7 @@ import pytest
 from hloom.cost.goodput.detours import Detours, Torus, TorusTraffic, detours
 from hloom.cost.goodput.events import simulate_pod
 from hloom.cost.goodput.pod import Pod, at_least, daly_interval, efficiency, needed_availability, placed
+from hloom.ir.diagnostics import CompileError
 from hloom.report.goodput import GoodputQuestion
 from support.command_line import EXAMPLES, hloom
 
@@ -25,6 +26,11 @@ TABLE: dict[int, tuple[tuple[float, float, float], tuple[float, float, float] | 
     48: ((74.2, 75.0, 75.0), None),
 }
 HOSTS = (0.99, 0.995, 0.999)
+
+
+def test_a_simulation_that_would_not_fit_is_refused_at_once() -> None:
+    with pytest.raises(CompileError, match=r"in 1,000,000,000 days are too many to simulate: at most 16,777,216 are"):
+        simulate_pod(POD, 0.99, repair_hours=4, days=1e9)
 
 
 @pytest.mark.parametrize("cubes", TABLE)
