@@ -33,6 +33,8 @@ def plan(
     Raises CompileError if there is no solver (`pip install 'hloom[plan]'`), for constraints that cannot be met, and if
     nothing fits into memory.
     """
+    if isinstance(mesh, Mapping) and not mesh:
+        fail("a mesh without axes has no devices to plan for", help='write mesh={"data": 8}')
     return PlanSearch(module, machine, memory, seconds, native_clock, even).run(mesh, devices, keep)
 
 

@@ -114,3 +114,8 @@ def test_numbers_that_are_too_small(call: Callable[[], object], message: str) ->
 def test_the_cadence_of_checkpoints_is_checked_without_a_folder_too() -> None:
     with pytest.raises(hloom.CompileError, match="every='often' is neither auto"):
         hloom.train(TRAINED, 1, every="often")
+
+
+def test_a_mesh_without_axes_is_no_mesh_to_plan_for() -> None:
+    with pytest.raises(hloom.CompileError, match="a mesh without axes has no devices to plan for"):
+        hloom.plan(MODULE, "h100", mesh={})

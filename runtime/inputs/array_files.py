@@ -56,8 +56,12 @@ def load_array(path: Path) -> Array:
 
 
 def _problem(error: Exception) -> str:
-    """Returns the message of an error, but for numpy's advice to unpickle files, which can run any code."""
-    return "it is no file of numpy's, or holds Python objects" if "pickle" in str(error) else str(error)
+    """Returns the message of an error, without the number and the path of those of the system, and without numpy's
+    advice to unpickle files, which can run any code.
+    """
+    if "pickle" in str(error):
+        return "it is no file of numpy's, or holds Python objects"
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _load(path: Path) -> Array:

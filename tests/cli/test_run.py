@@ -141,7 +141,7 @@ def test_local_program_runs_as_it_is(tmp_path: Path) -> None:
         (["--devices", "4"], "shardings are over 8 devices, 4 are asked for"),
         (["--ranks", "9"], "the program runs on 8 devices, too few for 9 ranks"),
         (["--mesh", "z=2"], "no mesh of the program has an axis 'z'"),
-        (["--inputs", "nowhere.npz"], "inputs cannot be read from nowhere.npz"),
+        (["--inputs", "nowhere.npz"], "inputs cannot be read from nowhere.npz: No such file or directory\n"),
     ],
 )
 def test_options_that_contradict_the_program(options: list[str], message: str, tmp_path: Path) -> None:
