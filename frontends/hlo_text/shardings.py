@@ -215,8 +215,8 @@ def _metadata(token: Any) -> str:
 def _quoted(token: Any) -> str:
     """Returns the name of an axis. Prints put it between quotes as it is, so it can have no escapes."""
     name = unescape(str(token)[1:-1])
-    if NOT_IN_NAMES.search(name):
-        raise error_at(token, "the name of an axis has no quotes, backslashes and braces")
+    if not name or NOT_IN_NAMES.search(name):
+        raise error_at(token, "the name of an axis is not empty, and has no quotes, backslashes and braces")
     return name
 
 

@@ -107,7 +107,7 @@ def _axes(refs: Iterable[Record], names: list[str]) -> list[str]:
 def _names(mesh: Record) -> list[str]:
     found = [axis.str("name") for axis in mesh.subs("axes")]
     for name in found:
-        if NOT_IN_NAMES.search(name):
+        if not name or NOT_IN_NAMES.search(name):
             raise ProtoError(f"a mesh has an axis {name!r}")
     return found
 

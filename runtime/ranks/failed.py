@@ -25,6 +25,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-4, 0.02  # seconds
 _LONGEST_BROADCAST = 1 << 30  # in bytes; MPI counts with 32 bits
 
 Comm = Any  # mpi4py.MPI.Intracomm
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -35,7 +36,6 @@ class Communicator(Protocol):
     def rank(self) -> int: ...
     @property
     def size(self) -> int: ...
-T = TypeVar("T")
 
 
 class RankFailed(Exception):
