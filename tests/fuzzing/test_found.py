@@ -211,7 +211,9 @@ REFUSED: dict[str, tuple[str, str]] = {
     "axis with a quote": (
         entry(r"ROOT x = f32[8] parameter(0), sharding={mesh['it\'s'=8], [{'it\'s'}]}"), "has no quotes, backslashes",
     ),
-    "axis without a name": (entry("ROOT x = f32[8] parameter(0), sharding={mesh[''=8], [{}]}"), "name of an axis is not"),
+    "axis without a name": (
+        entry("ROOT x = f32[8] parameter(0), sharding={mesh[''=8], [{}]}"), "name of an axis is not empty",
+    ),
     "tuple at the border of a region": (
         entry("x = f32[8] parameter(0)", "t = (f32[8]) tuple(x)",
               'ROOT r = (f32[4]) custom-call(t), custom_call_target="xla.sdy.GlobalToLocalShape", frontend_attributes='

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import hloom
+import pytest
 from hloom.cost.links import parse_links
 from hloom.cost.machine import Cluster
 from hloom.ir.sharding.mesh import AxisRef, Mesh
+from hloom.passes.annotating.strip import strip_annotations
 from hloom.passes.base import PassContext
 from hloom.passes.op_sharding.divisions import Divisions
 from hloom.passes.planning.choice_costs import ChoiceCosts
 from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
-from hloom.passes.planning.descent import descend
+from hloom.passes.planning.descent import descend, whole_where_equal
 from hloom.passes.planning.model import Model
+from hloom.passes.planning.on_mesh import MeshPlan
 from hloom.passes.planning.prepared import prepared
+from hloom.passes.resharding.table import WHOLE
 
 MACHINE = Cluster(links=parse_links("100ns/40GB"), memory_bytes=1e12, points=2e13)
 STATE = "(s32[], f32[512,64], f32[512,64], f32[5,64,64])"
@@ -47,6 +52,27 @@ ENTRY e {{
   l = {STATE} while(s), condition=more, body=layer
   g = f32[5,64,64] get-tuple-element(l), index=3
   ROOT n = f32[5,64,64] subtract(w, g) }}"""
+
+
+def test_small_weights_with_divided_states_are_whole_where_that_costs_no_time() -> None:
+    """Of all that a fully sharded step renews these are the weights of its normalizations, but for their moments."""
+    machine = hloom.parse_machine("h100").of_devices(4)
+    context, module = PassContext(machine=machine), hloom.parse(Path("examples/transformer_train.hlo").read_text())
+    strip_annotations(module)
+    classes = Classes(Clusters(prepared(module), context.forms), machine)
+    on = MeshPlan(classes, context, Mesh.of(data=4), 1e12)
+    on.usual.search(60.0)
+    choice = dict(on.usual.found)["all sharded"]
+    found = whole_where_equal(on.costs, choice, on.usual.renewed)
+    before, after = on.costs.values([choice, found])
+    assert after.objective == pytest.approx(before.objective, rel=1e-9)
+    changed = {n: of for n, of in enumerate(on.model.classes) if found[n] != choice[n]}
+    assert {of.division(found[n]) for n, of in changed.items()} == {(WHOLE,)}
+    names = sorted(str(of.example.leaf and of.example.leaf.instruction.name).split(".")[0] for of in changed.values())
+    assert names == [
+        f"state__parameters____{norm}__" for norm in
+        ("final_norm", "layers___0___attention_norm", "layers___0___mlp_norm", "layers___1___attention_norm")
+    ]  # fmt: skip
 
 
 def test_the_state_of_a_loop_changes_with_what_is_written_into_it() -> None:

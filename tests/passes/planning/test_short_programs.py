@@ -28,7 +28,7 @@ from hloom.passes.planning.near import near
 from hloom.passes.planning.on_mesh import MeshPlan, PlanCandidate
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.short_programs import ShortPrograms
-from hloom.passes.planning.time_left import TimeLeft
+from hloom.passes.planning.time_left import WITHOUT_END, TimeLeft
 from hloom.passes.planning.written import Inside
 from hloom.runtime.inputs.inputs import inputs_for_module
 from support.deep_step import ROWS, WIDTH, deep_step, renewed_before
@@ -72,6 +72,18 @@ def choices(on: MeshPlan) -> list[Choice]:
             own[number] = min(weights if is_weight else rows, len(one.divisions) - 1)
         found.append(own)
     return found
+
+
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_short_programs_with_all_rewrites_tell_the_time_of_the_whole_with_them(on: MeshPlan, step: int) -> None:
+    context, told, whole = PassContext(machine=SLOW), list[Judged](), list[Judged]()
+    for choice in choices(on)[::step]:
+        found = on.rewritten(choice, context, int(LIMIT), short_of(on), WITHOUT_END)
+        assert found is not None
+        told.append(found)
+        whole.append(judge(on.annotated(choice), context, DEVICES, int(LIMIT)))
+        assert on.rewritten(choice, context, found.peak, short_of(on), WITHOUT_END) is None  # it may not fit
+    assert [one.seconds for one in told] == pytest.approx([one.seconds for one in whole], rel=0.05)
 
 
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow)])
