@@ -109,15 +109,9 @@ class MeshPlan:
         own = self._of_usual_state(begun + seconds * _STATE)
         found = search(self.costs, self.limit, seconds + begun - time.monotonic(), known)
         self.bound = found.bound
-        named = [(p.stage, p.choice) for p in found.proposals] + [(name, choice) for name, choice, _ in own]
-        self.proposals = [self._equal(*one) for one in named]
-        for usual in (self.usual.found, self.usual.with_whole_sums):
-            usual[:] = [self._equal(name, choice)[:2] for name, choice in usual]
-
-    def _equal(self, name: str, choice: Choice) -> Named:
-        """Returns a proposal with as much of the small state whole as costs no time."""
-        found = whole_where_equal(self.costs, choice, self.usual.renewed)
-        return name, found, self.costs.value(found)
+        self.proposals = [(p.stage, p.choice, p.value) for p in found.proposals] + own
+        for usual in (self.usual.found, self.usual.with_whole_sums):  # which divide all of the state alike
+            usual[:] = [(name, whole_where_equal(self.costs, choice, self.usual.renewed)) for name, choice in usual]
 
     def _of_usual_state(self, deadline: float) -> list[Named]:
         """Returns the best choice in which weights, and other state that the step renews, are divided as in the best
@@ -192,19 +186,19 @@ class MeshPlan:
         self, choice: Choice, context: PassContext, short: ShortPrograms, inside: Inside = Inside.EVERY
     ) -> Judged | None:
         """Returns the forecast of a choice by short programs; None if they do not tell it."""
-        def stands(layer: RepeatableLayer) -> bool:
-            return self.stands(layer, choice)
-
-        return short.judge(lambda program: self.annotated(choice, inside, program), context, self.limit, stands)
+        return short.judge(
+            lambda program: self.annotated(choice, inside, program), context, self.limit,
+            lambda layer: self.stands(layer, choice),
+        )  # fmt: skip
 
     def rewritten(
         self, choice: Choice, context: PassContext, limit: int, short: ShortPrograms, left: TimeLeft
     ) -> Judged | None:
         """Returns the forecast of a choice with all rewrites by short programs; None if they do not tell it."""
-        def stands(layer: RepeatableLayer) -> bool:
-            return self.stands(layer, choice)
-
-        return short.rewritten(lambda program: self.annotated(choice, short=program), context, limit, left, stands)
+        return short.rewritten(
+            lambda program: self.annotated(choice, short=program), context, limit, left,
+            lambda layer: self.stands(layer, choice),
+        )  # fmt: skip
 
     def stands(self, layer: RepeatableLayer, choice: Choice) -> bool:
         """Whether a layer of a short program is divided as those that it stands for."""

@@ -31,7 +31,8 @@ from .written import Inside
 
 _SCREENING = 0.4  # share of the time left
 _CLOSER = 0.3  # share of what is left then, for quick schedules of the best
-_REWRITING = 0.4  # likewise, for rewrites of short programs
+_REWRITING = 0.3  # likewise, for rewrites of short programs
+_IN_REACH = 0.2  # of the best screening, up to which these are behind it
 _FEW = 2  # proposals that are screened first, and that get a forecast if there is time
 _NEAR = 0.02  # of the best forecast, below which usual shardings are judged, and others with few annotations
 _TIED = 0.005  # of the best screening, below which others of its kind are judged before other kinds
@@ -229,14 +230,15 @@ class PlanTrials:
             self._note(judged)
 
     def _rewrite_short(self, kinds: Sequence[Sequence[PlanTrial]]) -> None:
-        """Gives short programs of the best proposal, and then of those with whole sums, whose all-reduces hide in
-        pieces, all rewrites in a part of the time.
+        """Gives short programs of proposals with whole sums, whose all-reduces hide in pieces, all rewrites in a part
+        of the time, unless they are far behind.
         """
-        until = self.left.share(_REWRITING).deadline
-        tried = [trial for kind in kinds for trial in kind if trial.is_short and trial.screened.fits]
-        whole = sorted((trial for trial in tried[1:] if trial.named[0].endswith(WHOLE_SUMS)), key=_expected)
-        for trial in [*tried[:1], *whole] if self.short is not None and self.left.longest >= _MOMENT else ():
-            if time.monotonic() < until:
+        until, near = self.left.share(_REWRITING).deadline, math.inf
+        if kinds and self.left.longest >= _MOMENT:
+            near = (1 + _IN_REACH) * kinds[0][0].screened.seconds
+        whole = [trial for kind in kinds for trial in kind if trial.is_short and trial.named[0].endswith(WHOLE_SUMS)]
+        for trial in sorted(whole, key=_expected):
+            if self.short is not None and trial.screened.seconds <= near and time.monotonic() < until:
                 on, choice = trial.on, trial.named[1]
                 judged = on.rewritten(choice, self.context, self.limit, self.short, TimeLeft(until))
                 trial.screened = min(trial.screened, judged or trial.screened, key=lambda judged: judged.rank)
