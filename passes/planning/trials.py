@@ -233,7 +233,7 @@ class PlanTrials:
         """Gives short programs of proposals with whole sums, whose all-reduces hide in pieces, all rewrites in a part
         of the time, unless they are far behind.
         """
-        until, near = self.left.share(_REWRITING).deadline, math.inf
+        until, near = self.left.share(_REWRITING).deadline, 0.0
         if kinds and self.left.longest >= _MOMENT:
             near = (1 + _IN_REACH) * kinds[0][0].screened.seconds
         whole = [trial for kind in kinds for trial in kind if trial.is_short and trial.named[0].endswith(WHOLE_SUMS)]

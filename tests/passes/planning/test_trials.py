@@ -24,7 +24,7 @@ from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.time_left import TimeLeft
 from hloom.passes.planning.trials import PlanTrial, PlanTrials, others_of
 from hloom.passes.planning.turns import Proposed, turns_of
-from hloom.passes.planning.usual import USUAL_STATE
+from hloom.passes.planning.usual import USUAL_STATE, WHOLE_SUMS
 from hloom.passes.planning.written import Inside
 
 STEP = """HloModule step
@@ -44,6 +44,7 @@ class Priced:
     """A mesh on which the only class of a choice says what it costs, in units of 1 s."""
 
     limit: float = math.inf
+    scale: float = 1.0
 
     @property
     def costs(self) -> Priced:
@@ -119,6 +120,34 @@ def test_the_best_of_ties_is_judged_with_few_annotations_before_kinds_far_behind
     trials = PlanTrials(PassContext(), 0, TimeLeft(time.monotonic() + 1000))
     trials.run([*proposals, (on, (USUAL_STATE, {0: 131}, on.value({0: 131})))])
     assert f"{USUAL_STATE}, few inside" in [candidate.name for candidate in trials.made]
+
+
+@dataclass
+class ToldByLayers(Told):
+    """Tells also what short programs forecast, with all rewrites as without them."""
+
+    rewrites: Mapping[int, float] = field(default_factory=dict[int, float])
+    asked: list[int] = field(default_factory=list[int])
+
+    def by_few_layers(self, choice: Choice, *_: object) -> Judged:
+        return self.quick(choice)
+
+    def rewritten(self, choice: Choice, *_: object) -> Judged:
+        self.asked.append(choice[0])
+        return Judged(self.rewrites[choice[0]], 50.0, 1)
+
+
+def test_whole_sums_that_are_near_get_all_rewrites_by_short_programs_and_are_judged_first_where_these_help() -> None:
+    named = {100: "a", 110: f"sharded x tensor{WHOLE_SUMS}", 112: f"zero x tensor{WHOLE_SUMS}", 140: f"b{WHOLE_SUMS}"}
+    told = {100: (100.0, 98.0), 110: (110.0, 92.0), 112: (112.0, 111.0), 140: (140.0, 90.0)}
+    for longest, first, asked in ((2.0, named[110], [110, 112]), (0.1, "a", [])):  # in a moment all are judged anyway
+        on = ToldByLayers(told=told, rewrites={110: 91.0, 112: 113.0})
+        proposals = [(cast(Any, on), (name, {0: n}, on.value({0: n}))) for n, name in named.items()]
+        left = TimeLeft(time.monotonic() + 1000, longest=longest, is_first=False)
+        trials = PlanTrials(PassContext(), 0, left, short=cast(Any, Priced()))
+        trials.run(proposals)
+        assert on.asked == asked
+        assert trials.made[0].name == first
 
 
 def test_usual_shardings_are_screened_when_the_share_for_screening_is_over() -> None:
