@@ -234,7 +234,7 @@ class PlanTrials:
         of the time, unless they are far behind.
         """
         until, near = self.left.share(_REWRITING).deadline, 0.0
-        if kinds and self.left.longest >= _MOMENT:
+        if kinds and kinds[0][0].screened.fits and self.left.longest >= _MOMENT:
             near = (1 + _IN_REACH) * kinds[0][0].screened.seconds
         whole = [trial for kind in kinds for trial in kind if trial.is_short and trial.named[0].endswith(WHOLE_SUMS)]
         for trial in sorted(whole, key=_expected):
