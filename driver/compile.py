@@ -79,8 +79,12 @@ def compile(
     parameters that a schedule gathers together, and `split_batch` parts of the batch are computed independently of each
     other where that is faster.
 
-    Raises CompileError for programs that cannot be partitioned, scheduled within `memory`, or run.
+    Raises CompileError for programs that cannot be partitioned, scheduled within `memory`, or run, and for `memory`,
+    `flat_parameters` or `split_batch` without a `schedule`.
     """
+    of_schedule = {"memory": memory, "flat_parameters": flat_parameters, "split_batch": split_batch}
+    for word in (word for word, given in of_schedule.items() if given and not schedule):
+        fail(f"{word} is for a schedule: give schedule=True, too")
     context = PassContext(
         num_devices=num_devices, default_devices=ranks, machine=DEFAULT if machine is None else as_machine(machine),
         rules=rules or {}, forms=forms or local_forms(),

@@ -119,3 +119,14 @@ def test_the_cadence_of_checkpoints_is_checked_without_a_folder_too() -> None:
 def test_a_mesh_without_axes_is_no_mesh_to_plan_for() -> None:
     with pytest.raises(hloom.CompileError, match="a mesh without axes has no devices to plan for"):
         hloom.plan(MODULE, "h100", mesh={})
+
+
+@pytest.mark.parametrize("options", [{"memory": 1000}, {"flat_parameters": True}, {"split_batch": 2}])
+def test_what_only_a_schedule_obeys_needs_one(options: dict[str, Any]) -> None:
+    with pytest.raises(hloom.CompileError, match="is for a schedule: give schedule=True, too"):
+        hloom.compile(MODULE, **options)
+
+
+def test_a_page_without_a_schedule_has_no_limit_of_memory() -> None:
+    with pytest.raises(hloom.CompileError, match="memory is for a schedule: give schedule=True, too"):
+        hloom.page(MODULE, memory=1000)

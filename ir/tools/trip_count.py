@@ -34,8 +34,13 @@ UNKNOWN_TRIPS = 2  # assumed for loops without a static trip count: work inside 
 
 def runs_of_computations(module: Module) -> dict[Computation, int]:
     """Returns how often each computation runs that control flow calls, as far as known."""
-    found: dict[Computation, int] = {}
-    _count_runs(module.entry, 1, found)
+    found = {module.entry: 1}
+    for computation in reversed(list(module.callees_first())):
+        for instruction in computation.having(is_control) if computation in found else ():
+            trips = trip_count(instruction) if instruction.op.role is Role.LOOP else 1
+            runs = found[computation] * (UNKNOWN_TRIPS if trips is None else max(trips, 1))
+            for called in dict.fromkeys(instruction.called()):
+                found[called] = found.get(called, 0) + runs
     return found
 
 
@@ -43,14 +48,6 @@ def uncounted_loops(module: Module) -> list[Instruction]:
     """Returns the loops that control flow runs whose trip count is not known."""
     loops = [i for c in computations_run(module) for i in c.having(is_control) if i.op.role is Role.LOOP]
     return [loop for loop in loops if trip_count(loop) is None]
-
-
-def _count_runs(computation: Computation, count: int, found: dict[Computation, int]) -> None:
-    found[computation] = count
-    for instruction in computation.having(is_control):
-        trips = trip_count(instruction) if instruction.op.role is Role.LOOP else 1
-        for called in instruction.called():
-            _count_runs(called, count * (UNKNOWN_TRIPS if trips is None else max(trips, 1)), found)
 
 
 @dataclass(frozen=True, slots=True)

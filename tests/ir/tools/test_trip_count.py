@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from hloom import parse
-from hloom.ir.tools.trip_count import trip_count
+from hloom.ir.tools.trip_count import runs_of_computations, trip_count
 
 
 @pytest.mark.parametrize(
@@ -60,3 +60,34 @@ def test_an_element_of_a_tuple_within_a_fusion_is_no_state() -> None:
     ENTRY e { z = s32[] constant(0) s = (s32[], s32[]) tuple(z, z)
         ROOT w = (s32[], s32[]) while(s), condition=c, body=b }""")
     assert trip_count(module.entry.root) is None
+
+
+def test_a_computation_runs_as_often_as_all_that_call_it() -> None:
+    """The branches of a conditional exclude each other."""
+    module = parse("""HloModule m
+more { p = (s32[], f32[]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  n = s32[] constant(5)
+  ROOT r = pred[] compare(i, n), direction=LT }
+same { x = f32[] parameter(0)
+  ROOT r = f32[] negate(x) }
+layer { p = (s32[], f32[]) parameter(0)
+  i = s32[] get-tuple-element(p), index=0
+  x = f32[] get-tuple-element(p), index=1
+  one = s32[] constant(1)
+  j = s32[] add(i, one)
+  b = pred[] compare(i, one), direction=EQ
+  y = f32[] conditional(b, x, x), true_computation=same, false_computation=same
+  ROOT r = (s32[], f32[]) tuple(j, y) }
+ENTRY e { x = f32[] parameter(0)
+  b = pred[] parameter(1)
+  zero = s32[] constant(0)
+  y = f32[] conditional(b, x, x), true_computation=same, false_computation=same
+  s = (s32[], f32[]) tuple(zero, y)
+  first = (s32[], f32[]) while(s), condition=more, body=layer
+  z = f32[] get-tuple-element(first), index=1
+  t = (s32[], f32[]) tuple(zero, z)
+  second = (s32[], f32[]) while(t), condition=more, body=layer
+  ROOT r = f32[] get-tuple-element(second), index=1 }""")
+    runs = {computation.name: count for computation, count in runs_of_computations(module).items()}
+    assert runs == {"e": 1, "more": 10, "layer": 10, "same": 11}
