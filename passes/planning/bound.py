@@ -44,15 +44,15 @@ class _End:
     places: Places
     given: Floats = field(init=False)
     share: float = 1.0
-    _order: tuple[Places, Places] | None = field(init=False, default=None)
-    """The rows sorted by their places, and where each place begins; None if each row has its own."""
+    _order: Places | None = field(init=False, default=None)  # of rows by their places; None if each has its own
+    _starts: Places | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         count = int(self.places.max()) + 1
         self.given = np.zeros(count)
         if not np.array_equal(self.places, np.arange(count)):
-            rows = np.argsort(self.places, kind="stable")
-            self._order = rows, np.searchsorted(self.places[rows], np.arange(count))
+            self._order = np.argsort(self.places, kind="stable")
+            self._starts = np.searchsorted(self.places[self._order], np.arange(count))
 
     def by_row(self) -> Floats:
         """Returns what is given to each row."""
@@ -61,7 +61,7 @@ class _End:
     def least(self, costs: Floats) -> Floats:
         """Returns the share in the least cost of the rows at each place."""
         shared = costs if self.share == 1.0 else costs * self.share
-        return shared if self._order is None else np.minimum.reduceat(shared[self._order[0]], self._order[1])
+        return shared if self._order is None else np.minimum.reduceat(shared[self._order], self._starts)
 
 
 @dataclass(eq=False, slots=True)
@@ -136,7 +136,7 @@ def _groups(count: int) -> _Groups:
     splits = [every[(every & ~rest == 0) & (every & rest & -rest > 0)] for rest in every.tolist()]
     of_member = [every[every & bit > 0] for bit in bits]
     return _Groups(
-        np.array([(every & bit > 0).astype(np.float64) for bit in bits]).T,
+        np.array([(every & bit > 0) * 1.0 for bit in bits]).T,
         [(parts - 1, rest - parts) for rest, parts in zip(every, splits)],
         [(own - 1, count - own) for own in of_member],
     )
