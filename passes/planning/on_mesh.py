@@ -17,7 +17,7 @@ from ..propagation.values import Leaf
 from ..resharding.table import WHOLE, Division, ReshardTable
 from .choice_costs import ChoiceCosts, PlanValue
 from .classes import Classes
-from .descent import alternatives, axes_of, descend, whole_where_equal
+from .descent import alternatives, axes_of, descend
 from .judge import Effort, Judged, judge
 from .model import Choice, Model
 from .moves import QuickTable
@@ -110,8 +110,6 @@ class MeshPlan:
         found = search(self.costs, self.limit, seconds + begun - time.monotonic(), known)
         self.bound = found.bound
         self.proposals = [(p.stage, p.choice, p.value) for p in found.proposals] + own
-        for usual in (self.usual.found, self.usual.with_whole_sums):  # which divide all of the state alike
-            usual[:] = [(name, whole_where_equal(self.costs, choice, self.usual.renewed)) for name, choice in usual]
 
     def _of_usual_state(self, deadline: float) -> list[Named]:
         """Returns the best choice in which weights, and other state that the step renews, are divided as in the best

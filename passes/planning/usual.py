@@ -20,6 +20,7 @@ import numpy as np
 from ...cost.work import is_contraction
 from ..resharding.table import WHOLE
 from .choice_costs import ChoiceCosts
+from .descent import whole_where_equal
 from .model import Choice
 from .program import Allowed, Still, solve
 
@@ -120,6 +121,8 @@ class Usual:
                 if time.monotonic() > deadline:
                     return
                 choice = self._by_axes(kinds, sums)
+                if choice is not None and sums:
+                    choice = whole_where_equal(self.costs, choice, self.renewed)
                 if choice is not None:
                     found.append((" x ".join(kinds) + WHOLE_SUMS * sums, choice))
 
