@@ -89,8 +89,8 @@ class RepeatableLayer:
         return module
 
     def divided(self, module: Module, context: PassContext) -> tuple[Module, Module, Likes] | None:
-        """Returns the short program with annotations, which is changed, as that of each device, and the one with more
-        layers, with what each of its instructions is a copy of; None if these do not follow from it.
+        """Returns the program per device of the short one with annotations, which is changed; that with more layers;
+        and the instruction of the first that each of the second is a copy of. None if these do not follow from it.
         """
         local = self.local(module, context)
         if local is None or any(i.op.is_collective for c in local if c is not local.entry for i in c):
