@@ -76,11 +76,7 @@ class ListedProgram:
     def forecast(self, rule: ListRule, context: PassContext) -> ListedForecast:
         """Returns the forecast by a rule, as the machine runs the program if the context tells."""
         set_orders(list(self._schedulers), [scheduler.order(rule) for scheduler in self._schedulers.values()])
-        as_run = context.as_run(self.module, context.machine) if context.as_run is not None else None
-        run, clock = (self.module, self.clock) if as_run is None else as_run
-        found = timeline(run, context.machine, clock)
-        peak = peak_memory(self.module, OutsideOfAttention.on(context.machine))
-        return ListedForecast(found.seconds, found.compute, _engines(found), peak)
+        return _forecast(self.module, context, self.clock)
 
 
 def scheduled_forecast(module: Module, context: PassContext, limit: int, left: TimeLeft) -> ListedForecast:
@@ -88,8 +84,13 @@ def scheduled_forecast(module: Module, context: PassContext, limit: int, left: T
     CompileError if it does not fit into `limit` bytes (0: those of the machine).
     """
     to_scheduled(module, context, limit, fastest=Fastest(until=left.until))
-    run, clock = context.run_as(module)
-    found = timeline(run, context.machine, clock)
+    return _forecast(module, context)
+
+
+def _forecast(module: Module, context: PassContext, clock: Clock | None = None) -> ListedForecast:
+    """Returns the forecast of a program, as the machine runs it if the context tells, else by its clock."""
+    run, own = context.run_as(module)
+    found = timeline(run, context.machine, own or clock)
     peak = peak_memory(module, OutsideOfAttention.on(context.machine))
     return ListedForecast(found.seconds, found.compute, _engines(found), peak)
 
