@@ -104,19 +104,21 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """The seconds that a collective and the ops around it take more where ranks compute between collectives, and those
-    of each further `array` that it combines.
+    """The seconds that a collective and the ops around it take more where ranks compute between collectives, those of
+    each further `array` that it combines, and those where caches hold nothing of its code (`cold`).
     """
 
     collective: float = 0.0
     array: float = 0.0
+    cold: float = 0.0
 
     @property
     def source(self) -> str:
         """How sources of collectives tell it; nothing where it was not measured."""
-        if not self.collective and not self.array:
+        if not self.collective and not self.array and not self.cold:
             return ""
-        return f"; between products {timed(self.collective)} more, and {timed(self.array)} for each array"
+        cold = f", {timed(self.cold)} where caches hold nothing of its code" if self.cold else ""
+        return f"; between other ops {timed(self.collective)} more, {timed(self.array)} for each array{cold}"
 
 
 _NOT_MEASURED = Between()
@@ -156,8 +158,8 @@ def machine_of(found: Measured, name: str) -> MachineFile:
     for n, sample in enumerate(found.samples):
         sizes = [received(sample.kind, size, sample.devices) for size in sample.seconds]
         line = fit_line(sizes, list(sample.seconds.values()))
-        array = sample.array + between.array
-        fits.append(Fit(sample.kind, (sample.devices,), line.latency + between.collective, line.bandwidth, array))
+        latency, array = line.latency + between.collective, sample.array + between.array
+        fits.append(Fit(sample.kind, (sample.devices,), latency, line.bandwidth, array, between.cold))
         sources[f"collectives.{n}"] = (
             f"{found.source}: fit to {len(sizes)} sizes, {min(sample.seconds)} to {max(sample.seconds)} bytes, "
             f"errors up to {line.error:.0%}{between.source}"

@@ -18,7 +18,8 @@ from .transfer import SECOND, Transfer
 @dataclass(frozen=True, slots=True)
 class Fit:
     """A measured collective: `latency` in seconds, `bandwidth` in bytes per second that a device receives, and the
-    seconds of each `array` that it combines after the first.
+    seconds of each `array` that it combines after the first. It takes those of `cold` more where caches hold nothing of
+    the code that starts and ends it.
 
     `devices` are those of a group along each level of links, the fast links first: (8, 4) for groups of four nodes with
     eight devices each, (1, 4) for groups of one device of each of four nodes.
@@ -29,6 +30,11 @@ class Fit:
     latency: float
     bandwidth: float
     array: float = 0.0
+    cold: float = 0.0
+
+    def slower(self, by: float) -> Fit:
+        """Returns a collective that takes longer by this factor."""
+        return Fit(self.kind, self.devices, self.latency * by, self.bandwidth / by, self.array * by, self.cold * by)
 
 
 def measured(fits: Sequence[Fit], kind: Kind, devices: tuple[int, ...]) -> Transfer | None:

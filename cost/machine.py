@@ -83,6 +83,12 @@ class Machine(Protocol):
         """Returns the time of matrix products, which may depend on their sizes: by default that of their work."""
         return self.work(sizes.multiply_adds, element)
 
+    def with_cold_collectives(self, share: float) -> Machine:
+        """Returns a machine whose collectives have this share of the time that they take more where caches hold nothing
+        of their code.
+        """
+        return self
+
     @property
     def native(self) -> NativeSpeed:
         """The speed of native code, where such runs the programs; unknown by default."""
@@ -276,8 +282,10 @@ class Cluster(KeptHash, Machine):
         return _of_devices(self, count)
 
     def slower(self, by: float) -> Cluster:
-        fits = [Fit(f.kind, f.devices, f.latency * by, f.bandwidth / by, f.array * by) for f in self.fits]
-        return replace(self, links=self.links.times(by), fits=tuple(fits))
+        return replace(self, links=self.links.times(by), fits=tuple(f.slower(by) for f in self.fits))
+
+    def with_cold_collectives(self, share: float) -> Cluster:
+        return replace(self, fits=tuple(replace(f, latency=f.latency + share * f.cold, cold=0.0) for f in self.fits))
 
     @property
     def fastest(self) -> Transfer:

@@ -25,10 +25,10 @@ those of `cost.products`, `[native]` has the seconds of `cost.native_speed`, and
 of forecasts that were compared with steps. `[work]` may have `other`, for all other types. Links may have `step`,
 `torus`, `shape`, `wrap`, `cores`, `crossed` and `rails = true` (`cost.links`). `[[collectives]]` are measured ones:
 `kind`, `devices` along each level of links, `latency`, `bandwidth` (bytes that a device receives), `array` (seconds of
-each that it combines after the first), `source`. `[engines]` name the engine of a kind, or of the links from a stride
-on; by `torus = true` each axis of a torus is one. `like = "h100"` names a preset: what the file leaves out is as there,
-but for `[forecast]`, and for `[[collectives]]` and `[engines]` if it has links of its own. Without it, what a file
-leaves out is as on the default machine.
+each that it combines after the first), `cold` (more seconds where caches hold nothing of its code), `source`.
+`[engines]` name the engine of a kind, or of the links from a stride on; by `torus = true` each axis of a torus is one.
+`like = "h100"` names a preset: what the file leaves out is as there, but for `[forecast]`, and for `[[collectives]]`
+and `[engines]` if it has links of its own. Without it, what a file leaves out is as on the default machine.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ ROWS: dict[str, dict[str, Quantity | None]] = {
     "links": {"from": None, "latency": Quantity.SECONDS, "bandwidth": Quantity.BANDWIDTH, "step": Quantity.SECONDS,
               "torus": None, "shape": None, "rails": None, **dict.fromkeys(COUNTS, Quantity.COUNT), "source": None},
     "collectives": {"kind": None, "devices": None, "latency": Quantity.SECONDS, "bandwidth": Quantity.BANDWIDTH,
-                    "array": Quantity.SECONDS, "source": None},
+                    "array": Quantity.SECONDS, "cold": Quantity.SECONDS, "source": None},
 }  # fmt: skip
 """The keys of the tables with several rows; None for those that are no quantity."""
 
@@ -280,8 +280,8 @@ class _Reader:
                       f"'{devices}' are not devices of a group along each level of links",
                       "write [8] for groups of eight, [8, 4] for those of four nodes with eight each")  # fmt: skip
         latency, bandwidth = (self.of_row("collectives", n, row, key) for key in ("latency", "bandwidth"))
-        array = self.of_row("collectives", n, row, "array") if "array" in row else 0.0
-        return Fit(cast(Kind, kind), tuple(sizes), latency, bandwidth, array)
+        more = {key: self.of_row("collectives", n, row, key) for key in ("array", "cold") if key in row}
+        return Fit(cast(Kind, kind), tuple(sizes), latency, bandwidth, **more)
 
     def engine(self, key: str, name: Any) -> tuple[Kind | int, str]:
         place = "engines", 0, key

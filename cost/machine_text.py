@@ -50,7 +50,7 @@ def _tables(machine: Cluster, sources: Mapping[str, str]) -> Iterator[str]:
         yield from _row("links", row, sources.get(f"links.{n}", _ASSUMED))
     for n, fit in enumerate(machine.fits):
         row = {"kind": fit.kind, "devices": list(fit.devices), "latency": fit.latency, "bandwidth": fit.bandwidth}
-        row |= {"array": fit.array} if fit.array else {}
+        row |= {key: value for key, value in (("array", fit.array), ("cold", fit.cold)) if value}
         yield from _row("collectives", row, sources.get(f"collectives.{n}", _ASSUMED))
     if machine.engines or machine.torus_engines:
         named = (f"{key} = {json.dumps(name)}" for key, name in machine.engines)

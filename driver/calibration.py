@@ -25,7 +25,8 @@ from ..ir.graph.module import Module
 from ..passes.stages import During, unseen
 from ..runtime.calibrate import Timer
 from .backend import NATIVE, REFERENCE, Backend
-from .native_clock import program_work
+from .native_clock import cold_collectives, program_work
+from .native_cold import OTHER_INNER, OTHER_ROWS, OTHERS, others
 from .native_programs import native_programs
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ _ARRAY = 1 << 18  # bytes of each of the arrays that more bytes consist of
 _SEVERAL = 1 << 16, 32  # bytes, and the arrays among which they are divided to time an array
 _LEAST_SHARE = 0.5  # of a time, for the bytes: an array takes longer in few small ones than in many large ones
 _BESIDE = 1 << 23  # bytes of the all-reduce that overlaps products
-_LAYERS, _ROWS, _SIDE = 8, 128, 256  # of products between which ranks add: all layers touch three megabytes
+_LAYERS, _COLD_LAYERS = 8, 4  # after which ranks add, and those of others: these touch 23 megabytes
+_SIDE = OTHERS * OTHER_ROWS  # of an array that they add
 _COMBINED = 16  # arrays that they add at once, beside one
 _ROUNDS, _LONGEST, _LEAST_RUNS = 3, 0.02, 2  # of native programs, with seconds and runs for each
 _DEFINED = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }\n"
@@ -85,7 +87,7 @@ def measured(comm: Comm | None, backend: Backend, during: During = unseen, timer
     samples = tuple(_collectives(timed.timer, ranks, during))
     found = replace(found, devices=ranks, samples=samples)
     if timed.timer.processor:
-        with during("measuring collectives between products"):
+        with during("measuring collectives between other ops"):
             between = _between(timed, ranks, found.native)
         return replace(found, between=between, overlap=Figure(0.0, "ranks of one host copy what they send and receive"))
     with during("measuring what overlaps"):
@@ -235,19 +237,24 @@ def _grouped(kind: Kind, text: str, devices: int, ranks: int) -> str:
 
 
 def _between(timer: _Timer, ranks: int, speed: NativeSpeed) -> Between:
-    """Returns the times by which a collective between products exceeds one alone, with the ops around it.
+    """Returns the times by which a collective between other ops exceeds one alone, with the ops around it.
 
     Others have the core and the caches of a rank while it waits, and the code of collectives is no longer in them. The
-    further tables of kernels count apart.
+    further tables of kernels count apart. So do kernels that leave nothing of its code in caches.
     """
-    one, many = (_more(timer, ranks, speed, arrays) for arrays in (1, _COMBINED))
-    return Between(max(one, 0.0), max((many - one) / (_COMBINED - 1), 0.0))
+    one, many = (_more(timer, speed, _Layers(ranks, arrays)) for arrays in (1, _COMBINED))
+    cold, between_others = 0.0, _Layers(ranks, others=True)
+    if speed.is_known:
+        share = cold_collectives(timer.backend.prepared(between_others.module(True)), speed.second_cache)
+        cold = max(_more(timer, speed, between_others) - one, 0.0) / share
+    return Between(max(one, 0.0), max((many - one) / (_COMBINED - 1), 0.0), cold)
 
 
-def _more(timer: _Timer, ranks: int, speed: NativeSpeed, arrays: int) -> float:
-    """Returns the seconds that a collective of so many arrays takes more between products."""
-    with_sums, without = (_layers(ranks, sums, arrays) for sums in (True, False))
-    alone = timer.timer.collective(_one("all-reduce", 4 * _SIDE * arrays, ranks, ranks, arrays))
+def _more(timer: _Timer, speed: NativeSpeed, layers: _Layers) -> float:
+    """Returns the seconds that each collective of a program takes more than one alone."""
+    with_sums, without = layers.module(True), layers.module(False)
+    size = 4 * _SIDE * layers.arrays
+    alone = timer.timer.collective(_one("all-reduce", size, layers.ranks, layers.ranks, layers.arrays))
     whole, only = (min(run(module) for _ in range(_ROUNDS))
                    for run, module in ((timer.run_together, with_sums), (timer.run, without)))  # fmt: skip
     more = whole - only
@@ -255,28 +262,45 @@ def _more(timer: _Timer, ranks: int, speed: NativeSpeed, arrays: int) -> float:
         counted, base = (speed.of_run(program_work(timer.backend.prepared(module), speed.second_cache))
                          for module in (with_sums, without))  # fmt: skip
         more -= counted - base
-    return more / _LAYERS - alone
+    return more / layers.count - alone
 
 
-def _layers(ranks: int, sums: bool, arrays: int) -> Module:
-    """Returns a program of products, after each of which ranks add the sums of its columns, as many arrays at once; or
-    only the products.
+@dataclass(frozen=True, slots=True)
+class _Layers:
+    """Programs in which ranks add some arrays at a time, each time after a function of one of them, or after
+    `others` of a program (`native_cold`), more than the last cache holds.
     """
-    shape, row = f"f32[{_ROWS},{_SIDE}]", f"f32[{_SIDE}]"
-    lines = [f"v0 = {shape} parameter(0)", "z = f32[] constant(0)"]
-    lines += [f"w{n} = f32[{_SIDE},{_SIDE}] parameter({n + 1})" for n in range(_LAYERS)]
-    lines += [f"p{k} = {row} parameter({_LAYERS + k + 1})" for k in range(arrays)]
-    for n in range(_LAYERS):
-        lines += [f"d{n} = {shape} dot(v{n}, w{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
-                  f"m{n} = {row} reduce(d{n}, z), dimensions={{0}}, to_apply=add"]  # fmt: skip
-        added = [f"t{n}_{k}" for k in range(arrays)]
-        lines += [f"{name} = {row} add(m{n}, p{k})" for k, name in enumerate(added)]
-        lines += _summed(added, row, ranks) if sums else [f"{name}_r = {row} negate({name})" for name in added]
-        lines += [f"{name}_a = {row} add({f'{before}_a' if before else f'{name}_r'}, {name}_r)"
-                  for before, name in itertools.pairwise(("", *added))]  # fmt: skip
-        lines += [f"b{n} = {shape} broadcast({added[-1]}_a), dimensions={{1}}",
-                  f"v{n + 1} = {shape} divide(d{n}, b{n})"]  # fmt: skip
-    return _program(lines, ranks if sums else 1)
+
+    ranks: int
+    arrays: int = 1
+    others: bool = False
+
+    @property
+    def count(self) -> int:
+        return _COLD_LAYERS if self.others else _LAYERS
+
+    def module(self, sums: bool) -> Module:
+        """Returns the program; with ops on elements in place of the sums over ranks unless these are asked for."""
+        row = f"f32[{_SIDE}]"
+        lines = [f"v0 = {row} parameter(0)", "nothing = f32[] constant(0)"]
+        lines += [f"p{k} = {row} parameter({k + 1})" for k in range(self.arrays)]
+        for n in range(self.count):
+            lines += self._others(n) if self.others else [f"m{n} = {row} negate(v{n})"]
+            added = [f"t{n}_{k}" for k in range(self.arrays)]
+            lines += [f"{name} = {row} add(m{n}, p{k})" for k, name in enumerate(added)]
+            lines += _summed(added, row, self.ranks) if sums else [f"{t}_r = {row} negate({t})" for t in added]
+            lines += [f"{name}_a = {row} add({f'{before}_a' if before else f'{name}_r'}, {name}_r)"
+                      for before, name in itertools.pairwise(("", *added))]  # fmt: skip
+            lines.append(f"v{n + 1} = {row} opt-barrier({added[-1]}_a)")
+        return _program(lines, self.ranks if sums else 1)
+
+    def _others(self, number: int) -> list[str]:
+        """Returns the lines from `v` to `m` of this number."""
+        rows, wide = f"f32[{OTHER_ROWS},{OTHER_INNER}]", f"f32[{OTHER_ROWS},{OTHER_INNER // _SIDE},{_SIDE}]"
+        lines, sums = others(f"_{number}", f"r{number}", 1 + self.arrays + number * OTHERS)
+        return [f"b{number} = {wide} broadcast(v{number}), dimensions={{2}}",
+                f"r{number} = {rows} reshape(b{number})", *lines,
+                f"m{number} = f32[{_SIDE}] concatenate({', '.join(sums)}), dimensions={{0}}"]  # fmt: skip
 
 
 def _summed(names: list[str], shape: str, ranks: int) -> list[str]:

@@ -25,6 +25,15 @@ def program_work(module: Module, second_cache: float = HOST.near_cache) -> Seque
     return NativeCounts(module, second_cache).run(module)
 
 
+def cold_collectives(module: Module, second_cache: float = HOST.near_cache) -> float:
+    """Returns the share of the code of collectives, from 0 to 1, that caches do not hold when a prepared program runs
+    one.
+    """
+    from ..codegen.native.work.times import NativeCounts
+
+    return NativeCounts(module, second_cache).cold_collectives(module)
+
+
 def native_clock(module: Module, machine: Machine) -> tuple[Module, Clock] | None:
     """Returns a per-device program as native code runs it, and the clock of its ops on this machine; None unless the
     speed of native code there is known.
@@ -36,4 +45,5 @@ def native_clock(module: Module, machine: Machine) -> tuple[Module, Clock] | Non
 
     prepared = Backend(NATIVE).prepared(module)
     counts = NativeCounts(prepared, speed.second_cache)
-    return prepared, Clock(machine, prepared.devices, kernels=lambda op: counts.seconds(speed, op))
+    own = machine.with_cold_collectives(counts.cold_collectives(prepared))
+    return prepared, Clock(own, prepared.devices, kernels=lambda op: counts.seconds(speed, op))

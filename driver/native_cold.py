@@ -11,7 +11,7 @@ import re
 
 _KINDS = ("exponential", "tanh", "logistic", "negate", "abs", "log", "sqrt", "cosine")
 _UPDATED, _UPDATES = 64, 24  # numbers in an array, and how many there are
-_COUNT, _ROWS, _INNER = 16, 4, 512  # of products, their rows, and what they sum over
+OTHERS, OTHER_ROWS, OTHER_INNER = 16, 4, 512  # products, their rows, and what they sum over
 
 
 def with_others(text: str) -> str:
@@ -19,18 +19,27 @@ def with_others(text: str) -> str:
     sum of each.
     """
     before, name, shape, first = _parts(text)
-    lines = [f"other = f32[{_ROWS},{_INNER}] parameter({first})", "nothing = f32[] constant(0)"]
-    for n in range(_COUNT):
-        weight, made = f"f32[{_INNER},{64 + 16 * n}]", f"f32[{_ROWS},{64 + 16 * n}]"
+    given = [f"other = f32[{OTHER_ROWS},{OTHER_INNER}] parameter({first})", "nothing = f32[] constant(0)"]
+    lines, sums = others("", "other", first + 1)
+    shapes = ", ".join([f"f32[{OTHER_ROWS}]"] * len(sums))
+    lines.append(f"ROOT both = ({shape}, {shapes}) tuple({name}, {', '.join(sums)})")
+    return before + "\n".join([*given, *lines]) + "\n}"
+
+
+def others(end: str, rows: str, first: int) -> tuple[list[str], list[str]]:
+    """Returns the lines of such products of a few rows, whose names end so, with parameters from the first one on, and
+    the names of their sums. Each adds to the constant `nothing`.
+    """
+    lines, sums = list[str](), [f"os{n}{end}" for n in range(OTHERS)]
+    for n, made_sum in enumerate(sums):
+        weight, made = f"f32[{OTHER_INNER},{64 + 16 * n}]", f"f32[{OTHER_ROWS},{64 + 16 * n}]"
         lines += [
-            f"ow{n} = {weight} parameter({first + 1 + n})",
-            f"od{n} = {made} dot(other, ow{n}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
-            f"oe{n} = {made} {_KINDS[n % len(_KINDS)]}(od{n})",
-            f"os{n} = f32[{_ROWS}] reduce(oe{n}, nothing), dimensions={{1}}, to_apply=add",
+            f"ow{n}{end} = {weight} parameter({first + n})",
+            f"od{n}{end} = {made} dot({rows}, ow{n}{end}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",
+            f"oe{n}{end} = {made} {_KINDS[n % len(_KINDS)]}(od{n}{end})",
+            f"{made_sum} = f32[{OTHER_ROWS}] reduce(oe{n}{end}, nothing), dimensions={{1}}, to_apply=add",
         ]
-    shapes, names = ", ".join([f"f32[{_ROWS}]"] * _COUNT), ", ".join(f"os{n}" for n in range(_COUNT))
-    lines.append(f"ROOT both = ({shape}, {shapes}) tuple({name}, {names})")
-    return before + "\n".join(lines) + "\n}"
+    return lines, sums
 
 
 def with_updates(text: str) -> str:

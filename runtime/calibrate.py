@@ -89,10 +89,13 @@ class Timer:
             return self._together(program, lambda: fabric.wait(fabric.start(collective, devices, operands)))
 
     def _together(self, program: MpiProgram, step: Callable[[], object]) -> float:
-        """Returns the least seconds of a step of all ranks, which begin it together."""
+        """Returns the least seconds of a step of all ranks. They begin it together where waits would count; else they
+        take one after the other, as a program's.
+        """
         if not self.processor:
             return self._timed(step, together=True)
-        return self._timed(step, lambda: program.watch.busy, together=True) * self.crowding
+        self.meet()
+        return self._timed(step, lambda: program.watch.busy) * self.crowding
 
     def _timed(
         self, step: Callable[[], object], clock: Callable[[], float] = time.perf_counter, together: bool = False

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hloom.cost.calibrated import machine_of
+from hloom.cost.calibrated import Between, Figure, Measured, Sample, machine_of
 from hloom.cost.fits import Fit
 from hloom.cost.forecast import forecast
 from hloom.cost.machine import Cluster
 from hloom.cost.machine_file import load_machine, read_machine
+from hloom.cost.machine_text import machine_text
 from hloom.cost.presets import PRESETS
 from hloom.cost.seconds import Clock
 from hloom.cost.timeline import timeline
@@ -105,7 +106,7 @@ def test_a_calibration_finds_the_machine(backend: str, fused: bool) -> None:
     assert all(found.sources.values())
 
 
-def test_collectives_between_products_may_take_longer() -> None:
+def test_collectives_between_other_ops_may_take_longer() -> None:
     kinds = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
     fits = tuple(Fit(kind, (2,), 1e-5, 1e9, 1e-6) for kind in kinds)
     wanted = Cluster(memory_bytes=2e10, points=3e10, by_bits=((32, 3e10),), fits=fits)
@@ -117,11 +118,24 @@ def test_collectives_between_products_may_take_longer() -> None:
         found.append((file.machine.fits[0].latency, file.machine.fits[0].array))
         if more:  # by processor time, of ranks that copy what they exchange
             assert file.machine.overlap_share == 0
-        assert ("between products 70" in file.sources["collectives.0"]) == (more > 0)
+        assert ("between other ops 70" in file.sources["collectives.0"]) == (more > 0)
     plain, more, each = (np.array(one) for one in found)
     assert plain == pytest.approx((1e-5, 1e-6), rel=1e-6)
     assert more - plain == pytest.approx((7 / 8 * 8e-5, 0.0), abs=5e-7)
     assert each - more == pytest.approx((0.0, 7 / 8 * 4e-6), abs=1e-9)
+
+
+def test_collectives_say_what_they_take_more_where_caches_do_not_hold_them() -> None:
+    figure = Figure(1e9, "measured")
+    samples = tuple(Sample("all-reduce", k, {1000: 1e-5, 2000: 1.1e-5}) for k in (2, 4))
+    found = machine_of(Measured(figure, figure, {32: figure}, None, 4, samples, between=Between(cold=9e-5)), "ours")
+    machine = read_machine(machine_text(found)).machine
+    assert [f.cold for f in machine.fits] == [9e-5] * 2
+    assert "90 us where caches hold nothing of its code" in found.sources["collectives.1"]
+    half, slower = machine.with_cold_collectives(0.5), machine.slower(2.0)
+    assert [f.cold for f in (*half.fits, *slower.fits)] == [0.0, 0.0, 18e-5, 18e-5]
+    later = [after.latency - before.latency for after, before in zip(half.fits, machine.fits, strict=True)]
+    assert later == pytest.approx([4.5e-5] * 2)
 
 
 def test_this_machine_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,7 @@ _OF_STEP = {"table": 4, "held": 0.36, "shown": 0.95, "call": 9, "window": 4.6, "
             "placed": 0.5}  # fmt: skip
 _OF_PYTHON = {"run": 7, "array": 0.35, **_OF_STEP}
 _OF_COLLECTIVE = 30  # microseconds of the work of Python for a collective
+_KERNELS = 60  # kernels between two collectives, after which caches hold little of the Python of collectives
 _DISPLACED = 200  # microseconds of other work of Python, after which little is left of some in the first caches
 
 
@@ -69,6 +70,20 @@ class NativeCounts:
     def run(self, module: Module) -> list[tuple[int, KernelWork]]:
         """Returns the executions of each op in a run, every trip of loops included, and its work."""
         return list(self._run(module.entry, 1))
+
+    def cold_collectives(self, module: Module) -> float:
+        """Returns the share of the Python of collectives, from 0 to 1, that caches no longer hold when one runs. A half
+        is displaced by the kernels between two of them, the other one by their bytes, as far as the last cache loses
+        these.
+        """
+        kernels = collectives = 0.0
+        for times, instruction in self._executed(module.entry, 1):
+            collectives += times * instruction.op.is_collective
+            kernels += times * self.of.get(instruction, KernelWork()).get("entry", 0.0)
+        collectives = max(collectives, 1.0)
+        bytes_between = min(self._reuse.total / collectives / self._second_cache, 1.0)
+        displaced = min(kernels / collectives / _KERNELS, 1.0)
+        return (displaced + bytes_between * min(self._reuse.total / HOST.streamed, 1.0)) / 2
 
     def seconds(self, speed: NativeSpeed, instruction: Instruction) -> float | None:
         """Returns the time of an op, or of starting a loop; none for a view, None for other ops that are not counted,
@@ -107,15 +122,20 @@ class NativeCounts:
                 last[kind] = place
 
     def _run(self, computation: Computation, times: int) -> Iterator[tuple[int, KernelWork]]:
-        for instruction in computation:
+        for executions, instruction in self._executed(computation, times):
             if instruction in self.of:
-                yield times, self.of[instruction]
+                yield executions, self.of[instruction]
+
+    def _executed(self, computation: Computation, times: int) -> Iterator[tuple[int, Instruction]]:
+        """Yields the instructions of a computation and of those that it calls, each after its executions in a run."""
+        for instruction in computation:
+            yield times, instruction
             if instruction.op.is_control:
                 called = instruction.called()
                 if instruction.op.role is Role.BRANCH:
                     called = called[:1]
                 for one in called:
-                    yield from self._run(one, times * trips_of(instruction))
+                    yield from self._executed(one, times * trips_of(instruction))
 
     def _count(self, computation: Computation, in_code: bool) -> None:
         """Counts the ops of a computation, which runs as machine code if it is `in_code`."""
