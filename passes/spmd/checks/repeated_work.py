@@ -23,7 +23,7 @@ from ...op_sharding.choose import without_repetition
 from ...op_sharding.costs import cost, idle_digits, points, received_bytes
 
 _LEAST = 0.01  # part of the multiply-adds of the program that is worth a remark
-_NEAR = 0.01  # part of its time by which no dot is faster or slower in earnest
+_NEAR, _NOTHING = 0.01, 1e-9  # part of its time, and seconds, by which no dot is faster or slower in earnest
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,14 @@ def _report(c: _Contraction, share: float, diagnostics: Diagnostics) -> None:
     if other is None:
         return
     now, then = cost(c.op, c.assignment) / SECOND, cost(c.op, other) / SECOND
-    told = f"is {timed(abs(then - now))} {'slower' if then > now else 'faster'}"
+    differs = abs(then - now) > max(_NEAR * now, _NOTHING)
+    told = f"is {timed(abs(then - now))} {'slower' if then > now else 'faster'}" if differs else "takes as long"
     diagnostics.remark(
         f"{named_with_source(c.instruction)} is computed alike by groups of {product(c.unused)} devices: "
         f"{c.multiply_adds:,} multiply-adds on each, {share:.0%} of the program's, for {_bytes(c, c.assignment)}; "
         f"divided {points(c.op, other):,} for {_bytes(c, other)}", c.instruction.location, category="work",
         cost=c.multiply_adds * (1 - 1 / product(c.unused)),
-        help=f"dividing it {told if abs(then - now) > _NEAR * now else 'takes as long'} by the times of this machine: "
+        help=f"dividing it {told} by the times of this machine: "
              "--machine describes another, and an annotation of its result divides it anyway")  # fmt: skip
 
 

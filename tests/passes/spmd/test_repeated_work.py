@@ -41,6 +41,15 @@ def test_repeated_work_is_reported_with_both_costs() -> None:
     assert bytes_now < bytes_divided
 
 
+def test_less_than_a_nanosecond_is_no_difference() -> None:
+    text = """ENTRY e { x = f32[6,8] parameter(0), sharding={devices=[2,1,4]<=[8] last_tile_dim_replicate}
+ w = f32[8,8] parameter(1)
+ ROOT y = f32[6,8] dot(x, w), lhs_contracting_dims={1}, rhs_contracting_dims={0},
+  sharding={devices=[2,1,4]<=[8] last_tile_dim_replicate} }"""
+    (found,) = _work("", text)
+    assert "; dividing it takes as long by the times of this machine" in found
+
+
 @pytest.mark.parametrize("remarks", [True, False])
 def test_it_is_not_looked_for_without_remarks(remarks: bool) -> None:
     module, diagnostics = hloom.load(EXAMPLES / "mlp_train.hlo"), Diagnostics(remarks=remarks)
