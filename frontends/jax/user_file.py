@@ -32,13 +32,15 @@ def from_file(path: str, name: str, devices: int | None = None) -> Module:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_DEVICES}={devices}".strip()
         os.environ["JAX_PLATFORMS"] = "cpu"
     imported("jax", PURPOSE)
-    with _users_code(path):
+    place = [SourceSpan(path, 1)]
+    with _users_code(path, place):
         names = runpy.run_path(path)
         function = names.get(name)
         if not callable(function):
             own = (n for n, value in names.items() if getattr(value, "__module__", "") == "<run_path>")
             known = [n for n in own if callable(names[n])]
             fail(f"{path} has no function '{name}'", help=f"functions in it: {', '.join(sorted(known)) or 'none'}")
+        place += _definition(function, path)
         needed = _needed(function)
         if needed:
             fail(f"{path}:{name} has parameters ({', '.join(needed)}), which nothing gives",
@@ -50,6 +52,7 @@ def from_file(path: str, name: str, devices: int | None = None) -> Module:
         if not callable(f) or not isinstance(arguments, (tuple, list)):
             fail(f"{path}:{name} returns {_described(made)}",
                  help="return (f, args), where args is a tuple, or what jax.jit(f).lower(*args) returns")
+        place += _definition(f, path)
         return from_jax(f, *cast("tuple[Any, ...]", arguments))
 
 
@@ -60,6 +63,12 @@ def _needed(function: Callable[..., object]) -> list[str]:
     except (TypeError, ValueError):  # of objects that tell no signature
         return []
     return [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
+def _definition(function: Callable[..., object], path: str) -> list[SourceSpan]:
+    """Returns the place of a function's definition if that is in the file."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return [SourceSpan(path, code.co_firstlineno)] if code is not None and code.co_filename == path else []
 
 
 def _is_pair(value: object) -> bool:
@@ -73,20 +82,22 @@ def _described(value: object) -> str:
 
 
 @contextlib.contextmanager
-def _users_code(path: str) -> Generator[None]:
-    """Lets the file import its neighbours, and turns its exceptions into CompileErrors."""
+def _users_code(path: str, place: list[SourceSpan]) -> Generator[None]:
+    """Lets the file import its neighbours, and turns its exceptions into CompileErrors: at the last `place` where no
+    line of the file was running.
+    """
     sys.path.insert(0, str(Path(path).resolve().parent))
     try:
         yield
     except CompileError:
         raise
     except (Exception, SystemExit) as error:
-        _fail(path, error)
+        _fail(path, error, place[-1])
     finally:
         del sys.path[0]
 
 
-def _fail(path: str, error: BaseException) -> NoReturn:
+def _fail(path: str, error: BaseException, place: SourceSpan) -> NoReturn:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == path]
     if isinstance(error, OSError) and not frames:
         cannot_read(path, error)
@@ -97,7 +108,7 @@ def _fail(path: str, error: BaseException) -> NoReturn:
         end = last.end_colno if last.end_lineno == last.lineno else None
         span = SourceSpan(path, last.lineno or 1, last.colno or 0, end or 0)
     else:
-        span = SourceSpan(path, 1)
+        span = place
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     few = "devices" in message and isinstance(error, ValueError)
     fail(f"{type(error).__name__}: {message}", UserLines().location(span),

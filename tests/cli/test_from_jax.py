@@ -29,6 +29,9 @@ def number(): return 3
 def no_arguments(): return f, 3
 def leaves(): raise SystemExit(3)
 def big_mesh(): return jax.make_mesh((640,), ("x",))
+def uneven():
+    halves = jax.sharding.NamedSharding(jax.sharding.AbstractMesh((2,), ("x",)), jax.sharding.PartitionSpec("x"))
+    return f, (jax.ShapeDtypeStruct((3, 3), jnp.float32, sharding=halves),)
 """
 
 
@@ -78,6 +81,7 @@ MISTAKES = {
                                 "5 |     return jnp.sin(x) @ jnp.ones((3, 5))"),
     "programs.py:big_mesh": ("programs.py:14:24: error: ValueError: ", "hloom from-jax --devices N gives JAX N"),
     "programs.py:leaves": ("programs.py:13:", "error: SystemExit: 3"),
+    "programs.py:uneven": ("programs.py:4:1: error: IndivisibleError: ", "4 | def f(x):"),
     "programs.py:number": ("returns an object of type int", "help: return (f, args), where"),
     "programs.py:no_arguments": ("returns an object of type tuple: function, int", "where args is a tuple"),
     "programs.py:f": ("programs.py:f has parameters (x), which nothing gives", "help: name one without any"),
