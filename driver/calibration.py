@@ -26,7 +26,7 @@ from ..passes.stages import During, unseen
 from ..runtime.calibrate import Timer
 from .backend import NATIVE, REFERENCE, Backend
 from .native_clock import cold_collectives, program_work
-from .native_cold import OTHER_INNER, OTHER_ROWS, OTHERS, others
+from .native_cold import OTHER_ROWS, OTHERS, others
 from .native_programs import native_programs
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ _ARRAY = 1 << 18  # bytes of each of the arrays that more bytes consist of
 _SEVERAL = 1 << 16, 32  # bytes, and the arrays among which they are divided to time an array
 _LEAST_SHARE = 0.5  # of a time, for the bytes: an array takes longer in few small ones than in many large ones
 _BESIDE = 1 << 23  # bytes of the all-reduce that overlaps products
-_LAYERS, _COLD_LAYERS = 8, 4  # after which ranks add, and those of others: these touch 23 megabytes
-_SIDE = OTHERS * OTHER_ROWS  # of an array that they add
+_LAYERS, _INNER = 8, 256  # after which ranks add, and numbers in the rows of others: all of these touch 24 megabytes
+_SIDE = OTHERS * OTHER_ROWS  # of an array that ranks add
 _COMBINED = 16  # arrays that they add at once, beside one
 _ROUNDS, _LONGEST, _LEAST_RUNS = 3, 0.02, 2  # of native programs, with seconds and runs for each
 _DEFINED = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }\n"
@@ -162,6 +162,9 @@ class _Timer:
     def run_together(self, module: Module) -> float:
         return self.timer.run_together(self.backend.prepared(module))
 
+    def more_together(self, module: Module, alone: Module) -> float:
+        return self.timer.more_together(self.backend.prepared(module), self.backend.prepared(alone))
+
 
 def _stages(count: int, length: int) -> Module:
     """Returns a program of stages of two ops, which are fused or not, on this many numbers."""
@@ -255,14 +258,17 @@ def _more(timer: _Timer, speed: NativeSpeed, layers: _Layers) -> float:
     with_sums, without = layers.module(True), layers.module(False)
     size = 4 * _SIDE * layers.arrays
     alone = timer.timer.collective(_one("all-reduce", size, layers.ranks, layers.ranks, layers.arrays))
-    whole, only = (min(run(module) for _ in range(_ROUNDS))
-                   for run, module in ((timer.run_together, with_sums), (timer.run, without)))  # fmt: skip
-    more = whole - only
+    if layers.others:
+        more = timer.more_together(with_sums, without)
+    else:
+        whole, only = (min(run(module) for _ in range(_ROUNDS))
+                       for run, module in ((timer.run_together, with_sums), (timer.run, without)))  # fmt: skip
+        more = whole - only
     if speed.is_known:
         counted, base = (speed.of_run(program_work(timer.backend.prepared(module), speed.second_cache))
                          for module in (with_sums, without))  # fmt: skip
         more -= counted - base
-    return more / layers.count - alone
+    return more / _LAYERS - alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,16 +281,12 @@ class _Layers:
     arrays: int = 1
     others: bool = False
 
-    @property
-    def count(self) -> int:
-        return _COLD_LAYERS if self.others else _LAYERS
-
     def module(self, sums: bool) -> Module:
         """Returns the program; with ops on elements in place of the sums over ranks unless these are asked for."""
         row = f"f32[{_SIDE}]"
         lines = [f"v0 = {row} parameter(0)", "nothing = f32[] constant(0)"]
         lines += [f"p{k} = {row} parameter({k + 1})" for k in range(self.arrays)]
-        for n in range(self.count):
+        for n in range(_LAYERS):
             lines += self._others(n) if self.others else [f"m{n} = {row} negate(v{n})"]
             added = [f"t{n}_{k}" for k in range(self.arrays)]
             lines += [f"{name} = {row} add(m{n}, p{k})" for k, name in enumerate(added)]
@@ -296,8 +298,8 @@ class _Layers:
 
     def _others(self, number: int) -> list[str]:
         """Returns the lines from `v` to `m` of this number."""
-        rows, wide = f"f32[{OTHER_ROWS},{OTHER_INNER}]", f"f32[{OTHER_ROWS},{OTHER_INNER // _SIDE},{_SIDE}]"
-        lines, sums = others(f"_{number}", f"r{number}", 1 + self.arrays + number * OTHERS)
+        rows, wide = f"f32[{OTHER_ROWS},{_INNER}]", f"f32[{OTHER_ROWS},{_INNER // _SIDE},{_SIDE}]"
+        lines, sums = others(f"_{number}", f"r{number}", _INNER, 1 + self.arrays + number * OTHERS)
         return [f"b{number} = {wide} broadcast(v{number}), dimensions={{2}}",
                 f"r{number} = {rows} reshape(b{number})", *lines,
                 f"m{number} = f32[{_SIDE}] concatenate({', '.join(sums)}), dimensions={{0}}"]  # fmt: skip

@@ -11,7 +11,7 @@ import re
 
 _KINDS = ("exponential", "tanh", "logistic", "negate", "abs", "log", "sqrt", "cosine")
 _UPDATED, _UPDATES = 64, 24  # numbers in an array, and how many there are
-OTHERS, OTHER_ROWS, OTHER_INNER = 16, 4, 512  # products, their rows, and what they sum over
+OTHERS, OTHER_ROWS, _INNER = 16, 4, 512  # products, their rows, and what they sum over
 
 
 def with_others(text: str) -> str:
@@ -19,20 +19,20 @@ def with_others(text: str) -> str:
     sum of each.
     """
     before, name, shape, first = _parts(text)
-    given = [f"other = f32[{OTHER_ROWS},{OTHER_INNER}] parameter({first})", "nothing = f32[] constant(0)"]
-    lines, sums = others("", "other", first + 1)
+    given = [f"other = f32[{OTHER_ROWS},{_INNER}] parameter({first})", "nothing = f32[] constant(0)"]
+    lines, sums = others("", "other", _INNER, first + 1)
     shapes = ", ".join([f"f32[{OTHER_ROWS}]"] * len(sums))
     lines.append(f"ROOT both = ({shape}, {shapes}) tuple({name}, {', '.join(sums)})")
     return before + "\n".join([*given, *lines]) + "\n}"
 
 
-def others(end: str, rows: str, first: int) -> tuple[list[str], list[str]]:
-    """Returns the lines of such products of a few rows, whose names end so, with parameters from the first one on, and
-    the names of their sums. Each adds to the constant `nothing`.
+def others(end: str, rows: str, inner: int, first: int) -> tuple[list[str], list[str]]:
+    """Returns the lines of such products of a few rows of so many numbers, whose names end so, with parameters from the
+    first one on, and the names of their sums. Each adds to the constant `nothing`.
     """
     lines, sums = list[str](), [f"os{n}{end}" for n in range(OTHERS)]
     for n, made_sum in enumerate(sums):
-        weight, made = f"f32[{OTHER_INNER},{64 + 16 * n}]", f"f32[{OTHER_ROWS},{64 + 16 * n}]"
+        weight, made = f"f32[{inner},{64 + 16 * n}]", f"f32[{OTHER_ROWS},{64 + 16 * n}]"
         lines += [
             f"ow{n}{end} = {weight} parameter({first + n})",
             f"od{n}{end} = {made} dot({rows}, ow{n}{end}), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}",

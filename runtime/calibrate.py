@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 0.2  # seconds for one time, after the first run
 _MOST = 1000  # runs for one time
+_PAIRS = 40  # of executions whose difference is timed
 
 
 class Timer:
@@ -79,6 +80,24 @@ class Timer:
         with MpiProgram(module, self.comm, kernels=self.kernels()) as program:
             inputs = [_operands(module)]
             return self._together(program, lambda: program.run(inputs))
+
+    def more_together(self, module: Module, alone: Module) -> float:
+        """Returns by how many seconds of processor time one execution of a program with a device per rank takes longer
+        than one of a program of one device. Both run in turns, and the median of the differences counts: what memory
+        takes varies by more than what collectives do.
+        """
+        assert self.comm is not None
+        run = self.runner(alone)
+        with MpiProgram(module, self.comm, kernels=self.kernels()) as program:
+            inputs = [_operands(module)]
+            program.run(inputs)
+            self.meet()
+            found = list[float]()
+            for _ in range(_PAIRS):
+                begin = program.watch.busy
+                program.run(inputs)
+                found.append((program.watch.busy - begin) * self.crowding - run())
+        return self.together(float(np.median(found)))
 
     def collective(self, module: Module) -> float:
         """Returns the seconds from the start to the end of the only collective of a program with a device per rank."""
