@@ -8,9 +8,11 @@ from dataclasses import replace
 from ...ir.checked_call import checked
 from ...ir.diagnostics import Location, fail
 from ...ir.graph.instruction import Instruction
+from ...ir.graph.interfaces import DeviceNumber
 from ...ir.graph.module import Module, Stage
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import REPLICATED, AnySharding, Sharding, TupleSharding
+from ...ir.tools.spmd import parts
 
 
 @checked
@@ -19,7 +21,7 @@ def remesh(module: Module, sizes: Mapping[str, int]) -> None:
 
     A device list is read as axes of a mesh that the module names. Raises CompileError, and leaves the module as it is,
     for a module of another stage, an axis that no mesh has, a size below 1, device lists that are no axes of a named
-    mesh, and sub-axes that do not divide the new size.
+    mesh, sub-axes that do not divide the new size, and manual regions that number the devices of the mesh.
     """
     if module.stage is not Stage.GLOBAL:
         fail(f"meshes are resized before propagation, {module.name} is {module.stage.value}")
@@ -32,6 +34,8 @@ def remesh(module: Module, sizes: Mapping[str, int]) -> None:
     unknown = sorted(set(sizes) - known)
     if unknown:
         fail(f"no mesh of the program has an axis '{unknown[0]}'", help="axes: " + (", ".join(sorted(known)) or "none"))
+    if any(resized(mesh, sizes) != mesh for mesh in _meshes(module)):
+        _refuse_device_numbers(module)
     for instruction, sharding in found:
         instruction.sharding, instruction.shardy = sharding, None
         instruction.frontend_attributes = {
@@ -50,6 +54,24 @@ def check_size(axis: str, size: object, location: Location | None = None) -> Non
 def resized(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
     """Returns the mesh with other axis sizes, in the default device order."""
     return replace(mesh, axes=tuple((name, sizes.get(name, size)) for name, size in mesh.axes), order=None)
+
+
+def _meshes(module: Module) -> set[Mesh]:
+    """Returns the named meshes of a module and of its annotations."""
+    said = (s for computation in module for i in computation for s in parts(i.annotation))
+    return {*module.meshes.values(), *(s.mesh for s in said if s.mesh is not None and s.mesh.named)}
+
+
+def _refuse_device_numbers(module: Module) -> None:
+    """Raises CompileError for a program with collectives, or with arithmetic of device numbers. Their numbers are those
+    of coordinates of its own mesh. On another one they may still be valid, and mean other devices.
+    """
+    for computation in module:
+        for instruction in computation:
+            if instruction.op.is_collective or instruction.op.interface(DeviceNumber):
+                fail(f"{instruction.op.opcode} {instruction.name} is written for the devices of the program's own "
+                     "mesh, so the program cannot move to another one", instruction.location,
+                     help="make the program again for the other mesh: its manual regions number their devices")
 
 
 def _resized(
