@@ -357,10 +357,11 @@ class _Choice:
         done = new.done or "the order of the program stays"
         if new.buckets:
             combined = len(new.buckets) < sum(new.buckets)
-            done = f"{sum(new.buckets)} collectives " + (f"became {len(new.buckets)}" if combined else "moved")
+            count = sum(new.buckets)
+            done = f"{count} collectives became {len(new.buckets)}" if combined else f"collectives moved: {count}"
             done = ", ".join(filter(None, (new.done, done)))
         if new.again:
-            done = f"{new.again} values are gathered again, {done}"
+            done = f"values gathered again: {new.again}, {done}"
         gap = f", gap {max(0.0, new.seconds / bound - 1):.0%}" if bound else ""
         self.context.diagnostics.remark(
             f"{self.name}: {done}; {timed(old.seconds)} become {timed(new.seconds)}, at least {timed(bound)}{gap}; "

@@ -66,7 +66,7 @@ class StartEarlier(Pass):
             return False
         record(module, search.seconds, search.used)
         context.diagnostics.remark(
-            f"{self.name}: {search.moved} changes of the order; {timed(seconds)} become {timed(search.seconds)}"
+            f"{self.name}: changes of the order: {search.moved}; {timed(seconds)} become {timed(search.seconds)}"
         )
         return True
 

@@ -252,7 +252,7 @@ def test_values_are_gathered_again_where_memory_is_short() -> None:
     module = clone_module(local)
     context = PassContext(machine=MACHINES["cpu-cluster"], verify="each")
     schedule(module, context, limit)
-    pattern = r"schedule: \d+ values are gathered again, .*\d+ collectives became \d+; "
+    pattern = r"schedule: values gathered again: \d+, .*\d+ collectives became \d+; "
     assert any(re.match(pattern, d.message) for d in context.diagnostics.found)
     assert live_memory(module).peak <= limit
     assert seconds(module) < seconds(local)

@@ -64,7 +64,7 @@ def test_a_short_collective_starts_before_a_long_one() -> None:
     assert names.index("s") < names.index("long")
     assert seconds(module, SLOW) < 0.6 * before
     assert recorded_forecast(module) == (pytest.approx(seconds(module, SLOW), rel=1e-5), peak_memory(module))
-    assert "1 changes of the order" in context.diagnostics.found[-1].message
+    assert "changes of the order: 1;" in context.diagnostics.found[-1].message
     assert not run_pass(StartEarlier(), module, context)
 
 
