@@ -82,9 +82,8 @@ class Timer:
             return self._together(program, lambda: program.run(inputs))
 
     def more_together(self, module: Module, alone: Module) -> float:
-        """Returns by how many seconds of processor time one execution of a program with a device per rank takes longer
-        than one of a program of one device. Both run in turns, and the median of the differences counts: what memory
-        takes varies by more than what collectives do.
+        """Times a program with a device per rank and one of one device in turns. Returns the median of the differences
+        of their seconds of processor time, since the time of memory varies by more than that of collectives.
         """
         assert self.comm is not None
         run = self.runner(alone)
