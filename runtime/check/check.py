@@ -59,7 +59,8 @@ def wide_program(reference: Reference, local: Module, exchanged: Sequence[Elemen
 class CheckVerdict:
     """The result of a check. `undefined` says why the reference proves nothing, `not_wide` why f64 was not used.
 
-    `noise` lists results that are rounding errors for the most part, even in f64: they pass, and are not tested.
+    `noise` lists results that are rounding errors for the most part, even in f64: they pass, and are not tested. The
+    errors are the largest of the tested results, if there are any.
     """
 
     outputs: int
@@ -144,12 +145,14 @@ def _verdict(reference: Reference, judged: list[Judgement], types: tuple[str, ..
     def worst(errors: list[LargestError]) -> LargestError:
         return max(errors, key=lambda w: w.error, default=NO_ERROR)
 
+    # Errors of what is not tested are as large as it, and would hide those of the rest.
+    tested = [j for j in judged if not j.is_noise or j.difference is not None] or judged
     return CheckVerdict(
         len(judged),
         tuple(j.difference for j in judged if j.difference is not None),
-        worst([j.in_f64 for j in judged]) if reference.wide is not None else None,
-        worst([j.own for j in judged]),
-        worst([j.one_device for j in judged]),
+        worst([j.in_f64 for j in tested]) if reference.wide is not None else None,
+        worst([j.own for j in tested]),
+        worst([j.one_device for j in tested]),
         types,
         sum(j.turned for j in judged),
         undefined,

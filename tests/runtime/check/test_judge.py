@@ -385,4 +385,6 @@ def test_rounding_errors_are_said_not_to_be_tested(second: str, passes: bool) ->
     said = verdict(found, simulate(local, [x]), simulate(run.program, run.inputs))
     assert (said.passed, said.noise) == (passes, (1,) if passes else (0, 1))
     assert f"{len(said.noise)}/2 outputs are rounding errors with these inputs, even in f64" in str(said)
+    assert said.in_f64 is not None
+    assert (said.in_f64.error < 1e-9) == passes  # of what is tested, if anything is
     assert ("rounding decides about all results; give other --inputs" in str(said)) is not passes
