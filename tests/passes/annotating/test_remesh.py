@@ -40,14 +40,19 @@ def test_programs_after_propagation_stay_on_their_mesh() -> None:
         hloom.remesh(hloom.propagate(named()), {"x": 2})
 
 
-REGION = """HloModule m, num_partitions=16, frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["a"=2, "m"=2, "b"=4]>}}
+REGION = """HloModule m, num_partitions=16,
+ frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["a"=2, "m"=2, "b"=4]>}}
 add { l = f32[] parameter(0)  r = f32[] parameter(1)  ROOT s = f32[] add(l, r) }
 ENTRY e {
   x = f32[4,8] parameter(0), frontend_attributes={xla.sdy.sharding="#sdy.sharding<@mesh, [{\\"m\\"}, {\\"b\\"}]>"}
-  l = f32[2,8] custom-call(x), custom_call_target="xla.sdy.GlobalToLocalShape", frontend_attributes={xla.sdy.in_shardings="#sdy.sharding_per_value<[<@mesh, [{\\"m\\", ?}, {?}]>]>",xla.sdy.manual_axes="#sdy<manual_axes{\\"m\\"}>"}
+  l = f32[2,8] custom-call(x), custom_call_target="xla.sdy.GlobalToLocalShape", frontend_attributes={
+   xla.sdy.in_shardings="#sdy.sharding_per_value<[<@mesh, [{\\"m\\", ?}, {?}]>]>",
+   xla.sdy.manual_axes="#sdy<manual_axes{\\"m\\"}>"}
   OP
-  ROOT g = f32[4,8] custom-call(n), custom_call_target="xla.sdy.LocalToGlobalShape", frontend_attributes={xla.sdy.manual_axes="#sdy<manual_axes{\\"m\\"}>",xla.sdy.out_shardings="#sdy.sharding_per_value<[<@mesh, [{\\"m\\", ?}, {?}]>]>"}
-}"""  # noqa: E501
+  ROOT g = f32[4,8] custom-call(n), custom_call_target="xla.sdy.LocalToGlobalShape", frontend_attributes={
+   xla.sdy.out_shardings="#sdy.sharding_per_value<[<@mesh, [{\\"m\\", ?}, {?}]>]>",
+   xla.sdy.manual_axes="#sdy<manual_axes{\\"m\\"}>"}
+}"""
 SUM = ("n = f32[2,8] all-reduce(l), channel_id=1, use_global_device_ids=true, to_apply=add, "
        "replica_groups={{0,4},{1,5},{2,6},{3,7},{8,12},{9,13},{10,14},{11,15}}")  # fmt: skip
 NUMBER = "p = u32[] partition-id()\n  c = f32[] convert(p)\n  n = f32[2,8] broadcast(c), dimensions={}"
