@@ -136,10 +136,12 @@ def _tie(border: Instruction, graph: ValueGraph, diagnostics: Diagnostics) -> No
     left = [digit for _, rest in parts for digit in rest if not disjoint((digit,), inside.manual)]
     sizes = tuple(n // product(p) for n, p in zip(outside.shape.dims, prefixes, strict=True))
     if left or sizes != inside.shape.dims:
+        tiles = "x".join(str(product(p)) for p in prefixes)
         diagnostics.error(
             f"{border.name}: {outside.shape.without_layout()} outside of the manual region and "
-            f"{inside.shape.without_layout()} inside do not fit its sharding", border.location,
-            help="in every dimension the manual axes come first, and their product divides it")
+            f"{inside.shape.without_layout()} inside do not fit its sharding by {tiles} along manual axes",
+            border.location, help="in every dimension the manual axes come first, and their product divides it; "
+                                  "a region's shapes are those of the mesh that it was written for")  # fmt: skip
         return
     # The value outside may use the region's axes only as its annotation says: others must stay unused.
     cuts = refine([*outside.dims, inside.manual])

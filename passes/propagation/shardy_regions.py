@@ -71,17 +71,18 @@ def _rewrite(computation: Computation, border: Instruction, entering: bool) -> N
     for operand, shape, outside in zip(border.operands, shapes, shardings, strict=True):
         assert outside is not None
         check_sides(border, operand, shape)
+        name = f"{border.name}.{operand.name}"
         if not shape.is_array:
             values.append(operand)
         elif entering:
-            placed = _call(computation, border, "Sharding", operand, operand.shape, outside)
-            values.append(_call(computation, border, INTO, placed, shape, _inside(outside, manual, shape.rank)))
+            placed = _call(computation, border, "Sharding", operand, operand.shape, outside, f"{name}.outside")
+            values.append(_call(computation, border, INTO, placed, shape, _inside(outside, manual, shape.rank), name))
         else:
             if _is_from_nothing(operand):
                 free = replace(outside, dims=(DimSharding(is_open=True),) * shape.rank)
                 inside = _inside(free, manual, shape.rank)
-                operand = _call(computation, border, "Sharding", operand, operand.shape, inside)
-            values.append(_call(computation, border, OUT_OF, operand, shape, outside))
+                operand = _call(computation, border, "Sharding", operand, operand.shape, inside, f"{name}.inside")
+            values.append(_call(computation, border, OUT_OF, operand, shape, outside, name))
     value = values[0] if border.shape.is_array else computation.build("tuple", *values, like=border, before=border)
     computation.replace_all_uses(border, value)
     computation.remove(border)
@@ -121,9 +122,10 @@ def _inside(outside: Sharding, manual: tuple[AxisRef, ...], rank: int) -> Shardi
 
 
 def _call(
-    computation: Computation, border: Instruction, target: str, operand: Instruction, shape: Shape, sharding: Sharding
+    computation: Computation, border: Instruction, target: str, operand: Instruction, shape: Shape, sharding: Sharding,
+    name: str,
 ) -> Instruction:
     made = computation.build("custom-call", operand, shape=shape.without_layout(), like=border, before=border,
-                             name=f"{border.name}.{operand.name}", custom_call_target=target)
+                             name=name, custom_call_target=target)
     made.sharding = sharding
     return made

@@ -289,7 +289,7 @@ def test_wholly_manual_regions_take_no_part() -> None:
 
 
 def test_the_two_sides_of_a_manual_region_must_fit() -> None:
-    with pytest.raises(hloom.CompileError, match="inside do not fit its sharding"):
+    with pytest.raises(hloom.CompileError, match=r"f32\[2,8\] inside do not fit its sharding by 4x1 along manual axes"):
         shardings(REGION.replace("INSIDE", "[{?}, {?}], manual={'y'}").replace("SIZE", "16"))
 
 
@@ -318,6 +318,7 @@ def test_shardy_regions() -> None:
         run_pipeline(parse_pipeline("call-inliner,propagate"), hloom.parse(text), PassContext())
     found = shardings(text)
     assert (found["d"], found["a"], found["b"], found["r"]) == ("[-, x] manual=y", "[y, -]", "[-, y x]", "[y, x]")
+    assert {name for name in found if name.startswith("l.")} == {"l.a", "l.a.outside", "l.b", "l.b.outside"}
 
 
 def test_an_element_of_a_tuple_may_be_annotated_otherwise_than_the_tuple() -> None:
