@@ -17,6 +17,7 @@ from .memory import buffers_table
 
 _BUFFERS = 8
 _SHOWN = 12  # regrets
+_FAR = 0.99  # of the bound of the model, below which a forecast is told to be less
 
 
 def plan_text(plan: Plan, machine: str) -> str:
@@ -63,6 +64,8 @@ def _bound(plan: Plan) -> str:
         known = f"by the model none that fits takes less than {timed(plan.bound)}, and no proposal fits"
         return known if plan.bound else "no bound is known"
     text = f"by the model no plan takes less than {timed(plan.bound)}, and the best proposal {plan.gap:.1%} more"
+    if value is None and plan.seconds < _FAR * plan.bound:
+        return f"{text}; this plan is no proposal of the model, and its forecast is less"
     if value is None or not value.seconds:
         return text
     return f"{text}; the forecast of this plan is {plan.seconds / value.seconds:.2f} of the model's time"

@@ -146,6 +146,14 @@ def test_no_bound_is_said_of_a_plan_that_the_model_refuses() -> None:
     assert "by the model none that fits takes less than " in plan_text(by_hand, "slow")
 
 
+def test_a_plan_below_the_bound_of_the_model_is_said_to_be_none_of_its_proposals() -> None:
+    found = hloom.plan(hloom.parse(LAYER), SLOW, devices=4, seconds=0.1)
+    by_hand = replace(found, candidates=(replace(found.best, value=None),))
+    said = "; this plan is no proposal of the model, and its forecast is less"
+    assert said not in plan_text(by_hand, "slow")
+    assert said in plan_text(replace(by_hand, bound=2 * found.seconds), "slow")
+
+
 def test_what_must_stay_stays() -> None:
     found = hloom.plan(hloom.parse(LAYER), SLOW, mesh="data=2,model=2", keep=("x=,model", "w=-,-"), seconds=0.1)
     x, w = found.module.entry.parameters
