@@ -21,6 +21,7 @@ from ..user_lines import UserLines
 from .lower import PURPOSE, from_jax
 
 _DEVICES = "--xla_force_host_platform_device_count"
+_UNEVEN = "IndivisibleError"  # a class of JAX that only its internals name
 
 
 def from_file(path: str, name: str, devices: int | None = None) -> Module:
@@ -110,6 +111,14 @@ def _fail(path: str, error: BaseException, place: SourceSpan) -> NoReturn:
     else:
         span = place
     message = error.msg if isinstance(error, SyntaxError) else str(error)
-    few = "devices" in message and isinstance(error, ValueError)
-    fail(f"{type(error).__name__}: {message}", UserLines().location(span),
-         help="an AbstractMesh needs no devices; hloom from-jax --devices N gives JAX N virtual ones" if few else None)
+    fail(f"{type(error).__name__}: {message}", UserLines().location(span), help=_advice(error, message))
+
+
+def _advice(error: BaseException, message: str) -> str | None:
+    """Returns a way around an error of JAX, if Hloom has one."""
+    if type(error).__name__ == _UNEVEN:
+        return ("JAX divides arguments and results evenly: give these without a sharding, and divide them inside, "
+                "where jax.lax.with_sharding_constraint takes any size")  # fmt: skip
+    if "devices" in message and isinstance(error, ValueError):
+        return "an AbstractMesh needs no devices; hloom from-jax --devices N gives JAX N virtual ones"
+    return None

@@ -30,8 +30,11 @@ def no_arguments(): return f, 3
 def leaves(): raise SystemExit(3)
 def big_mesh(): return jax.make_mesh((640,), ("x",))
 def uneven():
-    halves = jax.sharding.NamedSharding(jax.sharding.AbstractMesh((2,), ("x",)), jax.sharding.PartitionSpec("x"))
-    return f, (jax.ShapeDtypeStruct((3, 3), jnp.float32, sharding=halves),)
+    return f, (jax.ShapeDtypeStruct((5, 3), "f4", sharding=jax.NamedSharding(MESH, jax.P("x"))),)
+MESH = jax.sharding.AbstractMesh((2,), ("x",))
+def uneven_inside():
+    divided = lambda x: jax.lax.with_sharding_constraint(x, jax.NamedSharding(MESH, jax.P("x")))
+    return lambda x: f(divided(x)), (jax.ShapeDtypeStruct((5, 3), "f4"),)
 """
 
 
@@ -80,8 +83,9 @@ MISTAKES = {
     "programs.py:wrong_shape": ("programs.py:5:12: error: TypeError: dot_general requires contracting dimensions",
                                 "5 |     return jnp.sin(x) @ jnp.ones((3, 5))"),
     "programs.py:big_mesh": ("programs.py:14:24: error: ValueError: ", "hloom from-jax --devices N gives JAX N"),
+    "programs.py:uneven": ("programs.py:4:1: error: IndivisibleError: ", "4 | def f(x):",
+                           "help: JAX divides arguments and results evenly: give these without a sharding"),
     "programs.py:leaves": ("programs.py:13:", "error: SystemExit: 3"),
-    "programs.py:uneven": ("programs.py:4:1: error: IndivisibleError: ", "4 | def f(x):"),
     "programs.py:number": ("returns an object of type int", "help: return (f, args), where"),
     "programs.py:no_arguments": ("returns an object of type tuple: function, int", "where args is a tuple"),
     "programs.py:f": ("programs.py:f has parameters (x), which nothing gives", "help: name one without any"),
@@ -97,6 +101,12 @@ def test_mistakes(place: str, folder: Path) -> None:
     assert (done.code, done.out) == (65, "")
     for part in MISTAKES[place]:
         assert part in done.err
+
+
+def test_uneven_arrays_are_divided_inside(folder: Path) -> None:
+    done = hloom("run", "programs.py:uneven_inside", "--check", cwd=folder)
+    assert (done.code, done.err) == (0, "")
+    assert "2 simulated devices" in done.out
 
 
 def test_output_that_cannot_be_written(folder: Path) -> None:
