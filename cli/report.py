@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from ..cost.sizes import sized
 from ..driver.native_clock import native_clock
 from ..ir.user_files import write_text
 from ..passes.base import PassContext
@@ -37,9 +38,8 @@ def report_command(args: argparse.Namespace) -> int:
     if args.json:
         print_json(data)
         return EXIT_OK
-    text = page(data)
-    write_text(args.out, text, "the page")
-    say(f"{data['program']}: {args.out}, {len(text.encode()) / 1e3:,.0f} kB")
+    write_text(args.out, text := page(data), "the page")
+    say(f"{data['program']}: {args.out}, {sized(len(text.encode()))}")
     return EXIT_OK
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 
-_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?$")
+_TEXT = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?$")
 _TOO_MANY = 1 << 63
-_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 class Bytes(int):

@@ -17,6 +17,7 @@ from typing import Any
 
 import hloom
 import pytest
+from hloom.cost.sizes import sized
 from hloom.passes.base import PassContext
 from hloom.report.data.plan import reported
 from hloom.report.data.record import report_data
@@ -111,7 +112,7 @@ def test_strategies_stand_side_by_side(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text('[shardings]\n"w1" = "y,"\n"w2" = ",y"\n')
     done = command("report", EXAMPLES / "mlp_named.hlo", "--strategy", "a.toml", "--strategy", "b.toml", "-o", "r.html",
                    cwd=tmp_path)  # fmt: skip
-    assert (done.code, done.out) == (0, f"mlp: r.html, {(tmp_path / 'r.html').stat().st_size / 1e3:,.0f} kB\n")
+    assert (done.code, done.out) == (0, f"mlp: r.html, {sized((tmp_path / 'r.html').stat().st_size)}\n")
     words = "|".join(_Reader((tmp_path / "r.html").read_text()).text)
     assert "Side by side|" in words
     assert "Collectives that differ, in bytes sent" in words
