@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from ..ir.analysis.buffers import body_of
 from ..ir.analysis.contents import Contents, Kernels
@@ -43,8 +44,7 @@ class LiveBuffer:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(NamedTuple):
     """The bytes that live while an instruction of the entry and its callees run."""
 
     name: str
@@ -262,7 +262,7 @@ def _described(module: Module, lives: Lives, constants: list[Instruction], pairs
     return LiveMemory(
         sum(p.shape.device_bytes for p in parameters), sum(c.shape.device_bytes for c in constants), sum(sizes),
         sum(sizes[result] for _, result in pairs), max(lives.temporary), fixed + lives.peak, instructions[at].name,
-        tuple(Moment(i.name, fixed + live) for i, live in zip(instructions, lives.bytes, strict=True)),
+        tuple([Moment(i.name, fixed + live) for i, live in zip(instructions, lives.bytes, strict=True)]),
         tuple(sorted((b for b in found if b.bytes), key=lambda b: -b.bytes)),
     )  # fmt: skip
 

@@ -11,8 +11,7 @@ time of the machine for its kind, its bytes and its links, a move to or from the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -39,8 +38,7 @@ from .products import sizes_of
 from .work import computes, element_of, is_contraction
 
 
-@dataclass(frozen=True, slots=True)
-class Seconds:
+class Seconds(NamedTuple):
     """Seconds of one device by kind: collectives and moves to or from the host, ops that memory bounds, ops that work
     bounds, launches of ops.
     """
@@ -335,9 +333,13 @@ class Clock:
         if found is None:
             collectives = memory = work = launches = 0.0
             for instruction in computation:
-                if not instruction.op.is_control and self.parts(instruction) is _NOTHING:
+                if instruction.op.is_control:
+                    spent = self._spent(instruction)
+                elif (own := self.parts(instruction)) is _NOTHING:
                     continue
-                for count, one in self._spent(instruction):
+                else:
+                    spent = ((1, own),)
+                for count, one in spent:
                     collectives += count * one.collectives
                     memory += count * one.memory
                     work += count * one.work
@@ -345,10 +347,8 @@ class Clock:
             found = self._serial[computation] = Seconds(collectives, memory, work, launches)
         return found
 
-    def _spent(self, instruction: Instruction) -> list[tuple[int, Seconds]]:
-        """Returns the costs that an instruction incurs, each with its number of executions."""
-        if not instruction.op.is_control:
-            return [(1, self.parts(instruction))]
+    def _spent(self, instruction: Instruction) -> Sequence[tuple[int, Seconds]]:
+        """Returns the costs that control flow incurs, each with its number of executions."""
         called = [self.serial(c) for c in instruction.called()]
         if instruction.op.role is Role.BRANCH:
             return [(1, self.parts(instruction)), (1, max(called, key=lambda s: s.total))]

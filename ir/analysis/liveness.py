@@ -185,15 +185,20 @@ class _Lifetimes:
                     self._postpone(instruction, together, end)
             if instruction in fused:
                 (content,) = self.of.contents[instruction]
-                for read in self.of.operands(instruction):
-                    last[read] = max(last[read], last[content])
+                self._extend(instruction, last[content])
 
     def _postpone(self, instruction: Instruction, together: Collection[Instruction], end: int) -> None:
         """Lets a kernel make a value when it ends, or when another one reads it, and read operands until then."""
         others = [self.times[u] for u in instruction.users if u not in together]
         self.later[instruction] = max(min([end, *others]), self.times[instruction])
+        self._extend(instruction, end)
+
+    def _extend(self, instruction: Instruction, end: int) -> None:
+        """Lets the operands of an instruction live until an end, if they do not live longer."""
+        last = self.last
         for read in self.of.operands(instruction):
-            self.last[read] = max(self.last[read], end)
+            if last[read] < end:
+                last[read] = end
 
     def found(self, pairs: Pairs) -> Lives:
         """Returns the buffers, after updates in place: an element-wise op overwrites its first operand of the same size

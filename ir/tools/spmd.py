@@ -15,6 +15,7 @@ from ..factors.shardy_rule import KEY as RULE_KEY
 from ..graph.instruction import NO_FRONTEND_ATTRIBUTES, FrontendAttributes, Instruction
 from ..graph.interfaces import DeviceNumber
 from ..graph.module import Module, Stage
+from ..graph.op import AnyOp
 from ..ops.calls.behaviour import CustomCallAttributes
 from ..ops.calls.custom_call import behaviour, behaviour_of, custom_calls, is_custom_call
 from ..ops.collective_groups import channel_of, groups_of
@@ -93,10 +94,10 @@ def is_per_device(module: Module) -> bool:
         return True
     if module.is_scheduled and module.devices > 1:
         return True
-    instructions = [i for computation in module for i in computation]
-    if any(is_region_boundary(i) or any(s.has_manual for s in parts(i.annotation)) for i in instructions):
+    annotations = {id(a): a for computation in module for i in computation if (a := i.annotation) is not None}
+    if has_regions(module) or any(s.has_manual for a in annotations.values() for s in parts(a)):
         return False
-    return any(_tells_devices_apart(i, module) for i in instructions)
+    return any(_tells_devices_apart(i, module) for computation in module for i in computation.having(_names_devices))
 
 
 def require_undivided(module: Module, what: str) -> None:
@@ -104,6 +105,10 @@ def require_undivided(module: Module, what: str) -> None:
     if module.stage is not Stage.GLOBAL or is_per_device(module):
         stage = "sharded" if module.stage is Stage.SHARDED else "the program of each device"
         fail(f"{what} is of a program that is not sharded yet, {module.name} is {stage}")
+
+
+def _names_devices(op: AnyOp) -> bool:
+    return op.is_collective or op.interface(DeviceNumber) is not None
 
 
 def _tells_devices_apart(instruction: Instruction, module: Module) -> bool:
