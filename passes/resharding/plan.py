@@ -14,7 +14,7 @@ places at the end that moves least. They may do so wherever the search finds no 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -101,34 +101,39 @@ def _plans(source: Tiling, target: Tiling, problem: ReshardProblem) -> Iterator[
     if source.device is not None or target.device is not None:
         yield from _single_device_plans(source, target, problem)
         return
-    found, least = _by_search(source, target, problem)
+    is_renumbered = source.order != target.order and not source.is_replicated and not target.is_replicated
+    if is_renumbered:
+        least, found = 0.0, _via_permute(source, target, problem, math.inf)
+    else:
+        outcome = search(source, target, problem)
+        least, found = outcome.least, [outcome.plan] if outcome.plan else []
+    if not _is_least(found, least, source, target, problem):
+        found += _by_pieces(source, target, problem, _least_cost(found, problem))
+        if target.unreduced:
+            found += [_join(plan, _mask_plan(target, problem))
+                      for plan in _plans(source, replace(target, unreduced=()), problem)]  # fmt: skip
     yield from found
-    is_sum = bool(source.unreduced)  # pieces are sent after a reduction, in two moves at least
-    if any(plan.received <= least and (not is_sum or len(plan.moves) <= _REDUCED) for plan in found):
-        return
-    reduced = not source.unreduced and not target.unreduced
-    if found and reduced and found[0].received <= lower_bound(source, target, problem.dims, problem.devices):
-        return
-    best = _least_cost(found, problem)
-    yield from _by_pieces(source, target, problem, best)
-    if target.unreduced:
-        for plan in _plans(source, replace(target, unreduced=()), problem):
-            yield _join(plan, _mask_plan(target, problem))
+    if not is_renumbered:
+        best = _least_cost(found, problem)
+        if better := detour(source, target, problem, least, best):
+            yield better
+            best = better.cost
+        if best > problem.least_time(least):
+            yield from _via_permute(source, target, problem, best)
 
 
-def _by_search(source: Tiling, target: Tiling, problem: ReshardProblem) -> tuple[list[ReshardPlan], float]:
-    """Returns plans of mesh collectives, and the lower bound on elements received, 0 if the search does not know one.
+def _is_least(
+    found: Sequence[ReshardPlan], least: float, source: Tiling, target: Tiling, problem: ReshardProblem
+) -> bool:
+    """Whether no plan of other moves receives less than one that is found. Pieces are sent after a reduction, in two
+    moves at least.
     """
-    if source.order != target.order and not source.is_replicated and not target.is_replicated:
-        return _via_permute(source, target, problem, math.inf), 0.0
-    found = search(source, target, problem)
-    plans = [found.plan] if found.plan else []
-    if better := detour(source, target, problem, found.least, _least_cost(plans, problem)):
-        plans = [better]
-    best = _least_cost(plans, problem)
-    if best > problem.least_time(found.least):
-        plans += _via_permute(source, target, problem, best)
-    return plans, found.least
+    is_sum = bool(source.unreduced)
+    if any(plan.received <= least and (not is_sum or len(plan.moves) <= _REDUCED) for plan in found):
+        return True
+    if not found or is_sum or target.unreduced:
+        return False
+    return found[0].received <= lower_bound(source, target, problem.dims, problem.devices)
 
 
 def _via_permute(source: Tiling, target: Tiling, problem: ReshardProblem, below: float) -> list[ReshardPlan]:
