@@ -245,16 +245,18 @@ def _between(timer: _Timer, ranks: int, speed: NativeSpeed) -> Between:
     Others have the core and the caches of a rank while it waits, and the code of collectives is no longer in them. The
     further tables of kernels count apart. So do kernels that leave nothing of its code in caches.
     """
-    one, many = (_more(timer, speed, _Layers(ranks, arrays)) for arrays in (1, _COMBINED))
-    cold, between_others = 0.0, _Layers(ranks, others=True)
+    (one, _), (many, _) = (_more(timer, speed, _Layers(ranks, arrays)) for arrays in (1, _COMBINED))
+    cold = 0.0
     if speed.is_known:
-        share = cold_collectives(timer.backend.prepared(between_others.module(True)), speed.second_cache)
-        cold = max(_more(timer, speed, between_others) - one, 0.0) / share
+        more, share = _more(timer, speed, _Layers(ranks, others=True))
+        cold = max(more - one, 0.0) / share
     return Between(max(one, 0.0), max((many - one) / (_COMBINED - 1), 0.0), cold)
 
 
-def _more(timer: _Timer, speed: NativeSpeed, layers: _Layers) -> float:
-    """Returns the seconds that each collective of a program takes more than one alone."""
+def _more(timer: _Timer, speed: NativeSpeed, layers: _Layers) -> tuple[float, float]:
+    """Returns the seconds that each collective of a program takes more than one alone, and the share of its code that
+    caches do not hold, as far as the `speed` of native code is known.
+    """
     with_sums, without = layers.module(True), layers.module(False)
     size = 4 * _SIDE * layers.arrays
     alone = timer.timer.collective(_one("all-reduce", size, layers.ranks, layers.ranks, layers.arrays))
@@ -264,11 +266,13 @@ def _more(timer: _Timer, speed: NativeSpeed, layers: _Layers) -> float:
         whole, only = (min(run(module) for _ in range(_ROUNDS))
                        for run, module in ((timer.run_together, with_sums), (timer.run, without)))  # fmt: skip
         more = whole - only
+    share = 0.0
     if speed.is_known:
-        counted, base = (speed.of_run(program_work(timer.backend.prepared(module), speed.second_cache))
-                         for module in (with_sums, without))  # fmt: skip
+        prepared = [timer.backend.prepared(module) for module in (with_sums, without)]
+        counted, base = (speed.of_run(program_work(module, speed.second_cache)) for module in prepared)
         more -= counted - base
-    return more / _LAYERS - alone
+        share = cold_collectives(prepared[0], speed.second_cache)
+    return more / _LAYERS - alone, share
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from ...ir.graph.interfaces import DeviceNumber
 from ...ir.graph.module import Module, Stage
 from ...ir.sharding.mesh import AxisRef, Mesh
 from ...ir.sharding.sharding import REPLICATED, AnySharding, Sharding, TupleSharding
-from ...ir.tools.spmd import parts
 
 
 @checked
@@ -27,14 +26,15 @@ def remesh(module: Module, sizes: Mapping[str, int]) -> None:
         fail(f"meshes are resized before propagation, {module.name} is {module.stage.value}")
     for axis, size in sizes.items():
         check_size(axis, size)
-    known = {name for mesh in module.meshes.values() for name, _ in mesh.axes}
+    meshes = set(module.meshes.values())
     named = list(module.meshes.values())
     annotated = [(i, i.annotation) for computation in module for i in computation]
-    found = [(i, _resized(a, i, sizes, known, named)) for i, a in annotated if a is not None]
+    found = [(i, _resized(a, i, sizes, meshes, named)) for i, a in annotated if a is not None]
+    known = {name for mesh in meshes for name, _ in mesh.axes}
     unknown = sorted(set(sizes) - known)
     if unknown:
         fail(f"no mesh of the program has an axis '{unknown[0]}'", help="axes: " + (", ".join(sorted(known)) or "none"))
-    if any(resized(mesh, sizes) != mesh for mesh in _meshes(module)):
+    if any(resized(mesh, sizes) != mesh for mesh in meshes):
         _refuse_device_numbers(module)
     for instruction, sharding in found:
         instruction.sharding, instruction.shardy = sharding, None
@@ -56,12 +56,6 @@ def resized(mesh: Mesh, sizes: Mapping[str, int]) -> Mesh:
     return replace(mesh, axes=tuple((name, sizes.get(name, size)) for name, size in mesh.axes), order=None)
 
 
-def _meshes(module: Module) -> set[Mesh]:
-    """Returns the named meshes of a module and of its annotations."""
-    said = (s for computation in module for i in computation for s in parts(i.annotation))
-    return {*module.meshes.values(), *(s.mesh for s in said if s.mesh is not None and s.mesh.named)}
-
-
 def _refuse_device_numbers(module: Module) -> None:
     """Raises CompileError for a program with collectives, or with arithmetic of device numbers. Their numbers are those
     of coordinates of its own mesh. On another one they may still be valid, and mean other devices.
@@ -75,9 +69,10 @@ def _refuse_device_numbers(module: Module) -> None:
 
 
 def _resized(
-    annotation: AnySharding, instruction: Instruction, sizes: Mapping[str, int], known: set[str], named: Sequence[Mesh]
+    annotation: AnySharding, instruction: Instruction, sizes: Mapping[str, int], meshes: set[Mesh],
+    named: Sequence[Mesh],
 ) -> AnySharding:
-    """Returns the annotation of an instruction on the resized mesh, and adds the axes of its meshes to `known`."""
+    """Returns the annotation of an instruction on the resized mesh, and adds those of its shardings to `meshes`."""
 
     def one(sharding: Sharding) -> Sharding:
         if sharding.mesh is None:
@@ -89,7 +84,7 @@ def _resized(
                 "this sharding is a device list without axis names, so it cannot move to another mesh",
                 instruction.location)
         assert sharding.mesh is not None
-        known.update(name for name, _ in sharding.mesh.axes)
+        meshes.add(sharding.mesh)
         mesh = resized(sharding.mesh, sizes)
         for ref in _refs(sharding):
             if ref.size and mesh.axis_size(ref.name) % (ref.pre * ref.size):
