@@ -75,26 +75,29 @@ def _candidates(plan: Plan) -> str:
     rows: list[tuple[str, ...]] = [("candidate", "mesh", "time", "exposed", "peak", "ratio", "model")]
     for candidate in plan.candidates:
         judged, value = candidate.judged, candidate.value
-        mesh = "x".join(str(size) for _, size in candidate.mesh.axes)
         model = timed(value.seconds) if value is not None else ""
         times = "does not fit", "", sized(judged.peak), ""
         if judged.fits:
             ratio = _share(judged.seconds, plan.seconds)
             times = timed(judged.seconds), timed(judged.exposed), sized(judged.peak), f"{ratio:.3f}"
-        rows.append((candidate.name, mesh, *times, model))
+        rows.append((candidate.name, _mesh(candidate), *times, model))
     return columns(rows, [False, False, True, True, True, True, True])
 
 
 def frontier_text(frontier: Sequence[PlanCandidate]) -> str:
     """Returns a table of plans for ever less memory, fastest first."""
     first = frontier[0].judged
-    rows: list[tuple[str, ...]] = [("time", "ratio", "exposed", "peak", "share", "candidate")]
+    rows: list[tuple[str, ...]] = [("time", "ratio", "exposed", "peak", "share", "mesh", "candidate")]
     for one in frontier:
         judged = one.judged
         rows.append((timed(judged.seconds), f"{_share(judged.seconds, first.seconds):.3f}", timed(judged.exposed),
-                     sized(judged.peak), f"{_share(judged.peak, first.peak):.2f}", one.name))  # fmt: skip
-    table = columns(rows, [True, True, True, True, True, False])
+                     sized(judged.peak), f"{_share(judged.peak, first.peak):.2f}", _mesh(one), one.name))  # fmt: skip
+    table = columns(rows, [True, True, True, True, True, False, False])
     return table if len(frontier) > 1 else f"{table}\nno plan for less memory is found"
+
+
+def _mesh(candidate: PlanCandidate) -> str:
+    return "x".join(str(size) for _, size in candidate.mesh.axes)
 
 
 def _share(part: float, whole: float) -> float:

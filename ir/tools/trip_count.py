@@ -7,7 +7,7 @@ A fusion may compute the next value of the counter. XLA records the trip count t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..graph.attributes import ParameterAttributes
@@ -32,13 +32,22 @@ _UNCHANGED = (Copy, OptimizationBarrier, Convert, Reshape)  # the search for a c
 UNKNOWN_TRIPS = 2  # assumed for loops without a static trip count: work inside counts more than work outside
 
 
-def runs_of_computations(module: Module) -> dict[Computation, int]:
-    """Returns how often each computation runs that control flow calls, as far as known."""
+def weighed_trips(instruction: Instruction) -> int:
+    """Returns the number of times that control flow runs its callees, for choices that do not count seconds."""
+    trips = trip_count(instruction) if instruction.op.role is Role.LOOP else 1
+    return UNKNOWN_TRIPS if trips is None else max(trips, 1)
+
+
+def runs_of_computations(
+    module: Module, trips_of: Callable[[Instruction], int] = weighed_trips
+) -> dict[Computation, int]:  # fmt: skip
+    """Returns how often each computation runs that control flow calls, as far as known, given the trips of control
+    flow.
+    """
     found = {module.entry: 1}
     for computation in reversed(list(module.callees_first())):
         for instruction in computation.having(is_control) if computation in found else ():
-            trips = trip_count(instruction) if instruction.op.role is Role.LOOP else 1
-            runs = found[computation] * (UNKNOWN_TRIPS if trips is None else max(trips, 1))
+            runs = found[computation] * trips_of(instruction)
             for called in dict.fromkeys(instruction.called()):
                 found[called] = found.get(called, 0) + runs
     return found

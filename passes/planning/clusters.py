@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from ...cost.seconds import trips_of
 from ...ir.brief import brief
 from ...ir.factors.sharding_rule import FactorKind, ShardingRule
 from ...ir.graph.algebra import Algebra
@@ -112,7 +113,7 @@ class Clusters:
     def __init__(self, module: Module, forms: LocalForms) -> None:
         self.module, self.forms = module, forms
         self.graph = ValueGraph(module)
-        self.runs = runs_of_computations(module)
+        self.runs = runs_of_computations(module, trips_of)  # as the forecast counts them
         self.all: list[OpCluster] = []
         self.home: dict[Leaf, tuple[OpCluster, Dims, tuple[int, ...]]] = {}
         self.flows: list[Flow] = []

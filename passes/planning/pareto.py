@@ -8,7 +8,7 @@ limit, too.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..base import PassContext
 from .model import Choice
@@ -20,23 +20,25 @@ _SHARES = (1.0, 0.7)  # of a limit, for which divisions are proposed
 
 
 def frontier(
-    on: MeshPlan, best: PlanCandidate, context: PassContext, count: int = 5, seconds: float = 60.0
+    on: MeshPlan, known: Sequence[PlanCandidate], context: PassContext, count: int = 5, seconds: float = 60.0
 ) -> list[PlanCandidate]:
-    """Returns the plan `best`, and plans for less memory, fastest first: none is slower and larger than another.
+    """Returns the plan, which is the first of the `known` candidates, those of them that take less memory, and others
+    on the plan's mesh, fastest first: none is slower and larger than another.
 
     Limits go in `count` equal ratios from the least memory that is found up to that of the plan, while the time lasts,
     of which each has its share.
     """
-    left, limit, made = TimeLeft(time.monotonic() + seconds), best.judged.peak, [best]
+    best, made = known[0], list(known)
+    left, limit = TimeLeft(time.monotonic() + seconds), best.judged.peak
     count = max(count, 2)
     least = on.least_memory() or best.choice
     if least is None:
-        return made
+        return undominated(made)
     own = left.share(1 / count)
     smallest = on.candidate("least memory", least, context, 1, left=own)  # no program fits: its error tells the least
     low = smallest.judged.peak * _ROOM
     if not 0 < low < limit:
-        return made
+        return undominated(made)
     ratio = (limit / low) ** (1 / (count - 1))
     starts = [choice for choice in (best.choice, *(choice for _, choice, _ in on.proposals[:2])) if choice is not None]
     for step in range(count - 1):

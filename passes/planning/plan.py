@@ -89,12 +89,12 @@ class Plan(InNotebooks):
             )  # fmt: skip
 
     def pareto(self, count: int = 5, seconds: float = 60.0) -> list[PlanCandidate]:
-        """Returns this plan, and plans on the same mesh for ever less memory, fastest first: none is slower and larger
-        than another. The limits, `count` with this plan's memory, begin with the least that is found, and end when
-        about this many seconds are over.
+        """Returns this plan, its candidates that take less memory, and plans on the same mesh for ever less, fastest
+        first: none is slower and larger than another. The limits, `count` with this plan's memory, begin with the least
+        that is found, and end when about this many seconds are over.
         """
         with paused_collector():
-            return frontier(self.on, self.best, self.context, count, seconds)
+            return frontier(self.on, self.candidates, self.context, count, seconds)
 
     def what_if(self, seconds: float = 20.0) -> list[WhatIf]:
         """Returns the time by the model, relative to this plan's, with more or less memory, faster links and more

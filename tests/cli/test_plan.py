@@ -35,7 +35,7 @@ def test_the_plan_its_files_and_time_against_memory(tmp_path: Path) -> None:
     assert hloom("forecast", NAMED, "--strategy", strategy, "--machine", "cpu-cluster", cwd=tmp_path).code == 0
     candidates, _, table, *_ = done.out.split("\n\n")[1:]
     assert candidates.split()[:6] == ["candidate", "mesh", "time", "exposed", "peak", "ratio"]
-    assert table.split()[:6] == ["time", "ratio", "exposed", "peak", "share", "candidate"]
+    assert table.split()[:7] == ["time", "ratio", "exposed", "peak", "share", "mesh", "candidate"]
     assert "1.000" in table
 
 

@@ -249,10 +249,18 @@ def test_plans_for_less_memory_try_rewrites_in_their_time_alone() -> None:
     found = hloom.plan(hloom.parse(STEP), FAST, mesh="8", seconds=0.1)
     on: Any = _Noting(found.on)
     begun = time.monotonic()
-    frontier(on, found.best, found.context, seconds=1e6)
+    frontier(on, found.candidates, found.context, seconds=1e6)
     until = time.monotonic() + 1e6
     assert on.deadlines
     assert all(begun < deadline <= until for deadline in on.deadlines)
+
+
+def test_candidates_that_take_less_memory_than_the_plan_are_plans_for_less_memory() -> None:
+    """Also where no time is left to make others."""
+    found = hloom.plan(hloom.parse(re.sub(r"\d+(?=[,\]])", _times_eight, STEP)), FAST, mesh="8", seconds=0.1)
+    frontier = found.pareto(seconds=0.0)
+    assert frontier[0] is found.best
+    assert min(c.peak for c in frontier) <= min(c.peak for c in found.candidates if c.judged.fits) < found.peak
 
 
 def test_without_the_solver_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from hloom.passes.planning.classes import Classes
 from hloom.passes.planning.clusters import Clusters
 from hloom.passes.planning.judge import Effort, judge
 from hloom.passes.planning.model import Model
+from hloom.passes.planning.on_mesh import MeshPlan
 from hloom.passes.planning.prepared import prepared
 from hloom.passes.planning.written import annotated
 
@@ -118,3 +119,23 @@ def test_kernels_that_end_anyway_move_no_more(dim: int) -> None:
     told = sum(float(c.computing[choice[n]]) for n, c in enumerate(model.classes))
     found = judge(annotated(model, choice, mesh), context, 8, effort=Effort.QUICK).computing
     assert told == pytest.approx(found, rel=0.02)
+
+
+def test_a_loop_without_a_trip_count_runs_as_often_as_in_the_forecast() -> None:
+    state = "(f32[512,512], f32[])"
+    module = hloom.parse(f"""HloModule m
+more {{ p = {state} parameter(0)
+ left = f32[] get-tuple-element(p), index=1
+ zero = f32[] constant(0)
+ ROOT m = pred[] compare(left, zero), direction=GT }}
+layer {{ p = {state} parameter(0)
+ x = f32[512,512] get-tuple-element(p), index=0
+ left = f32[] get-tuple-element(p), index=1
+ y = f32[512,512] dot(x, x), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+ half = f32[] multiply(left, left)
+ ROOT r = {state} tuple(y, half) }}
+ENTRY e {{ s = {state} parameter(0)
+ ROOT l = {state} while(s), condition=more, body=layer }}""")
+    context = PassContext(machine=PRESETS["h100"].of_devices(2))
+    on = MeshPlan(Classes(Clusters(prepared(module), context.forms), context.machine), context, hloom.Mesh.of(d=2), 0.0)
+    assert on.undivided == pytest.approx(hloom.forecast(module, "h100").seconds, rel=0.2)
