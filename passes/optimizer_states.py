@@ -27,22 +27,25 @@ _PASSES = 4  # how often an update reads or writes an array as large as a state,
 
 
 def schedule_faster(
-    module: Module, divided: Module, context: PassContext, scheduled: _Step, to_local: _Step, until: float = math.inf
-) -> bool:
-    """Schedules the program of each device, in place, or that of a program with divided states in its place. Returns
-    whether states are divided now. From the moment `until` on (of `time.monotonic`) they are only if the program does
-    not fit otherwise. Raises CompileError if neither fits.
+    module: Module, divided: Module, context: PassContext, scheduled: _Step, to_local: _Step, limit: float,
+    until: float = math.inf,
+) -> bool:  # fmt: skip
+    """Schedules the program of each device, in place, within `limit` bytes, or that of a program with divided states in
+    its place. Returns whether states are divided now. From the moment `until` on (of `time.monotonic`) they are only if
+    the program does not fit otherwise. Raises CompileError if neither fits.
     """
     whole = replace(context, diagnostics=Diagnostics())
     own = replace(context, diagnostics=Diagnostics(), reshardings=[])
-    saved, seconds, error = _saved(module, divided), math.inf, None
+    saved, seconds, peak, error = _saved(module, divided), math.inf, 0, None
     try:
         scheduled(module, whole)
-        seconds = recorded_forecast(module)[0]
+        seconds, peak = recorded_forecast(module)
     except DoesNotFit as found:
         error = found
     largest = context.machine.memory(_PASSES * saved) / SECOND  # what the update may gain
-    if error is None and (seconds * (1 - _WORTH) > largest or time.monotonic() >= until):
+    is_short = peak > limit - saved  # of memory, so that with less in parameters faster orders may fit
+    gains_little = seconds * (1 - _WORTH) > largest and not is_short
+    if error is None and (gains_little or time.monotonic() >= until):
         context.diagnostics.found += whole.diagnostics.found
         return False
     program, new = to_local(divided, own), math.inf

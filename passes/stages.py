@@ -84,8 +84,10 @@ def to_scheduled(
         return False
     from .optimizer_states import schedule_faster
 
-    until = math.inf if fastest is None else fastest.until
-    return schedule_faster(module, divided, context, scheduled, lambda one, own: to_local(one, own, during), until)
+    limit, until = float(memory or context.machine.capacity), math.inf if fastest is None else fastest.until
+    return schedule_faster(
+        module, divided, context, scheduled, lambda one, own: to_local(one, own, during), limit, until
+    )  # fmt: skip
 
 
 def partition_and_schedule(module: Module, context: PassContext, memory: int = 0, split: int = 0) -> Module:

@@ -50,6 +50,12 @@ def test_divided_states_fit_into_less_memory() -> None:
         compile(step(), machine=FAST_MEMORY, schedule=True, memory=200_000)
 
 
+def test_divided_states_make_room_for_faster_orders() -> None:
+    """Their update takes next to no time, but with whole ones the faster orders need more memory."""
+    program = compile(hloom.load("examples/mlp_train.hlo"), machine="h100", schedule=True, memory=80_000)
+    assert "of parameters less on a device" in said(program)
+
+
 def test_divided_states_are_not_divided_again() -> None:
     by_data = "mesh['data'=4], [{'data'}, {}]"
     assert said(compile(step(by_data), machine=SLOW_MEMORY, schedule=True)) == ""
