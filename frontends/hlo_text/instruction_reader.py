@@ -96,6 +96,7 @@ class InstructionReader(AttributeReader):
             self.error(f"instruction '{head.name}' is defined twice", head.start, head.start + len(head.name),
                        notes=self.note("first defined here", earlier.location) if earlier else ())
         body.poisoned.add(head.name)
+        body.read = head.name
         instruction = self._finish(body, head)
         body.poisoned.discard(head.name)
         return instruction
@@ -290,6 +291,8 @@ class InstructionReader(AttributeReader):
         return operand
 
     def _undefined(self, body: Body, name: str, declared: Shape | None, place: int) -> Instruction:
+        if name == body.read:
+            self.error(f"instruction '{name}' is its own operand", place, self.place)
         if name in body.poisoned and not body.implicit_parameters:
             raise Poisoned
         if body.implicit_parameters and declared is not None:

@@ -44,10 +44,12 @@ _NOT_NAMES = KEYWORDS | frozenset(ELEMENT_TYPES)
 
 @dataclass
 class Body:
-    """A computation being read, and the names of its instructions that could not be read."""
+    """A computation being read, the names of its instructions that could not be read, and of that which is `read` now.
+    """
 
     computation: Computation
     poisoned: set[str] = field(default_factory=set[str])
+    read: str = ""
     root_place: int | None = None
     implicit_parameters: bool = False  # unknown operands become parameters (modules of a single instruction)
 
