@@ -24,6 +24,7 @@ from .inspecting import TellShardings, numbering, primitive_of_inspections
 from .meshes import placed
 from .operands import sharding_of
 from .program import DeviceProgram
+from .refs import bound, effects_on_own_refs
 
 MADE = 1024
 """The number of functions, and of derivatives of them, that stay compiled."""
@@ -95,7 +96,7 @@ def called(door: Door, jitted: Any, args: Sequence[Any], kwargs: Mapping[str, An
                 params["jaxpr"], door, params["name"], _asked(jax, params["in_shardings"]),
                 _asked(jax, params["out_shardings"]), jax.sharding.get_abstract_mesh(),
             ))  # fmt: skip
-            found = call.bind(picked(leaves, used))
+            found = bound(call, picked(leaves, used))
         else:
             found = equation.primitive.bind(*leaves, **params)
         several = equation.primitive.multiple_results
@@ -132,7 +133,8 @@ def primitive() -> Any:
 
 
 def _results(*_: Any, jaxpr: Any, **__: Any) -> tuple[Any, Any]:
-    return jaxpr.out_avals, jaxpr.effects
+    """Returns the types of the results, and the effects. Those on refs that the function makes itself are nobody's."""
+    return jaxpr.out_avals, jaxpr.effects - effects_on_own_refs()
 
 
 def _run(*leaves: Any, call: JaxCall, **_: Any) -> list[Any]:

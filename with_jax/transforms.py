@@ -19,6 +19,7 @@ from typing import Any
 from ..frontends.extras import imported
 from . import PURPOSE
 from .primitive import MADE, JaxCall, picked, unpicked
+from .refs import effects_on_own_refs
 
 
 def save(
@@ -187,6 +188,9 @@ def _transposed(call: JaxCall, linear: tuple[bool, ...], given: tuple[bool, ...]
         def on_linear(*values: Any) -> list[Any]:
             return picked(call.function(*_merged(linear, values, fixed)), given)
 
+        if call.jaxpr.effects & effects_on_own_refs():  # which JAX transposes only as a part of derivatives
+            zeros = [jax.numpy.zeros_like(aval) for aval in moved]
+            return list(jax.vjp(on_linear, *zeros)[1](list(arrive)))
         return list(jax.linear_transpose(on_linear, *moved)(list(arrive)))
 
     made = jax.make_jaxpr(transposed)(*known, *(aval.to_ct_aval() for aval in picked(results, given)))
@@ -223,10 +227,11 @@ def _mapped(
     call: JaxCall, size: int, name: Any, spmd_name: Any, dims: tuple[int | None, ...],
 ) -> tuple[JaxCall, tuple[int | None, ...]]:  # fmt: skip
     """Makes the function with a mapped axis at these dimensions. Results that do not depend on mapped arguments stay
-    unchanged, unless the axis has a name, by which they may depend on it.
+    unchanged, unless the axis has a name, or the function refs of its own, by which they may depend on it.
     """
     jax = imported("jax", PURPOSE)
-    depends = _depends(call.jaxpr, [dim is not None for dim in dims]) if name is None else [True] * len(call.outside)
+    is_plain = name is None and not call.jaxpr.effects & effects_on_own_refs()
+    depends = _depends(call.jaxpr, [dim is not None for dim in dims]) if is_plain else [True] * len(call.outside)
     results = tuple(0 if does else None for does in depends)
     run: Callable[..., Any] = jax.vmap(
         call.function, in_axes=dims, out_axes=list(results), axis_size=size, axis_name=name,
