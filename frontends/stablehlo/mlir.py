@@ -102,7 +102,33 @@ def from_hlo(proto: bytes, name: str, counts: Mapping[str, int], of_parameters: 
         for place, (key, value) in of_parameters.items():
             attributes[place][key] = ir.BoolAttr.get(True) if value is None else ir.IntegerAttr.get(number, value)
         main.arg_attrs = [ir.DictAttr.get(given) for given in attributes]
+        _keep_algorithms(ir, module)
     return module
+
+
+def _keep_algorithms(ir: Any, module: Any) -> None:
+    """Writes products of matrices and vectors with an algorithm as `dot_general`: jaxlib makes them the shorter `dot`,
+    which has none, so that the module could not be serialized.
+    """
+    found: list[Any] = []
+
+    def note(operation: Any) -> Any:
+        if operation.name == "stablehlo.dot" and "algorithm" in operation.attributes:
+            found.append(operation)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(note)
+    for dot in found:
+        lhs, rhs = dot.operands
+        numbers = f"lhs_contracting_dimensions = [{lhs.type.rank - 1}], rhs_contracting_dimensions = [0]"
+        attributes = {name: dot.attributes[name] for name in dot.attributes}
+        attributes["dot_dimension_numbers"] = ir.Attribute.parse(f"#stablehlo.dot<{numbers}>")
+        new = ir.Operation.create(
+            "stablehlo.dot_general", [dot.results[0].type], [lhs, rhs], attributes, loc=dot.location,
+            ip=ir.InsertionPoint(dot),
+        )  # fmt: skip
+        dot.results[0].replace_all_uses_with(new.results[0])
+        dot.erase()
 
 
 def refined(module: Any, name: str) -> bytes | None:

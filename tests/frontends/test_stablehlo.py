@@ -261,3 +261,17 @@ def test_all_to_alls_of_an_operand_per_device_become_one_of_an_array(groups: str
     again = hloom.parse(module.to_stablehlo())
     for have, want in zip(hloom.simulate(again, [x]), hloom.simulate(module, [x]), strict=True):
         np.testing.assert_array_equal(have, want)
+
+
+@pytest.mark.parametrize(("left", "right"), [("2,3", "3,4"), ("3", "3,4"), ("2,3", "3"), ("3", "3")])
+def test_algorithms_of_products_stay(left: str, right: str) -> None:
+    """That of jax.default_matmul_precision, also where jaxlib would write a product as `stablehlo.dot`."""
+    result = ",".join([*left.split(",")[:-1], *right.split(",")[1:]])
+    module = hloom.parse(f"""ENTRY e {{
+      x = f32[{left}] parameter(0)
+      y = f32[{right}] parameter(1)
+      ROOT z = f32[{result}] dot(x, y), lhs_contracting_dims={{{left.count(",")}}}, rhs_contracting_dims={{0}},
+        algorithm=dot_bf16_bf16_f32
+    }}""")
+    again = stablehlo.read_binary(module.to_stablehlo_bytecode())
+    assert "algorithm=dot_bf16_bf16_f32" in again.to_text()
