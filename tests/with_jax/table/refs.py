@@ -25,9 +25,9 @@ def summed(start: Any, x: Any) -> Any:
     return jax.freeze(total)
 
 
-@row("a ref of its own, changed in a loop", devices=8)
+@row("a ref of its own, changed in a loop")
 def own(jit: Any) -> Any:
-    return jit(summed)(jnp.zeros(8), put(auto_mesh(), 8, 8, spec=("data", "model")))
+    return jit(summed)(jnp.zeros(8), put(auto_mesh(), jnp.arange(64.0).reshape(8, 8) / 64, "x", "y"))
 
 
 @row("derivatives and maps of functions with refs of their own")
@@ -37,9 +37,9 @@ def transformed(jit: Any) -> Any:
     return grad, jax.vmap(jit(summed), in_axes=(None, 0))(start, jnp.stack([x, x + 1]))
 
 
-@row("refs as arguments and in closures", devices=8)
+@row("refs as arguments and in closures")
 def given(jit: Any) -> Any:
-    x = put(auto_mesh(), 8, 8, spec=("data", "model"))
+    x = put(auto_mesh(), jnp.arange(64.0).reshape(8, 8) / 64, "x", "y")
     state, steps = {"w": jax.new_ref(x)}, jax.new_ref(jnp.zeros_like(x))
 
     def step(state: Any, x: Any) -> Any:
