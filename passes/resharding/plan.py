@@ -107,19 +107,29 @@ def _plans(source: Tiling, target: Tiling, problem: ReshardProblem) -> Iterator[
     else:
         outcome = search(source, target, problem)
         least, found = outcome.least, [outcome.plan] if outcome.plan else []
-    if not _is_least(found, least, source, target, problem):
-        found += _by_pieces(source, target, problem, _least_cost(found, problem))
-        if target.unreduced:
-            found += [_join(plan, _mask_plan(target, problem))
-                      for plan in _plans(source, replace(target, unreduced=()), problem)]  # fmt: skip
+    is_least = _is_least(found, least, source, target, problem)
+    if not is_least:
+        found += _otherwise(source, target, problem, _least_cost(found, problem))
     yield from found
-    if not is_renumbered:
+    if is_renumbered:
+        return
+    best = _least_cost(found, problem)
+    if better := detour(source, target, problem, least, best):
+        found = [better]
+        if is_least and not _is_least(found, least, source, target, problem):
+            found += _otherwise(source, target, problem, better.cost)
+        yield from found
         best = _least_cost(found, problem)
-        if better := detour(source, target, problem, least, best):
-            yield better
-            best = better.cost
-        if best > problem.least_time(least):
-            yield from _via_permute(source, target, problem, best)
+    if best > problem.least_time(least):
+        yield from _via_permute(source, target, problem, best)
+
+
+def _otherwise(source: Tiling, target: Tiling, problem: ReshardProblem, best: float) -> Iterator[ReshardPlan]:
+    """Yields plans of other moves than those of the search, some of which cost less than `best`."""
+    yield from _by_pieces(source, target, problem, best)
+    if target.unreduced:
+        for plan in _plans(source, replace(target, unreduced=()), problem):
+            yield _join(plan, _mask_plan(target, problem))
 
 
 def _is_least(

@@ -7,7 +7,7 @@ array. `kind` is the opcode of its collectives, None for moves without communica
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from ....ir.sharding.digit import Digits, product
 from ....ir.sharding.tiling import Tiling
@@ -38,8 +38,7 @@ class AllGatherMove:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Shift:
+class Shift(NamedTuple):
     """Moves `digits` from the minor end of dimension `source` to the minor end of `target`."""
 
     source: int

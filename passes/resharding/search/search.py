@@ -199,7 +199,7 @@ def _timer(problem: ReshardProblem, order: tuple[int, ...] | None) -> Callable[[
     transfer = cache(partial(problem.machine.collective, order=order))
 
     def time(step: SearchStep) -> float:
-        kind = step.move.kind if step.move else None
+        kind = step.kind
         return transfer(kind, step.digits).time(step.received * problem.size) if kind else 0.0
 
     return time
@@ -212,8 +212,8 @@ def _path(
     received, peak = 0.0, float(end.elements())
     while end != start:
         before, step = arrived[end]
-        if step.move is not None:
-            moves.append(step.move)
+        if (move := step.move_from(before)) is not None:
+            moves.append(move)
         received += step.received
         peak = max(peak, before.elements() + end.elements())
         end = before

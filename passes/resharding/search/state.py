@@ -11,7 +11,7 @@ target has to be undivided in between, because its tiles begin at different plac
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, combinations
 from typing import NamedTuple
@@ -103,7 +103,9 @@ class SearchSpace:
     unreduced value on the way has one addend that is not the identity. With `detours` digits may also go where the goal
     does not want them, which can keep bytes off slow links or avoid sending padding. If the ends have no common
     refinement, digits may be cut at the places of any of the `cut_sets`. `tiles` are the tile counts of the goal's
-    dimensions, `multiples` those by which a dimension may be divided further: all, where there are few digits.
+    dimensions, `multiples` those by which a dimension may be divided further: all, where there are few digits. `alike`
+    has the same number for dimensions of one size that the goal divides alike: what is done to one of them might as
+    well be done to another.
     """
 
     dims: tuple[int, ...]
@@ -119,11 +121,38 @@ class SearchSpace:
     tiles: tuple[int, ...] = field(init=False)
     multiples: tuple[int, ...] = field(init=False)
     even: bool = field(init=False)
+    alike: tuple[int, ...] = field(init=False)
+    _paddings: dict[tuple[int, int], tuple[int, ...]] = field(
+        init=False, compare=False, default_factory=dict[tuple[int, int], tuple[int, ...]])  # fmt: skip
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tiles", tuple(map(product, self.goal.dims)))
         object.__setattr__(self, "multiples", _multiples([digit.size for digit in self.unit_digits]))
         object.__setattr__(self, "even", self.goal.padded == self.dims)
+        kinds = list(zip(self.dims, self.goal.dims, self.goal.padded, strict=True))
+        object.__setattr__(self, "alike", tuple(map(kinds.index, kinds)))
+
+    def unlike(self, state: TilingState, without: Collection[int] = ()) -> list[int]:
+        """Returns the dimensions of a state, of those that are alike the first one."""
+        if len(set(self.alike)) == len(self.alike):
+            return [dim for dim in range(len(self.alike)) if dim not in without]
+        kinds: dict[tuple[int, Digits, int], int] = {}
+        for dim, kind in enumerate(zip(self.alike, state.dims, state.padded)):
+            if dim not in without:
+                kinds.setdefault(kind, dim)
+        return list(kinds.values())
+
+    def paddings(self, dim: int, tiles: int) -> tuple[int, ...]:
+        """Returns the padded sizes that a dimension may have in so many tiles: the goal's, or the one that they need;
+        on detours also the ones that more tiles need.
+        """
+        found = self._paddings.get((dim, tiles))
+        if found is None:
+            size, wanted = self.dims[dim], self.goal.padded[dim]
+            first = wanted if wanted % tiles == 0 else tiles * -(-size // tiles)
+            counts = [tiles * n for n in self.multiples if self.detours and self.devices % (tiles * n) == 0]
+            found = self._paddings[dim, tiles] = tuple(dict.fromkeys([first, *(n * -(-size // n) for n in counts)]))
+        return found
 
     def recut(self, state: TilingState) -> Iterator[TilingState]:
         """Yields states with the same tiles but other digits: 3@2 2@1 numbers the same as 2@3 3@1."""

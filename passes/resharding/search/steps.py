@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from ....cost.formulas import largest_group, received
+from ....cost.formulas import Kind, largest_group, received
 from ....ir.sharding.digit import Digits, disjoint, product
 from ....ir.sharding.tiling import Tiling
 from ..base.moves import (
@@ -36,16 +36,28 @@ _MOST_SHIFTS = 64  # combinations of several shifts tried per state
 
 
 class SearchStep(NamedTuple):
-    """A move from one state to the state `after`. Each device receives `received` elements in a collective over
-    `digits`.
+    """A step from one state to the state `after`: a `move`, or an all-to-all of some `shifts`, of which most are too
+    dear to be made a move. Each device receives `received` elements in a collective over `digits`.
 
-    A step without a move only describes the same tiles by other digits.
+    A step with neither only describes the same tiles by other digits.
     """
 
     move: Move | None
     after: TilingState
     received: float = 0.0
     digits: Digits = ()
+    shifts: tuple[Shift, ...] = ()
+
+    @property
+    def kind(self) -> Kind | None:
+        """The collective, if it is one."""
+        return AllToAllMove.kind if self.shifts else self.move.kind if self.move else None
+
+    def move_from(self, state: TilingState) -> Move | None:
+        """Returns the move from a state."""
+        if not self.shifts:
+            return self.move
+        return AllToAllMove(self.shifts, _padded(state, self.after, self.shifts), self.after.tile)
 
 
 def steps(
@@ -97,19 +109,10 @@ def _arrivals(
     choices: Collection[int] = (state.padded[dim],)
     if state.dims[dim] == since:
         state, digits = state.leave(dim, len(since), space.dims[dim]), since + digits
-        choices = _paddings(space, dim, product(digits))
+        choices = space.paddings(dim, product(digits))
     for padded in choices:
         if after := state.arrive(dim, digits, padded):
             yield after
-
-
-def _paddings(space: SearchSpace, dim: int, tiles: int) -> Collection[int]:
-    size, wanted = space.dims[dim], space.goal.padded[dim]
-    first = wanted if wanted % tiles == 0 else tiles * -(-size // tiles)
-    if not space.detours:
-        return (first,)
-    counts = (tiles * n for n in space.multiples if space.devices % (tiles * n) == 0)
-    return {first: None} | {n * -(-size // n): None for n in counts}
 
 
 def _fits(state: TilingState, space: SearchSpace, dim: int, count: int) -> bool:
@@ -127,7 +130,7 @@ def _reductions(state: TilingState, space: SearchSpace) -> Iterator[SearchStep]:
     yield SearchStep(AllReduceMove(done), reduced, received("all-reduce", state.elements(), product(done)), done)
     # Where the goal has fewer digits, a dimension is gathered anyway, and with it what is scattered there before.
     leaving = [len(have) > len(want) and have[: len(want)] == want for have, want in zip(state.dims, space.goal.dims)]
-    for dim in range(len(state.dims)):
+    for dim in space.unlike(state):
         for digits in dict.fromkeys((*_wanted(state, space, dim), *((d,) for d in done))):
             count = product(digits)
             if not all(d in done for d in digits) or not (leaving[dim] or _fits(state, space, dim, count)):
@@ -166,7 +169,7 @@ def _sparse(state: TilingState, space: SearchSpace) -> Iterator[SearchStep]:
 def _slices(state: TilingState, space: SearchSpace) -> Iterator[SearchStep]:
     free_digits = [digit for digit in reversed(space.unit_digits) if _is_free((digit,), state)]
     fillers = free_digits if space.detours else {digit.size: digit for digit in free_digits}.values()
-    for dim in range(len(state.dims)):
+    for dim in space.unlike(state):
         wanted = _wanted(state, space, dim)
         free = [digits for digits in wanted if _is_free(digits, state)]
         if not free or space.detours:
@@ -193,34 +196,27 @@ def _gathers(state: TilingState, space: SearchSpace, most: float) -> Iterator[Se
 def _all_to_alls(state: TilingState, space: SearchSpace, most: float) -> Iterator[SearchStep]:
     """Yields all-to-alls of one shift, and of several at once, which cost less than one after the other."""
     most_parts = largest_group(state.elements(), most)
-    single = list(_shifted(state, space, _Shifted(state, (), 1), most_parts))
-    yield from (_all_to_all(state, shifted) for shifted in single)
+    single = list(_shifted(state, space, SearchStep(None, state), most_parts))
+    yield from single
     several = (more for shifted in single for more in _extended(state, space, shifted, most_parts))
-    yield from (_all_to_all(state, shifted) for shifted in islice(several, _MOST_SHIFTS))
+    yield from islice(several, _MOST_SHIFTS)
 
 
-class _Shifted(NamedTuple):
-    """The state after some shifts, and the product of the sizes of their digits."""
-
-    after: TilingState
-    shifts: tuple[Shift, ...]
-    parts: int
-
-
-def _extended(state: TilingState, space: SearchSpace, now: _Shifted, most_parts: float) -> Iterator[_Shifted]:
+def _extended(state: TilingState, space: SearchSpace, now: SearchStep, most_parts: float) -> Iterator[SearchStep]:
     for longer in _shifted(state, space, now, most_parts):
         yield longer
         yield from _extended(state, space, longer, most_parts)
 
 
-def _shifted(state: TilingState, space: SearchSpace, now: _Shifted, most_parts: float) -> Iterator[_Shifted]:
-    """Yields each possible next shift. Digits that arrived stay, and no digits arrive in a dimension that others left.
+def _shifted(state: TilingState, space: SearchSpace, now: SearchStep, most_parts: float) -> Iterator[SearchStep]:
+    """Yields all-to-alls with each possible next shift. Digits that arrived stay, and no digits arrive in a dimension
+    that others left.
 
     Shifts between different dimensions commute, so only increasing source dimensions are tried.
     """
-    before, shifts, parts = now
-    targets = {shift.target for shift in shifts}
-    sources = {shift.source for shift in shifts}
+    before, shifts, moved = now.after, now.shifts, now.digits
+    parts, targets, sources = product(moved), {s.target for s in shifts}, {s.source for s in shifts}
+    others = space.unlike(before, sources)
     last = shifts[-1] if shifts else None
     for dim, digits in enumerate(before.dims):
         if dim in targets:
@@ -231,16 +227,18 @@ def _shifted(state: TilingState, space: SearchSpace, now: _Shifted, most_parts: 
             if more > most_parts:
                 break
             left = before.leave(dim, count, space.dims[dim])
-            for other in range(len(state.dims)):
-                if other == dim or other in sources or (last and dim < last.source and other != last.target):
+            for other in others:
+                if other == dim or (last and dim < last.source and other != last.target):
                     continue
                 if not _fits(before, space, other, product(leaving)) and not _may_wait(state, space, dim, leaving):
                     continue
                 since = () if state.dims[other] else before.dims[other]
-                if since and before.padded[other] != next(iter(_paddings(space, other, product(since)))):
+                if since and before.padded[other] != space.paddings(other, product(since))[0]:
                     continue  # arrivals choose its padding again, so only one of the paddings needs to continue
                 for after in _arrivals(left, space, other, leaving, since):
-                    yield _Shifted(after, (*shifts, Shift(dim, other, leaving)), more)
+                    longer = (*shifts, Shift(dim, other, leaving))
+                    whole = math.prod(_padded(state, after, longer))
+                    yield SearchStep(None, after, received("all-to-all", whole, more), moved + leaving, longer)
 
 
 def _may_wait(state: TilingState, space: SearchSpace, dim: int, leaving: Digits) -> bool:
@@ -248,13 +246,12 @@ def _may_wait(state: TilingState, space: SearchSpace, dim: int, leaving: Digits)
     return leaving == state.dims[dim] and state.padded[dim] != space.goal.padded[dim]
 
 
-def _all_to_all(state: TilingState, shifted: _Shifted) -> SearchStep:
-    after, shifts, parts = shifted
+def _padded(state: TilingState, after: TilingState, shifts: Sequence[Shift]) -> tuple[int, ...]:
+    """Returns the local dimensions that an all-to-all divides."""
     padded = list(state.tile)
-    for dim in {shift.target for shift in shifts}:
-        padded[dim] = after.padded[dim] // product(state.dims[dim])
-    move = AllToAllMove(shifts, tuple(padded), after.tile)
-    return SearchStep(move, after, received("all-to-all", math.prod(padded), parts), move.digits)
+    for shift in shifts:
+        padded[shift.target] = after.padded[shift.target] // product(state.dims[shift.target])
+    return tuple(padded)
 
 
 def _permutes(state: TilingState, space: SearchSpace) -> Iterator[SearchStep]:
