@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from ..ir.analysis.buffers import body_of
 from ..ir.analysis.contents import Contents, Kernels
@@ -44,7 +43,8 @@ class LiveBuffer:
     source: str = ""
 
 
-class Moment(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Moment:
     """The bytes that live while an instruction of the entry and its callees run."""
 
     name: str

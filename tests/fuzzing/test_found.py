@@ -164,7 +164,7 @@ REFUSED: dict[str, tuple[str, str]] = {
         entry(X, 'ROOT r = f32[8] domain(x), domain={kind="sharding", entry={devices=[2]0,1},{}exit={}}'),
         "expected",
     ),
-    "single instruction that takes itself": ("x = f32[] copy(x)", "no instruction 'x' so far"),
+    "single instruction that takes itself": ("x = f32[] copy(x)", "instruction 'x' is its own operand"),
     "devices of a mesh": (
         entry("ROOT x = f32[8] parameter(0), sharding={mesh['x'=3], device_ids=(2,0,3), [{'x'}]}"),
         "the mesh has 3 places, the list device 3",
