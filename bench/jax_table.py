@@ -37,7 +37,7 @@ def main() -> int:
             print(f"\n{subject}")
         found = outcome(row)
         counts[found.kind] += 1
-        unexpected = found.kind not in row.expected
+        unexpected = found.kind != row.expected
         wrong += unexpected
         print(f"{'!' if unexpected else ' '} {row.title:60} {found.kind}{': ' if found.reason else ''}{found.reason}",
               flush=True)  # fmt: skip

@@ -36,13 +36,15 @@ Function = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One feature: how to use it, and the message with which Hloom refuses it, if it does."""
+    """One feature: how to use it, whether JAX itself `fails`, and the message with which Hloom refuses it, if it does.
+    """
 
     title: str
     subject: str
     function: Function
     devices: int = 8
     refused: str | None = None
+    fails: bool = False
     slow: bool = False
 
     @property
@@ -50,9 +52,9 @@ class Row:
         return f"{self.subject}-{self.function.__name__}"
 
     @property
-    def expected(self) -> tuple[str, ...]:
-        """The outcomes that are right."""
-        return (REFUSED,) if self.refused is not None else (SAME, NEITHER)
+    def expected(self) -> str:
+        """The outcome that is right."""
+        return NEITHER if self.fails else SAME if self.refused is None else REFUSED
 
 
 @dataclass(frozen=True)
@@ -67,13 +69,15 @@ _rows: list[Row] = []
 
 
 def row(
-    title: str, *, devices: int = 8, refused: str | None = None, slow: bool = False
+    title: str, *, devices: int = 8, refused: str | None = None, fails: bool = False, slow: bool = False
 ) -> Callable[[Function], Function]:
-    """Adds a row to the table. `refused` is a part of the message if Hloom refuses what JAX takes."""
+    """Adds a row to the table. `refused` is a part of the message if Hloom refuses what JAX takes; JAX itself `fails`
+    where that is what the row shows.
+    """
 
     def add(function: Function) -> Function:
         subject = Path(function.__code__.co_filename).stem
-        _rows.append(Row(title, subject, function, devices, refused, slow))
+        _rows.append(Row(title, subject, function, devices, refused, fails, slow))
         return function
 
     return add

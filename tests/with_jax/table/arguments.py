@@ -93,7 +93,7 @@ def no_x64(jit: Any) -> Any:
     return jit(lambda x, y: (x + 1, y * 2))(np.arange(3), np.arange(3.0))
 
 
-@row("an integer that is too large")
+@row("an integer that is too large", fails=True)
 def overflow(jit: Any) -> Any:
     return jit(lambda x: x)(2**70)
 
@@ -104,7 +104,7 @@ def types(jit: Any) -> Any:
     return [jit(lambda x: (x, x[::-1]))(jnp.arange(4).astype(kind)) for kind in kinds]
 
 
-@row("arguments that are no arrays")
+@row("arguments that are no arrays", fails=True)
 def no_arrays(jit: Any) -> Any:
     return jit(lambda x: x)("text")
 
@@ -135,7 +135,7 @@ def committed(jit: Any) -> Any:
     return found, [v.committed for v in found], [v.devices() for v in found]
 
 
-@row("arrays committed to different devices")
+@row("arrays committed to different devices", fails=True)
 def different_devices(jit: Any) -> Any:
     a, b = (jax.device_put(jnp.ones(2), d) for d in jax.devices()[:2])
     return jit(lambda x, y: x + y)(a, b)
@@ -147,7 +147,7 @@ def device_and_mesh(jit: Any) -> Any:
     return jit(lambda x, y: x + y)(a, jnp.arange(8.0)), jit(lambda x, y: x + y)(jnp.arange(8.0), a)
 
 
-@row("a deleted array")
+@row("a deleted array", fails=True)
 def deleted(jit: Any) -> Any:
     x = jnp.ones(3)
     x.delete()
@@ -157,12 +157,12 @@ def deleted(jit: Any) -> Any:
 # -- settings
 
 
-@row("errors in the function")
+@row("errors in the function", fails=True)
 def errors(jit: Any) -> Any:
     return jit(lambda x: x @ jnp.ones(3))(jnp.ones(4))
 
 
-@row("a branch of Python on a traced value")
+@row("a branch of Python on a traced value", fails=True)
 def python_branch(jit: Any) -> Any:
     return jit(lambda x: 1 if x > 0 else 2)(3.0)
 
@@ -183,7 +183,7 @@ def clear_caches(jit: Any) -> Any:
     return [*sizes, f._cache_size(), f(3.0)]
 
 
-@row("numbers that are not finite are found with jax_debug_nans")
+@row("numbers that are not finite are found with jax_debug_nans", fails=True)
 def debug_nans(jit: Any) -> Any:
     with jax.debug_nans(True):
         return jit(jnp.log)(-1.0)

@@ -50,17 +50,17 @@ def static_kinds(jit: Any) -> Any:
     return f(jnp.arange(6), jnp.float32, jnp.sin, (2, 3)), f(jnp.arange(6), "float32", jnp.cos, (3, 2))
 
 
-@row("a static argument without a hash")
+@row("a static argument without a hash", fails=True)
 def static_without_hash(jit: Any) -> Any:
     return jit(first, static_argnums=0)([3], jnp.arange(8.0))
 
 
-@row("a static argument number that is too large")
+@row("a static argument number that is too large", fails=True)
 def static_too_large(jit: Any) -> Any:
     return jit(lambda x: x, static_argnums=3)(jnp.arange(8.0))
 
 
-@row("a static argument name that does not exist")
+@row("a static argument name that does not exist", fails=True)
 def static_unknown(jit: Any) -> Any:
     return jit(lambda x: x, static_argnames="y")(jnp.arange(8.0))
 
@@ -104,7 +104,7 @@ def donation_warning(jit: Any) -> Any:
     return value, sorted({str(w.message).splitlines()[0] for w in found if "donated" in str(w.message)})
 
 
-@row("a donated argument is used again")
+@row("a donated argument is used again", fails=True)
 def donation_twice(jit: Any) -> Any:
     x = jnp.arange(8.0)
     f = jit(lambda x: x + 1, donate_argnums=0)
@@ -112,7 +112,7 @@ def donation_twice(jit: Any) -> Any:
     return f(x)
 
 
-@row("an argument is static and donated")
+@row("an argument is static and donated", fails=True)
 def static_and_donated(jit: Any) -> Any:
     return jit(first, static_argnums=0, donate_argnums=0)(3, jnp.arange(8.0))
 
@@ -148,7 +148,7 @@ def backend(jit: Any) -> Any:
     return found, found.devices()
 
 
-@row("device and backend at once")
+@row("device and backend at once", fails=True)
 def device_and_backend(jit: Any) -> Any:
     return jit(lambda x: x + 1, backend="cpu", device=jax.devices()[0])(np.ones(3))
 
@@ -158,22 +158,22 @@ def compiler_options(jit: Any) -> Any:
     return jit(jnp.cumsum, compiler_options={"xla_embed_ir_in_executable": True})(jnp.arange(4.0))
 
 
-@row("options of the compiler that do not exist")
+@row("options of the compiler that do not exist", fails=True)
 def unknown_compiler_options(jit: Any) -> Any:
     return jit(jnp.cumsum, compiler_options={"xla_no_such_option": 1})(jnp.arange(4.0))
 
 
-@row("a parameter that jax.jit does not have")
+@row("a parameter that jax.jit does not have", fails=True)
 def unknown_parameter(jit: Any) -> Any:
     return jit(jnp.cumsum, donates=0)(jnp.arange(4.0))
 
 
-@row("something that is no function")
+@row("something that is no function", fails=True)
 def no_function(jit: Any) -> Any:
     return jit(3)
 
 
-@row("abstracted axes")
+@row("abstracted axes", fails=True)
 def abstracted_axes(jit: Any) -> Any:
     return jit(lambda x: x + 1, abstracted_axes={0: "n"})(jnp.ones(3))
 
@@ -301,7 +301,7 @@ def twice(jit: Any) -> Any:
     return jit(jit(lambda x: x + 1))(jnp.arange(3.0)), jax.jit(jit(jnp.sin))(jnp.arange(3.0))
 
 
-@row("a coroutine or generator function")
+@row("a coroutine or generator function", fails=True)
 def generator(jit: Any) -> Any:
     def numbers(x: Any) -> Any:
         yield x
@@ -315,7 +315,7 @@ def signatures(jit: Any) -> Any:
     return f(1.0), f(1.0, 1.0, 5, k=2, other=np.ones(2)), f(y=1.0, x=jnp.ones(3))
 
 
-@row("missing and superfluous arguments")
+@row("missing and superfluous arguments", fails=True)
 def wrong_arguments(jit: Any) -> Any:
     return jit(lambda x: x)(1.0, 2.0)
 
