@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from .. import frontends
 from ..cost.calibrated import Between, Figure, Measured, Sample
 from ..cost.formulas import Kind
-from ..cost.host import second_cache
+from ..cost.host import HOST, second_cache
 from ..cost.native_fit import fit_native
 from ..cost.native_speed import NativeSpeed
 from ..ir.graph.module import Module
@@ -36,7 +36,7 @@ _SIDES = {16: ("bf16", 128), 32: ("f32", 768)}  # of the matrices that are multi
 _LARGE, _SMALL = 1 << 22, 16  # numbers in the arrays of the other ops
 _SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 23, 1 << 25)  # bytes of the larger of operand and result
 _ARRAY = 1 << 18  # bytes of each of the arrays that more bytes consist of
-_SEVERAL = 1 << 16, 32  # bytes, and the arrays among which they are divided to time an array
+_SEVERAL = HOST.direct_reduction // 2, 32  # bytes, less than have two stages, and arrays among which they are divided
 _LEAST_SHARE = 0.5  # of a time, for the bytes: an array takes longer in few small ones than in many large ones
 _BESIDE = 1 << 23  # bytes of the all-reduce that overlaps products
 _LAYERS, _INNER = 8, 256  # after which ranks add, and numbers in the rows of others: all of these touch 24 megabytes
@@ -205,8 +205,8 @@ def _collectives(timer: Timer, ranks: int, during: During) -> Iterator[Sample]:
                 times = {size: timer.collective(_one(kind, size, devices, ranks)) for size in _SIZES}
                 array = 0.0
                 if kind != _ONE_ARRAY:
-                    many = timer.collective(_one(kind, _SEVERAL[0], devices, ranks, _SEVERAL[1]))
-                    array = max(many - times[_SEVERAL[0]], 0.0) / (_SEVERAL[1] - 1)
+                    one, many = (timer.collective(_one(kind, _SEVERAL[0], devices, ranks, n)) for n in (1, _SEVERAL[1]))
+                    array = max(many - one, 0.0) / (_SEVERAL[1] - 1)
             combined = {size: max(seconds - array * (_count(kind, size) - 1), seconds * _LEAST_SHARE)
                         for size, seconds in times.items()}  # fmt: skip
             yield Sample(kind, devices, combined, array)
