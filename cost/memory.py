@@ -262,7 +262,7 @@ def _described(module: Module, lives: Lives, constants: list[Instruction], pairs
     return LiveMemory(
         sum(p.shape.device_bytes for p in parameters), sum(c.shape.device_bytes for c in constants), sum(sizes),
         sum(sizes[result] for _, result in pairs), max(lives.temporary), fixed + lives.peak, instructions[at].name,
-        tuple([Moment(i.name, fixed + live) for i, live in zip(instructions, lives.bytes, strict=True)]),
+        tuple(Moment(i.name, fixed + live) for i, live in zip(instructions, lives.bytes, strict=True)),
         tuple(sorted((b for b in found if b.bytes), key=lambda b: -b.bytes)),
     )  # fmt: skip
 

@@ -104,8 +104,8 @@ class SearchSpace:
     does not want them, which can keep bytes off slow links or avoid sending padding. If the ends have no common
     refinement, digits may be cut at the places of any of the `cut_sets`. `tiles` are the tile counts of the goal's
     dimensions, `multiples` those by which a dimension may be divided further: all, where there are few digits. `alike`
-    has the same number for dimensions of one size that the goal divides alike: what is done to one of them might as
-    well be done to another.
+    has the same number for dimensions of one size that the goal divides alike, nothing if there are none: what is done
+    to one of them might as well be done to another.
     """
 
     dims: tuple[int, ...]
@@ -130,12 +130,12 @@ class SearchSpace:
         object.__setattr__(self, "multiples", _multiples([digit.size for digit in self.unit_digits]))
         object.__setattr__(self, "even", self.goal.padded == self.dims)
         kinds = list(zip(self.dims, self.goal.dims, self.goal.padded, strict=True))
-        object.__setattr__(self, "alike", tuple(map(kinds.index, kinds)))
+        object.__setattr__(self, "alike", tuple(map(kinds.index, kinds)) if len(set(kinds)) < len(kinds) else ())
 
     def unlike(self, state: TilingState, without: Collection[int] = ()) -> list[int]:
         """Returns the dimensions of a state, of those that are alike the first one."""
-        if len(set(self.alike)) == len(self.alike):
-            return [dim for dim in range(len(self.alike)) if dim not in without]
+        if not self.alike:
+            return [dim for dim in range(len(self.dims)) if dim not in without]
         kinds: dict[tuple[int, Digits, int], int] = {}
         for dim, kind in enumerate(zip(self.alike, state.dims, state.padded)):
             if dim not in without:
