@@ -189,7 +189,8 @@ class PlanSearch:
         self.candidates += more
         if more and (fastest := min(self.candidates, key=_rank)) in more:
             self._look_near([one for one in tried if one.mesh == fastest.mesh], context)
-        self.candidates += self._by_hand(tried[0], known, context, keep)  # last: no search begins at them
+        for one in tried:  # last: no search begins at them
+            self.candidates += self._by_hand(one, known, context, keep, one is tried[0])
         self.candidates += in_parts(self.candidates, context, self.memory, self.left)
         ranked = _named_apart(sorted(self.candidates, key=_rank))
         if not ranked[0].judged.fits:
@@ -236,17 +237,18 @@ class PlanSearch:
         return [one for mesh in meshes for one in tried if one.mesh == mesh]
 
     def _by_hand(
-        self, on: MeshPlan, known: KnownClasses, context: PassContext, keep: Sequence[str]
+        self, on: MeshPlan, known: KnownClasses, context: PassContext, keep: Sequence[str], is_first: bool
     ) -> Iterator[PlanCandidate]:
         """Yields the usual shardings as annotations of parameters alone; if a plan is known, those for which there is
-        time.
+        time. The program without divisions is the same on all meshes, so the first has it.
         """
         best = min((candidate.judged.seconds for candidate in self.candidates), default=math.inf)
         latest = self.left.deadline + _LATER * self.seconds + _MOMENT if best < math.inf else math.inf
         if time.monotonic() > latest:
             return iter(())
         batch, mesh = batch_of(known.module, Clock(self.machine, 1)), on.mesh
-        programs = by_hand(self.module, batch, mesh, self._kept(keep, mesh), self.even, on.undivided < best)
+        programs = by_hand(self.module, batch, mesh, self._kept(keep, mesh), self.even,
+                           is_first and on.undivided < best)
         return judged_by_hand(programs, mesh, context, self.memory, best, self.left, latest)
 
     def _kept(self, keep: Sequence[str], mesh: Mesh) -> list[Kept]:
