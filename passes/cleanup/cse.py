@@ -49,7 +49,7 @@ def merge_equal(computation: Computation) -> int:
             continue
         if duplicates and not duplicated.isdisjoint(values):
             values = [duplicates.get(o, o) for o in values]
-        operands = instruction.op, *map(id, values)
+        operands = instruction.op, *values
         other = near.setdefault(operands, instruction)
         if other is instruction or instruction.has_effect():  # equal instructions have equal effects
             continue
