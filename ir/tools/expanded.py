@@ -23,9 +23,13 @@ def expanded(module: Module) -> tuple[int, int]:
     return sizes[module.entry], levels[module.entry]
 
 
-def check_expanded(module: Module) -> None:
-    """Raises CompileError for a program that has too many instructions after inlining to be compiled or run."""
-    size, _ = expanded(module)
+def check_expanded(module: Module, most_levels: int | None = None) -> None:
+    """Raises CompileError for a program whose calls nest deeper than this, or that has too many instructions after
+    inlining to be compiled or run.
+    """
+    size, levels = expanded(module)
+    if most_levels is not None and levels > most_levels:
+        fail(f"calls nest {levels} levels deep, at most {most_levels} are possible", module.entry.location)
     if size > MOST_INSTRUCTIONS:
         fail(f"after inlining the program has {size:,} instructions, at most {MOST_INSTRUCTIONS:,} are possible",
              module.entry.location)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from ...ir.diagnostics import fail
 from ...ir.graph.attributes import Attributes
 from ...ir.graph.clone import map_called
 from ...ir.graph.computation import Computation
@@ -46,10 +45,7 @@ class CallInliner(Pass):
         return True
 
     def run(self, module: Module, context: PassContext) -> bool:
-        _, levels = expanded(module)
-        if levels > MOST_LEVELS:
-            fail(f"calls nest {levels} levels deep, at most {MOST_LEVELS} are possible", module.entry.location)
-        check_expanded(module)
+        check_expanded(module, MOST_LEVELS)
         if _is_flat(module):
             return False
         new = shell_of(module)
