@@ -189,8 +189,9 @@ class PlanSearch:
         self.candidates += more
         if more and (fastest := min(self.candidates, key=_rank)) in more:
             self._look_near([one for one in tried if one.mesh == fastest.mesh], context)
-        for one in tried:  # last: no search begins at them
-            self.candidates += self._by_hand(one, known, context, keep, one is tried[0])
+        for one in tried:  # last: no search begins at them; late on the first mesh, and where forecasts take a moment
+            if one is tried[0] or self.left.allows_first():
+                self.candidates += self._by_hand(one, known, context, keep, one is tried[0])
         self.candidates += in_parts(self.candidates, context, self.memory, self.left)
         ranked = _named_apart(sorted(self.candidates, key=_rank))
         if not ranked[0].judged.fits:
