@@ -39,7 +39,8 @@ class Host:
     cache_line: int = 64
     cache_way: int = 1 << 12  # bytes after which lines of the first cache have the same place ..
     cache_ways: int = 12  # .. which holds this many of them
-    near_cache: int = 1 << 20  # the second cache of a core
+    near_cache: int = 1 << 20  # the second cache of a core ..
+    second_ways: int = 16  # .. of whose lines this many have the same place
     cached_elements: int = 1 << 16  # of a copy that stays in the cache
     sums_at_once: int = 8  # vectors: two begin in a cycle to be multiplied and added, and are done four cycles later
     streamed: int = 1 << 24  # arrays of this size go past the caches: half of the last cache of a cluster of cores

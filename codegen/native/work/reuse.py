@@ -8,6 +8,7 @@ where others have lain, so a result is never further away than the arena is larg
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -31,6 +32,7 @@ _Key = Any  # of an array; for a tuple the list of the keys of its elements
 _View = Callable[[Instruction], StridedLayout | None]
 _IsCode = Callable[[Instruction], bool]
 _TRIPS = 2  # that are followed
+_FIRST_CACHE = HOST.cache_ways * HOST.cache_way
 _LAST_CACHE = 2 * HOST.streamed
 
 
@@ -47,20 +49,37 @@ class Missed(NamedTuple):
         return Missed(self.close + more.close, self.near + more.near, self.far + more.far)
 
 
+def lost(filled: float) -> float:
+    """Returns the share of bytes, from 0 to 1, that a cache of `HOST.second_ways` no longer holds when they are used
+    again and so many of its sizes were touched since. Its sets are chosen by the addresses of pages, which lie anywhere
+    in memory: a set is asked for a number of lines after Poisson's law, and loses them if these are more than its ways
+    (Smith 1978, "A comparative study of set associative memory mapping algorithms").
+    """
+    if filled > 2:
+        return 1.0
+    lines, likely = filled * HOST.second_ways, 1.0
+    kept = likely
+    for others in range(1, HOST.second_ways):
+        likely *= lines / others
+        kept += likely
+    return 1 - kept * math.exp(-lines)
+
+
 class LastUses:
     """The arrays of a program in the order of their last use."""
 
     def __init__(self, second_cache: float = HOST.near_cache) -> None:
         self._sizes: dict[_Key, int] = {}
-        self._caches = (HOST.cache_ways * HOST.cache_way, second_cache, _LAST_CACHE)
+        self._second_cache = second_cache
 
     def touch(self, key: _Key, size: int, most: float = float("inf")) -> Missed:
         """Uses bytes of an array; returns which of these caches hold. `most` bounds the bytes that were touched since
-        its last use.
+        its last use, with its own.
         """
-        between = min(self._between(key), most)
+        touched = min(self._between(key) + size, max(most, size))
         self._sizes[key] = max(self._sizes.pop(key, 0), size)
-        first, second, last = (min(max(between + size - cache, 0), size) for cache in self._caches)
+        first, last = (min(max(touched - cache, 0), size) for cache in (_FIRST_CACHE, _LAST_CACHE))
+        second = min(max(size * lost(touched / self._second_cache), last), first)
         return Missed(first - second, second - last, last)
 
     def _between(self, key: _Key) -> float:

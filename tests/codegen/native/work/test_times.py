@@ -10,7 +10,6 @@ import pytest
 from hloom.codegen.native.products.product import is_provided
 from hloom.codegen.native.work.counts import KernelWork
 from hloom.codegen.native.work.reuse import Reuse
-from hloom.cost.host import HOST
 from hloom.cost.machine import Cluster
 from hloom.cost.native_speed import NativeSpeed
 from hloom.driver.backend import NATIVE, Backend
@@ -97,7 +96,7 @@ def test_a_loop_copies_the_state_that_it_changes_past_the_cache() -> None:
     """In: three megabytes are read and written, and twelve kilobytes stay where they are."""
     large, small = (sum(_copied(width)) for width in (16384, 64))
     assert 6 << 20 < large < 8 << 20
-    assert small == 0
+    assert small < 1
 
 
 def _copied(width: int) -> tuple[float, float]:
@@ -167,9 +166,9 @@ def test_converted_operands_and_results_of_products_pass_through_memory() -> Non
  ROOT d = TYPE[32,128,128] dot(x, y), lhs_batch_dims={0}, rhs_batch_dims={0}, lhs_contracting_dims={2},
   rhs_contracting_dims={1} }"""
     near = {kind: _counts(text.replace("TYPE", kind)).get("near", 0) for kind in ("bf16", "f32")}
-    beyond = 4 * 32 * 128 * 128 - HOST.near_cache  # of the result in f32
-    assert near["f32"] == pytest.approx(beyond, rel=0.6)
-    assert near["bf16"] > 2 * beyond, "the result is written in f32 and then read"
+    result = 4 * 32 * 128 * 128
+    assert near["f32"] == pytest.approx(result, rel=0.2)
+    assert near["bf16"] > 1.8 * result, "the result is written in f32 and then read"
 
 
 def test_updates_by_python_are_calls() -> None:
@@ -309,10 +308,9 @@ def test_the_programs_of_the_calibration_do_all_that_is_measured() -> None:
 def test_a_few_programs_give_a_speed() -> None:
     backend = Backend(NATIVE)
     few = NativePrograms(Timer(None, backend.kernels), backend, list(native_programs())[:2])
-    few.measure(0.001)
-    first = list(few.seconds)
-    few.measure(0.001)
-    assert all(0 < now <= before < 1 for now, before in zip(few.seconds, first, strict=True))
+    for _ in range(3):
+        few.measure(0.001)
+    assert all(len(turns) == 3 and 0 < min(turns) < 1 for turns in few.seconds)
     speed, error = few.fit()
     assert speed.is_known
     assert error < 0.2
