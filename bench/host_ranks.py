@@ -6,13 +6,15 @@ ranks divide. Programs are scheduled for a cluster of CPUs, so that their order 
 
 The ranks calibrate the machine first, as `hloom machine calibrate --ranks` does, then run the programs in turns, some
 steps of each. Programs count by processor time, as the calibration does, since other processes take turns on the cores:
-the least of each rank, and of these the most, or the sum over the cores where there are fewer cores than ranks.
+the median of turns of the least of each rank, and of these the most, or the sum over the cores where there are fewer
+cores than ranks.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -67,8 +69,7 @@ def _rows(dims: tuple[int, ...], ranks: int) -> str:
 
 
 def on_ranks(script: Path, modules: Mapping[str, Module], ranks: int, rounds: int) -> tuple[Machine, dict[str, float]]:
-    """Calibrates and runs programs on ranks that run this script. Returns the machine, and the least seconds of a step.
-    """
+    """Calibrates and runs programs on ranks that run this script. Returns the machine, and the seconds of a step."""
     with TemporaryDirectory() as path:
         folder = Path(path)
         for number, module in enumerate(modules.values()):
@@ -87,12 +88,12 @@ def run_ranks(folder: Path, rounds: int) -> int:
     machine = machine_of(measured(comm, backend), "this")
     running = [_Running(path) for path in sorted(folder.glob("*.hlo"), key=lambda path: int(path.stem))]
     times = [[one.least() for one in running] for _ in range(rounds)]
-    least = [comm.allgather(min(steps)) for steps in zip(*times, strict=True)]
+    typical = [comm.allgather(statistics.median(turns)) for turns in zip(*times, strict=True)]
     for one in running:
         one.program.close()
     if comm.rank == 0:
         (folder / "this.toml").write_text(machine_text(machine))
-        (folder / "seconds.json").write_text(json.dumps([seconds_on_cores(spent) for spent in least]))
+        (folder / "seconds.json").write_text(json.dumps([seconds_on_cores(spent) for spent in typical]))
     return 0
 
 

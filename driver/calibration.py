@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -41,8 +42,9 @@ _LEAST_SHARE = 0.5  # of a time, for the bytes: an array takes longer in few sma
 _BESIDE = 1 << 23  # bytes of the all-reduce that overlaps products
 _LAYERS, _INNER = 8, 256  # after which ranks add, and numbers in the rows of others: all of these touch 24 megabytes
 _SIDE = OTHERS * OTHER_ROWS  # of an array that ranks add
+_TIMES = 3  # that programs of these layers are timed
 _COMBINED = 16  # arrays that they add at once, beside one
-_ROUNDS, _LONGEST, _LEAST_RUNS = 3, 0.02, 2  # of native programs, with seconds and runs for each
+_TURNS, _LONGEST, _LEAST_RUNS = 6, 0.01, 2  # of native programs, with seconds and runs for each
 _DEFINED = "add { a = f32[] parameter(0)\n b = f32[] parameter(1)\n ROOT r = f32[] add(a, b) }\n"
 
 # Collectives: whether operand and result have the measured size, or that of one device's part.
@@ -77,15 +79,22 @@ def measured(comm: Comm | None, backend: Backend, during: During = unseen, timer
          for bits, rate in rates.items()},
         source=where, fused=fused,
     )  # fmt: skip
-    if backend.acting == NATIVE:
-        with during("measuring native code"):
-            speed, error = native_speed(timed.timer, backend)
-        source = f"{where}: fit to {len(list(native_programs()))} programs, half of them within {error:.0%}"
+    texts = list(native_programs()) if backend.acting == NATIVE else []
+    with during("measuring native code") if texts else nullcontext():
+        native = NativePrograms(timed.timer, backend, texts)
+        for _ in range(_TURNS if ranks < 2 else 1):
+            native.measure(_LONGEST)
+    samples = list[Sample]()
+    for sample in _collectives(timed.timer, ranks, during):
+        samples.append(sample)
+        native.measure(_LONGEST)  # in turns: a processor that others share is slower for seconds or minutes
+    if texts:
+        speed, error = native.fit()
+        source = f"{where}: fit to {len(texts)} programs, half of them within {error:.0%}"
         found = replace(found, native=speed, native_source=source)
     if ranks < 2:
         return found
-    samples = tuple(_collectives(timed.timer, ranks, during))
-    found = replace(found, devices=ranks, samples=samples)
+    found = replace(found, devices=ranks, samples=tuple(samples))
     if timed.timer.processor:
         with during("measuring collectives between other ops"):
             between = _between(timed, ranks, found.native)
@@ -97,26 +106,26 @@ def measured(comm: Comm | None, backend: Backend, during: During = unseen, timer
 
 
 class NativePrograms:
-    """The programs that the speed of native code is fitted to, and the least time of each so far. `measure` may be
-    called again, with other work between.
+    """The programs that the speed of native code is fitted to, and the least time of each in each turn. `measure` may
+    be called again, with other work between.
     """
 
     def __init__(self, timer: Timer, backend: Backend, texts: Iterable[str]) -> None:
         prepared = [backend.prepared(frontends.parse(text)) for text in texts]
         self._second_cache = second_cache()
         self.work = [program_work(module, self._second_cache) for module in prepared]
-        self._runs, self._meet = [timer.runner(module) for module in prepared], timer.meet
-        self.seconds = [math.inf] * len(prepared)
+        self._runs, self._timer = [timer.runner(module) for module in prepared], timer
+        self.seconds = [list[float]() for _ in prepared]
 
     def measure(self, longest: float) -> None:
         """Runs each program for this number of seconds, and at least twice."""
         for n, run in enumerate(self._runs):
-            self._meet()
-            self.seconds[n] = min(self.seconds[n], least_of(run, longest))
+            self._timer.meet()
+            self.seconds[n].append(least_of(run, longest))
 
     def fit(self) -> tuple[NativeSpeed, float]:
-        """Returns the speed, and the median of the relative errors."""
-        speed, error = fit_native(self.work, self.seconds)
+        """Returns the speed, and the median of the relative errors; ranks take the median of all."""
+        speed, error = fit_native(self.work, [self._timer.typical(turns) for turns in self.seconds])
         return replace(speed, second_cache=self._second_cache), error
 
 
@@ -129,15 +138,6 @@ def least_of(run: Callable[[], float], longest: float) -> float:
         if spent >= longest and count >= _LEAST_RUNS:
             return least
     raise AssertionError
-
-
-def native_speed(timer: Timer, backend: Backend) -> tuple[NativeSpeed, float]:
-    """Measures the speed of native code; ranks take the median of all."""
-    programs = NativePrograms(timer, backend, native_programs())
-    for _ in range(_ROUNDS):
-        programs.measure(_LONGEST)
-    programs.seconds = [timer.together(seconds) for seconds in programs.seconds]
-    return programs.fit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ def _more(timer: _Timer, speed: NativeSpeed, layers: _Layers) -> tuple[float, fl
     if layers.others:
         more = timer.more_together(with_sums, without)
     else:
-        whole, only = (min(run(module) for _ in range(_ROUNDS))
+        whole, only = (min(run(module) for _ in range(_TIMES))
                        for run, module in ((timer.run_together, with_sums), (timer.run, without)))  # fmt: skip
         more = whole - only
     share = 0.0
