@@ -130,11 +130,13 @@ class NativePrograms:
 
 
 def least_of(run: Callable[[], float], longest: float) -> float:
-    """Returns the least time of a run, of at least two, within about this number of seconds."""
+    """Returns the least time of a run, of at least two, within about this number of seconds, but for those of zero, as
+    `Timer` takes it.
+    """
     least, spent = math.inf, 0.0
     for count in itertools.count(1):
         found = run()
-        least, spent = min(least, found), spent + found
+        least, spent = min(least, found or least), spent + found
         if spent >= longest and count >= _LEAST_RUNS:
             return least
     raise AssertionError

@@ -118,13 +118,14 @@ class Timer:
     def _timed(
         self, step: Callable[[], object], clock: Callable[[], float] = time.perf_counter, together: bool = False
     ) -> float:
-        """Returns the least seconds of a step. Steps of several ranks begin together, and all ranks take as many."""
+        """Returns the least seconds of a step. Steps of several ranks begin together, and all ranks take as many. Times
+        of zero do not count: the clock of a virtual machine stands still while another one has its core.
+        """
         step()
-        least = begun = self._once(step, clock, together)
+        begun = self._once(step, clock, together)
         count = self.together(min(_MOST, max(3, _LONGEST / max(begun, 1e-6))))
-        for _ in range(int(count)):
-            least = min(least, self._once(step, clock, together))
-        return self.together(least)
+        times = [begun, *(self._once(step, clock, together) for _ in range(int(count)))]
+        return self.together(min(filter(None, times), default=0.0))
 
     def _once(self, step: Callable[[], object], clock: Callable[[], float], together: bool) -> float:
         if together:
