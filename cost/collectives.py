@@ -21,6 +21,7 @@ from ..ir.ops.collective_groups import ALL, GroupAttributes
 from ..ir.ops.collectives import pairs_of
 from ..ir.sharding.mesh import Mesh
 from ..ir.sharding.replica_groups import ReplicaGroups, group_size
+from ..ir.tools.spmd import require_per_device
 from .formulas import Kind, received
 from .groups import describe_groups, named_mesh
 from .runs import Execution, runs
@@ -57,7 +58,10 @@ class Collective:
 
 @checked
 def collectives(module: Module) -> list[Collective]:
-    """Returns all collectives that the entry reaches, in program order."""
+    """Returns all collectives that the entry reaches, in program order. Raises CompileError for a program with
+    shardings that is not partitioned.
+    """
+    require_per_device(module, even_plain=False)
     mesh = named_mesh(module)
     return [collective_of(r, module.devices, mesh) for r in runs(module, fused=True, having=is_collective)]
 

@@ -26,6 +26,7 @@ from ..ir.checked_call import checked
 from ..ir.graph.host_memory import is_host_move
 from ..ir.graph.instruction import Instruction
 from ..ir.graph.module import Module
+from ..ir.tools.spmd import require_per_device
 from .machine import Machine
 from .presets import as_machine
 from .seconds import Clock
@@ -130,8 +131,10 @@ class Timeline:
 def timeline(module: Module, machine: Machine | str, clock: Clock | None = None) -> Timeline:
     """Returns the timeline of one execution of a per-device program on a machine, or on that of a text such as `h100`.
 
-    `clock` may be that of an earlier call on the same machine, if the program has changed in its order only.
+    `clock` may be that of an earlier call on the same machine, if the program has changed in its order only. Raises
+    CompileError for a program with shardings that is not partitioned.
     """
+    require_per_device(module, even_plain=False)
     clock = clock or Clock.of(module, as_machine(machine))
     noting = _Noting(clock, Steps(), clock.machine.overlap, notes=True)
     noting.run(module.entry, 1)

@@ -101,6 +101,8 @@ def _checked(function: Callable[..., Any], name: str) -> Any:
 def _fits(value: object, kind: Kind) -> bool:
     if isinstance(kind, str):
         return value == kind
+    if kind is bool:  # also the one of numpy, and numbers; a text would always be true
+        return hasattr(value, "__bool__")
     if kind is Sequence:  # arrays are sequences too
         return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
     if kind in type(value).__mro__:  # which a protocol tells only after a look at each of its members
@@ -144,10 +146,10 @@ def _least(hints: Mapping[str, Sequence[Any]]) -> dict[str, float]:
 
 
 def _class(hint: Any) -> type | None:
-    """Returns the class of an annotation, if one can ask for its instances. Anything is true or false."""
+    """Returns the class of an annotation, if one can ask for its instances."""
     hint = hint.__origin__ if get_origin(hint) is Annotated else hint
     kind: Any = get_origin(hint) or hint
-    if kind in (bool, Any, inspect.Parameter.empty) or not isinstance(kind, type) or issubclass(kind, type | Callable):
+    if kind in (Any, inspect.Parameter.empty) or not isinstance(kind, type) or issubclass(kind, type | Callable):
         return None
     is_protocol = getattr(kind, "_is_protocol", False) and not getattr(kind, "_is_runtime_protocol", False)  # pyright: ignore
     return None if is_protocol else kind  # pyright: ignore[reportUnknownVariableType]

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from ..cost.collectives import collectives
 from ..cost.work import Contraction, contractions
 from ..ir.checked_call import checked
-from ..ir.diagnostics import fail
 from ..ir.graph.module import Module
 from ..ir.graph.op import OPS
-from ..ir.tools.spmd import is_per_device
+from ..ir.tools.spmd import require_per_device
 from .collectives import KindTotal, by_kind, collectives_table, summary
 from .work import work_summary, work_table
 
@@ -38,8 +37,7 @@ def assert_collectives(
     """
     if unknown := sorted(set(kinds) - set(KINDS)):
         raise TypeError(f"there is no collective '{unknown[0]}': {', '.join(KINDS)}")
-    if not is_per_device(module):
-        fail(f"{module.name} is not partitioned, so it has no collectives yet", help="pass hloom.partition(module)")
+    require_per_device(module)
     found = sorted(collectives(module), key=lambda c: -c.sent_bytes)
     totals = {t.kind: t for t in by_kind(found)}
     counted = [(totals.get(KINDS[name]) or KindTotal(KINDS[name], 0, 0, 0), wanted) for name, wanted in kinds.items()]

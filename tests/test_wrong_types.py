@@ -46,6 +46,7 @@ api: Any = hloom  # what type checkers refuse
         (lambda: api.partition(MODULE, passes=["dce"]), "a pass must be Pass, found str 'dce'; passes by name"),
         (lambda: api.run_passes(MODULE, ["dce"]), "a pass must be Pass, found str 'dce'; passes by name"),
         (lambda: api.partition(MODULE, num_devices="4"), "num_devices must be int or None, found str '4'"),
+        (lambda: api.compile(MODULE, schedule="no"), "schedule must be bool or None, found str 'no'"),
         (lambda: api.partition(MODULE, forms={}), r"forms must be LocalForms or None, found dict {}; write hloom"),
         (lambda: api.PassContext(machine="h100"), "PassContext: machine must be Machine, found str 'h100'; hlo"),
         (lambda: api.evaluate(MODULE, {"a": 1}), "inputs must be Sequence, found dict"),

@@ -19,7 +19,7 @@ from ..sharding.sharding import REPLICATED, Sharding, ShardingKind, TupleShardin
 from ..sharding.tiling import Tiling
 from ..types.shape import Shape
 from .interface import unflattened
-from .spmd import devices_problem, is_per_device
+from .spmd import devices_problem, require_per_device
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,7 @@ def placements(module: Module) -> tuple[list[Placement], list[Placement]]:
     Of a program that keeps arrays inside of others, they are those of the arrays before: the ones that users give and
     get. Raises CompileError if shapes and shardings disagree, or if the module is not a per-device program.
     """
-    if not is_per_device(module):
-        fail(f"{module.name} is not partitioned yet: it is {module.stage.value}, not the program of each device",
-             help="partition it first: hloom.partition(module)")
+    require_per_device(module)
     entry, layout = module.entry, module.global_layout
     parameters = [_placements(module, p, layout.parameters[i] if layout else None)
                   for i, p in enumerate(entry.parameters)]

@@ -85,4 +85,11 @@ def test_mistakes_in_the_call() -> None:
         hloom.assert_collectives(local("dot_rows"), allgather=0)
     with pytest.raises(hloom.CompileError, match="is not partitioned") as error:
         hloom.assert_collectives(hloom.parse(programs()["dot_rows"]), all_gather=0)
-    assert error.value.diagnostics[0].help == "pass hloom.partition(module)"
+    assert error.value.diagnostics[0].help == "partition it first: hloom.partition(module)"
+
+
+def test_programs_that_are_not_partitioned_have_no_times_and_collectives() -> None:
+    whole = hloom.parse(programs()["dot_rows"])
+    for ask in (hloom.collectives, lambda module: hloom.timeline(module, "h100")):
+        with pytest.raises(hloom.CompileError, match="is not partitioned yet"):
+            ask(whole)
