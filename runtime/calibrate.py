@@ -138,7 +138,8 @@ class Timer:
         """Returns the time that counts of several turns. Alone that is the least. Ranks of one host slow each other in
         all turns but those where one happens to have a core for itself, so it is the median of theirs.
         """
-        return min(turns) if self.comm is None else self.together(float(np.median(turns)))
+        is_alone = self.comm is None or self.comm.size == 1
+        return min(turns) if is_alone else self.together(float(np.median(turns)))
 
     def together(self, value: float) -> float:
         """Returns the median of the values of all ranks."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any, cast
 
 import hloom
 import pytest
@@ -19,7 +18,6 @@ from hloom.driver.native_cold import with_updates
 from hloom.driver.native_nests import nests
 from hloom.driver.native_programs import native_programs
 from hloom.runtime.calibrate import Timer
-from hloom.runtime.ranks.cores import core_count, seconds_on_cores
 
 pytestmark = pytest.mark.skipif(not is_provided(), reason="needs native code")
 
@@ -314,39 +312,6 @@ def test_a_few_programs_give_a_speed() -> None:
     speed, error = few.fit()
     assert speed.is_known
     assert error < 0.2
-
-
-class _Ranks:
-    """Stands for a communicator of ranks that all say the same, but for those on another host."""
-
-    def __init__(self, size: int, elsewhere: int = 0) -> None:
-        self.size, self.elsewhere = size, elsewhere
-
-    def allgather(self, value: object) -> list[object]:
-        return [value] * (self.size - self.elsewhere) + ["elsewhere"] * self.elsewhere
-
-
-def test_ranks_of_one_host_count_by_processor_time() -> None:
-    """Those of several hosts wait for a network, which no processor time shows."""
-    timers = [Timer(None), *(Timer(cast(Any, _Ranks(*sizes))) for sizes in ((1, 0), (2, 0), (4, 1)))]
-    assert [timer.processor for timer in timers] == [False, False, True, False]
-    assert seconds_on_cores([2.0, 1.0]) == (2.0 if core_count() > 1 else 3.0)
-    assert seconds_on_cores([1.0] * 3 * core_count()) == 3.0
-
-
-def test_more_ranks_than_cores_are_slower() -> None:
-    """Each of four ranks for a core has a quarter of it, also where its short program runs undisturbed."""
-    few, many = (Timer(cast(Any, _Ranks(count))) for count in (core_count(), 4 * core_count()))
-    assert (few.crowding, many.crowding) == (1.0, 4.0)
-    product = """HloModule m
-ENTRY e {
-  x = f32[256,256] parameter(0)
-  ROOT y = f32[256,256] dot(x, x), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-}"""
-    runs = [timer.runner(hloom.parse(product)) for timer in (few, many)]
-    in_turns = [[run() for run in runs] for _ in range(50)]  # whatever else runs is beside both
-    alone, crowded = map(min, zip(*in_turns, strict=True))
-    assert 2.0 < crowded / alone < 8.0
 
 
 def test_parts_that_lie_otherwise_are_put_word_by_word_or_run_by_run() -> None:
