@@ -204,12 +204,12 @@ def inputs(parser: Parser) -> None:
     """Adds the options that give a program its inputs."""
     from ..runtime.inputs.specs import KINDS
 
-    parser.add_argument("--inputs", default="random", metavar="random|zeros|NAME=KIND;..|FILE",
-                        help="random numbers in ranges that the program implies (the default), zeros, settings of "
-                             "single inputs (the others random), or an .npz file or folder of .npy files by names. "
+    parser.add_argument("--inputs", default="", metavar="example|random|zeros|NAME=KIND;..|FILE",
+                        help="arrays that FILE.py:FUNCTION gives (default with seed 0), random numbers in ranges that "
+                             "the program implies, zeros, settings of single ones, .npz file or .npy folder by names. "
                              f"NAME is a parameter or JAX path, * any characters; KIND: {KINDS}. "
                              "For example 'pos=int[0,50257); nu*=uniform[0,1)'")
-    parser.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of random inputs")
+    parser.add_argument("--seed", type=not_negative, metavar="N", default=0, help="seed of random --inputs")
 
 
 def step_inputs(parser: Parser) -> None:

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     """Runs `hloom run` and returns its exit code. Raises CompileError for bad input, MpiMissing without MPI, RankFailed
     for failures of other ranks, and argparse.ArgumentTypeError for incompatible options.
     """
-    if args.seeds > 1 and (args.inputs in KINDS[1:] or Path(args.inputs).exists()):
+    if args.seeds > 1 and args.inputs and (args.inputs in KINDS[1:] or Path(args.inputs).exists()):
         raise argparse.ArgumentTypeError(f"--seeds {args.seeds}: --inputs {args.inputs} are the same for each seed")
     keep_freed_memory()
     deadline(args.timeout)  # reports an error in the environment before starting ranks

@@ -12,9 +12,12 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
+import numpy as np
+
 from ...ir.diagnostics import CompileError, fail
 from ...ir.graph.module import Module
 from ...ir.graph.stack_frames import SourceSpan
+from ...ir.types.literal import Array
 from ...ir.user_files import cannot_read
 from ..extras import imported
 from ..user_lines import UserLines
@@ -54,7 +57,25 @@ def from_file(path: str, name: str, devices: int | None = None) -> Module:
             fail(f"{path}:{name} returns {_described(made)}",
                  help="return (f, args), where args is a tuple, or what jax.jit(f).lower(*args) returns")
         place += _definition(f, path)
-        return from_jax(f, *cast("tuple[Any, ...]", arguments))
+        given = cast("tuple[Any, ...]", arguments)
+        module = from_jax(f, *given)
+        module.example = _example(module, given)
+        return module
+
+
+def _example(module: Module, arguments: tuple[Any, ...]) -> tuple[Array, ...]:
+    """Returns the arrays of a function's arguments as the program takes them; none if some are only shapes, or if the
+    program leaves out some.
+    """
+    jax = imported("jax", PURPOSE)
+    leaves: list[Any] = jax.tree.leaves(arguments)
+    shapes = [leaf for p in module.entry.parameters for leaf in p.shape.leaves() if leaf.is_array]
+    if len(leaves) != len(shapes) or any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
+        return ()
+    is_key = [jax.dtypes.issubdtype(getattr(leaf, "dtype", None), jax.dtypes.prng_key) for leaf in leaves]
+    found = [np.asarray(jax.random.key_data(leaf) if key else leaf) for leaf, key in zip(leaves, is_key, strict=True)]
+    fits = all(array.shape == shape.dims for array, shape in zip(found, shapes, strict=True))
+    return tuple(a.astype(s.element.numpy, copy=False) for a, s in zip(found, shapes, strict=True)) if fits else ()
 
 
 def _needed(function: Callable[..., object]) -> list[str]:

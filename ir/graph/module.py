@@ -14,6 +14,7 @@ from ..in_notebooks import InNotebooks
 from ..late import late
 from ..reached import followers_first
 from ..sharding.mesh import Mesh
+from ..types.literal import Array
 from ..types.shape import Shape
 from .analyses import Analyses
 from .clone import clone_computation
@@ -83,6 +84,7 @@ class Module(InNotebooks):
         self.warnings: tuple[Diagnostic, ...] = ()
         self.analyses = Analyses()
         self.proto_extras: Any = None  # protobuf fields that HLO text cannot express
+        self.example: tuple[Array, ...] = ()  # the arrays that came with the program, in the order of its inputs
 
     @property
     def entry(self) -> Computation:

@@ -28,7 +28,7 @@ from .draw import RandomStream, draw, draw_demanded, streams
 from .leaves import InputLeaf, by_name, input_leaves
 from .specs import InputSetting, settings_for
 
-KINDS = ("random", "zeros")
+KINDS = ("random", "zeros", "example")
 
 
 def make_inputs(shapes: Sequence[Shape], kind: str = "random", seed: int = 0) -> list[Array]:
@@ -37,8 +37,8 @@ def make_inputs(shapes: Sequence[Shape], kind: str = "random", seed: int = 0) ->
     Random floats are approximately normal with mean 0 and deviation 0.5, integers are from 0 to 7. Raises CompileError
     for other kinds, and for arrays that do not fit into memory.
     """
-    if kind not in KINDS:
-        fail(f"inputs are {' or '.join(KINDS)}, not {kind}")
+    if kind not in KINDS[:2]:
+        fail(f"inputs are {' or '.join(KINDS[:2])}, not {kind}")
     arrays = [leaf for shape in shapes for leaf in shape.leaves() if leaf.is_array]
     leaves = [InputLeaf(n, shape, (str(shape.without_layout()),), (), None) for n, shape in enumerate(arrays)]
     return _made(leaves, [None] * len(leaves), kind, {}, streams(seed, len(leaves)))
@@ -47,14 +47,16 @@ def make_inputs(shapes: Sequence[Shape], kind: str = "random", seed: int = 0) ->
 def inputs_for_module(module: Module, text: str = "random", seed: int = 0) -> list[Array]:
     """Makes one array per array of the entry's parameters, a global one also if the module is per device.
 
-    `text` is `random`, `zeros`, settings of single inputs (see `specs`) or the path of an .npz file, an .npy file or a
-    folder of .npy files. Random numbers are in the ranges that the program demands (`demands`): indices lie inside of
-    the indexed array, keys of generators are any integers, operands of logarithms are positive. Without a demand,
-    floats are approximately normal with mean 0 and deviation 0.5, integers from 0 to 7.
+    `text` is `random`, `zeros`, `example` (the arrays that a function of a Python file gives), settings of single
+    inputs (see `specs`) or the path of an .npz file, an .npy file or a folder of .npy files. Random numbers are in the
+    ranges that the program demands (`demands`): indices lie inside of the indexed array, keys of generators are any
+    integers, operands of logarithms are positive. Without a demand, floats are approximately normal with mean 0 and
+    deviation 0.5, integers from 0 to 7. An empty text is `example` for
+    seed 0 of a program that has such arrays, else `random`.
 
     Raises CompileError for unknown names, ranges that do not fit, files that do not fit, and too little memory.
     """
-    return InputSource(module, text).make(seed)
+    return InputSource(module, text or ("random" if seed or not module.example else "example")).make(seed)
 
 
 class InputSource:
@@ -72,7 +74,9 @@ class InputSource:
         self._chosen: dict[int, InputSetting] = {}
         self._demands: list[Demand] = [None] * len(self.leaves)
         self._kept: list[Array] | None = None
-        if text in KINDS or ("=" in text and not Path(text).exists()):
+        if text == "example":
+            self._kept = _example(module, self.leaves)
+        elif text in KINDS or ("=" in text and not Path(text).exists()):
             self._chosen = {} if text in KINDS else settings_for(text, self.leaves, option)
             demands = input_demands(module) if text != "zeros" else []
             self._demands = [_fitting(demands[i.number], i.shape) if demands else None for i in self.leaves]
@@ -86,6 +90,14 @@ class InputSource:
             return self._kept
         kind = "zeros" if self._text == "zeros" else "random"
         return _made(self.leaves, self._demands, kind, self._chosen, streams(seed, self._count)[self._only])
+
+
+def _example(module: Module, leaves: Sequence[InputLeaf]) -> list[Array]:
+    """Returns the arrays that came with a program."""
+    if not module.example:
+        fail(f"{module.name} came without arrays",
+             help="a function of a Python file gives them: it returns (f, args) with arrays in args, not shapes")
+    return [_checked(module.example[leaf.number], leaf, f"argument {leaf.number}") for leaf in leaves]
 
 
 def _fitting(demand: Demand, shape: Shape) -> Demand:

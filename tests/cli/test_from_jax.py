@@ -103,6 +103,34 @@ def test_mistakes(place: str, folder: Path) -> None:
         assert part in done.err
 
 
+SOLVED = """import jax, jax.numpy as jnp, numpy as np
+MESH = jax.sharding.AbstractMesh((2,), ("x",))
+def f(a, b, factor, key):
+    b = jax.lax.with_sharding_constraint(b, jax.NamedSharding(MESH, jax.P(None, "x")))
+    factors = jax.scipy.linalg.cho_factor(a)
+    return jax.scipy.linalg.cho_solve(factors, b) * factor + jax.random.normal(key, b.shape)
+A = np.ones((6, 6)) + 6 * np.eye(6)
+def arrays(): return f, (A, jnp.ones((6, 4)), 2.0, jax.random.key(1))
+def shapes(): return f, (jax.ShapeDtypeStruct((6, 6), "f4"), jnp.ones((6, 4)), 2.0, jax.random.key(1))
+"""
+
+
+def test_arrays_of_a_function_are_the_inputs_of_a_run(tmp_path: Path) -> None:
+    """Of random numbers nobody takes the Cholesky factor. A double of numpy is a float of the program."""
+    (tmp_path / "solved.py").write_text(SOLVED)
+    for call, *given in ((hloom,), (hloom, "--inputs", "example"), (process, "--ranks", "2")):
+        done = call("run", "solved.py:arrays", "--check", *given, cwd=tmp_path)
+        assert (done.code, done.out.splitlines()[-1:]) == (0, ["check passed"]), done.err
+    for place, *given in (("shapes",), ("arrays", "--seed", "1"), ("arrays", "--inputs", "random")):
+        assert "contain NaN" in hloom("run", f"solved.py:{place}", "--check", *given, cwd=tmp_path).out
+    module = load(f"{tmp_path}/solved.py:arrays")
+    assert [(a.shape, a.dtype.name) for a in module.example] == [
+        ((6, 6), "float32"), ((6, 4), "float32"), ((), "float32"), ((2,), "uint32")]  # fmt: skip
+    refused = hloom("eval", "solved.py:shapes", "--inputs", "example", cwd=tmp_path)
+    assert refused.code == 65
+    assert "came without arrays" in refused.err
+
+
 def test_uneven_arrays_are_divided_inside(folder: Path) -> None:
     done = hloom("run", "programs.py:uneven_inside", "--check", cwd=folder)
     assert (done.code, done.err) == (0, "")

@@ -197,7 +197,8 @@ def test_settings_of_single_inputs(tmp_path: Path) -> None:
         "    |          ^^^^^^^^^^",
         "  help: inputs: n, x",
     ]
-    assert "--inputs random|zeros|NAME=KIND;..|FILE" in " ".join(hloom("run", "--help", cwd=tmp_path).out.split())
+    help = " ".join(hloom("run", "--help", cwd=tmp_path).out.split())
+    assert "--inputs example|random|zeros|NAME=KIND;..|FILE" in help
 
 
 @pytest.mark.parametrize("content", [b"", b"junk", b"PK\x03\x04junk"])
