@@ -40,7 +40,7 @@ def load(path: str | Path, *, verify: bool = True) -> Module:
     """Reads the module in a file: HLO text, a serialized HloModuleProto, HloProto or HloSnapshot; or, with the extra
     `xla`, StableHLO as text, MLIR bytecode, a portable artifact or what `jax.export` serializes. `-` is standard input.
     `FILE.py:FUNCTION` runs a Python file: its function returns `(f, args)`, or `f` traced or lowered, and the module is
-    the program that JAX makes of `f`.
+    the program that JAX makes of `f`; its `example` are the arrays in `args`.
 
     Files named `*.pb` are read as serialized HLO; otherwise the contents decide. Raises CompileError, also if the file
     cannot be read. `verify=False` skips the checks of shapes and shardings.
