@@ -104,9 +104,9 @@ def require_per_device(module: Module, even_plain: bool = True) -> None:
     """Raises CompileError for a program that is not the one of each device; unless `even_plain`, only if it has
     shardings for several devices: without them it may be that of each, too.
     """
-    if is_per_device(module):
+    if (not even_plain and module.num_partitions == 1) or is_per_device(module):
         return
-    if even_plain or (module.num_partitions > 1 and any(i.annotation for c in module for i in c)):
+    if even_plain or any(i.annotation for c in module for i in c):
         fail(f"{module.name} is not partitioned yet: it is {module.stage.value}, not the program of each device",
              help="partition it first: hloom.partition(module)")  # fmt: skip
 

@@ -28,7 +28,8 @@ from .draw import RandomStream, draw, draw_demanded, streams
 from .leaves import InputLeaf, by_name, input_leaves
 from .specs import InputSetting, settings_for
 
-KINDS = ("random", "zeros", "example")
+_MADE = ("random", "zeros")
+KINDS = (*_MADE, "example")
 
 
 def make_inputs(shapes: Sequence[Shape], kind: str = "random", seed: int = 0) -> list[Array]:
@@ -37,8 +38,8 @@ def make_inputs(shapes: Sequence[Shape], kind: str = "random", seed: int = 0) ->
     Random floats are approximately normal with mean 0 and deviation 0.5, integers are from 0 to 7. Raises CompileError
     for other kinds, and for arrays that do not fit into memory.
     """
-    if kind not in KINDS[:2]:
-        fail(f"inputs are {' or '.join(KINDS[:2])}, not {kind}")
+    if kind not in _MADE:
+        fail(f"inputs are {' or '.join(_MADE)}, not {kind}")
     arrays = [leaf for shape in shapes for leaf in shape.leaves() if leaf.is_array]
     leaves = [InputLeaf(n, shape, (str(shape.without_layout()),), (), None) for n, shape in enumerate(arrays)]
     return _made(leaves, [None] * len(leaves), kind, {}, streams(seed, len(leaves)))
@@ -51,8 +52,8 @@ def inputs_for_module(module: Module, text: str = "random", seed: int = 0) -> li
     inputs (see `specs`) or the path of an .npz file, an .npy file or a folder of .npy files. Random numbers are in the
     ranges that the program demands (`demands`): indices lie inside of the indexed array, keys of generators are any
     integers, operands of logarithms are positive. Without a demand, floats are approximately normal with mean 0 and
-    deviation 0.5, integers from 0 to 7. An empty text is `example` for
-    seed 0 of a program that has such arrays, else `random`.
+    deviation 0.5, integers from 0 to 7. An empty text is `example` for seed 0 of a program that has such arrays, else
+    `random`.
 
     Raises CompileError for unknown names, ranges that do not fit, files that do not fit, and too little memory.
     """
@@ -76,8 +77,8 @@ class InputSource:
         self._kept: list[Array] | None = None
         if text == "example":
             self._kept = _example(module, self.leaves)
-        elif text in KINDS or ("=" in text and not Path(text).exists()):
-            self._chosen = {} if text in KINDS else settings_for(text, self.leaves, option)
+        elif text in _MADE or ("=" in text and not Path(text).exists()):
+            self._chosen = {} if text in _MADE else settings_for(text, self.leaves, option)
             demands = input_demands(module) if text != "zeros" else []
             self._demands = [_fitting(demands[i.number], i.shape) if demands else None for i in self.leaves]
         else:
